@@ -293,6 +293,7 @@ impl OpenOptions {
                 InodeSearch::NextHint => drystone_nilfs2::InodeSearch::NextHint,
                 InodeSearch::PerCore => drystone_nilfs2::InodeSearch::PerCore,
             },
+            fixed_time_s: None,
         }
     }
 }

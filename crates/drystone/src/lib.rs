@@ -1,6 +1,7 @@
 //! A user-space ext4 engine: journaled, crash-safe, many threads at once.
 #![forbid(unsafe_code)]
 
+mod build_nilfs2;
 mod change;
 mod check;
 pub mod compare;
@@ -14,6 +15,7 @@ mod settled;
 pub mod transfer;
 mod way;
 
+pub use build_nilfs2::{Nilfs2BuildOptions, Nilfs2Builder};
 pub use change::{ChangeOptions, resize_image, tune_image, undo};
 pub use check::{check_image, check_nilfs2, plan_repair, repair_image};
 /// The example in the README.

@@ -15,7 +15,7 @@
 use crate::checkpoints::Checkpoints;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::log::{BlockContent, CleanerWork, LogState, LoggedBlock, wall_s};
+use crate::log::{BlockContent, CleanerWork, LogState, LoggedBlock};
 use crate::log_writer::LogWriter;
 use crate::recovery::read_log;
 use crate::volume::BlockBytes;
@@ -137,7 +137,7 @@ impl<'a> Cleaner<'a> {
             let Some(found) = self.examine(segment, usage, &kept)? else { continue };
             let dead = u64::from(usage.blocks).saturating_sub(found.live_blocks());
             if usage.blocks > 0 && dead * 100 < u64::from(usage.blocks) * GAIN_MIN_PERCENT {
-                let usage = SegmentUsage { modified_s: wall_s(), ..usage };
+                let usage = SegmentUsage { modified_s: self.volume.wall_s(), ..usage };
                 log.segments.set_usage(segment, usage, &self.volume, &self.source())?;
                 continue;
             }
@@ -243,7 +243,7 @@ impl<'a> Cleaner<'a> {
     fn kept_checkpoints(&self, log: &mut LogState, protection_s: u64) -> Result<KeptCheckpoints> {
         let newest = CheckpointNumber(log.checkpoint.0 - 1);
         let all = Checkpoints::new(self.engine).list_checkpoints(log)?;
-        let oldest_s = wall_s().saturating_sub(protection_s);
+        let oldest_s = self.volume.wall_s().saturating_sub(protection_s);
         let young = all.iter().find(|found| protection_s > 0 && found.created_s >= oldest_s);
         let first_protected = young.map_or(newest, |found| found.number.min(newest));
         let snapshots = all

@@ -11,7 +11,7 @@ use crate::log_requests::LogRequests;
 use crate::volume::{BlockBytes, Volume};
 use drystone_nilfs2_format::{FileBlock, Geometry, InodeNumber};
 use drystone_sync::atomic::{AtomicU64, Ordering};
-use drystone_sync::{Arc, Mutex, PerCore, PerCoreCounter, RwLock, clock};
+use drystone_sync::{Arc, Mutex, PerCore, PerCoreCounter, RwLock};
 use drystone_vfs::{Errno, Timestamp};
 
 /// Dirty blocks above which a log is written, in bytes.
@@ -96,6 +96,7 @@ pub(crate) struct EngineParts {
 impl Engine {
     pub(crate) fn new(parts: EngineParts) -> Self {
         Self {
+            generation: AtomicU64::new(parts.volume.wall_s()),
             volume: parts.volume,
             dat: parts.dat,
             ifile: parts.ifile,
@@ -110,7 +111,6 @@ impl Engine {
             clean_segments: AtomicU64::new(parts.clean_segments),
             identity: parts.identity,
             inodes_used: PerCoreCounter::new(parts.inodes_used.cast_signed()),
-            generation: AtomicU64::new(clock::wall().0.cast_unsigned()),
         }
     }
 
@@ -121,8 +121,7 @@ impl Engine {
 
     /// The time that changes are stamped with.
     pub(crate) fn now(&self) -> Timestamp {
-        let (seconds, nanoseconds) = clock::wall_coarse();
-        Timestamp { seconds, nanoseconds }
+        self.volume.now()
     }
 
     pub(crate) fn check_writable(&self) -> Result<()> {
@@ -186,6 +185,9 @@ impl Engine {
 
     /// Has a log written if much is dirty, and waits for it if far too much is.
     fn throttle(&self) {
+        if self.volume.is_reproducible() {
+            return;
+        }
         let dirty = self.dirty_blocks() * self.volume.block_bytes() as u64;
         let clean = self.clean_segments.load(Ordering::Relaxed);
         // Near the end of the space it has to be known how much there is.

@@ -135,8 +135,8 @@ impl LogRequests {
         self.changed.notify_one();
     }
 
-    /// Waits for the next task: at most `interval`, when a checkpoint is due.
-    pub(crate) fn next_task(&self, interval: Duration) -> Task {
+    /// Waits for the next task: at most `interval`, if there is one; then a checkpoint is due.
+    pub(crate) fn next_task(&self, interval: Option<Duration>) -> Task {
         let mut state = self.state.lock();
         loop {
             if state.failure.is_some() {
@@ -161,8 +161,12 @@ impl LogRequests {
             if state.is_stopping {
                 return Task::Stop;
             }
-            if self.changed.wait_timeout(&mut state, interval) {
-                return Task::Checkpoint(state.requested);
+            match interval {
+                Some(interval) if self.changed.wait_timeout(&mut state, interval) => {
+                    return Task::Checkpoint(state.requested);
+                }
+                Some(_) => {}
+                None => self.changed.wait(&mut state),
             }
         }
     }

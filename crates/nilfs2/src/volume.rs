@@ -10,7 +10,8 @@ use crate::lock_classes::READERS;
 use drystone_blockdev::BlockDevice;
 use drystone_nilfs2_format::error::DatProblem;
 use drystone_nilfs2_format::{Corrupt, Geometry, PhysicalBlock, VirtualBlock};
-use drystone_sync::{Arc, PerCore, RwLock, RwLockReadGuard};
+use drystone_sync::{Arc, PerCore, RwLock, RwLockReadGuard, clock};
+use drystone_vfs::Timestamp;
 
 /// The bytes of a block. The log writer keeps a clone of what it writes; the next change copies.
 pub(crate) type BlockBytes = Arc<[u8]>;
@@ -27,12 +28,41 @@ pub(crate) struct Volume {
     pub(crate) device: Arc<dyn BlockDevice>,
     pub(crate) geometry: Geometry,
     pub(crate) seed: u32,
+    /// Stamps everything with this time, in seconds since 1970, instead of the clock's.
+    fixed_time_s: Option<u64>,
     readers: PerCore<RwLock<()>>,
 }
 
 impl Volume {
-    pub(crate) fn new(device: Arc<dyn BlockDevice>, geometry: Geometry, seed: u32) -> Self {
-        Self { device, geometry, seed, readers: PerCore::new(|_| RwLock::new(&READERS, ())) }
+    pub(crate) fn new(
+        device: Arc<dyn BlockDevice>,
+        geometry: Geometry,
+        seed: u32,
+        fixed_time_s: Option<u64>,
+    ) -> Self {
+        let readers = PerCore::new(|_| RwLock::new(&READERS, ()));
+        Self { device, geometry, seed, fixed_time_s, readers }
+    }
+
+    /// Whether logs are written only when a caller asks for them, so that the same calls give the same bytes.
+    pub(crate) fn is_reproducible(&self) -> bool {
+        self.fixed_time_s.is_some()
+    }
+
+    /// Seconds since 1970.
+    pub(crate) fn wall_s(&self) -> u64 {
+        self.fixed_time_s.unwrap_or_else(|| clock::wall().0.max(0).cast_unsigned())
+    }
+
+    /// The time that changes are stamped with.
+    pub(crate) fn now(&self) -> Timestamp {
+        match self.fixed_time_s {
+            Some(seconds) => Timestamp { seconds: seconds.cast_signed(), nanoseconds: 0 },
+            None => {
+                let (seconds, nanoseconds) = clock::wall_coarse();
+                Timestamp { seconds, nanoseconds }
+            }
+        }
     }
 
     pub(crate) fn block_bytes(&self) -> usize {

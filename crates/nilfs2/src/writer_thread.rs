@@ -6,8 +6,8 @@ use crate::log_requests::Task;
 use crate::log_writer::LogWriter;
 use std::time::Duration;
 
-/// The body of the thread: writes logs when asked, and whenever `interval` has passed.
-pub(crate) fn run(engine: &Engine, interval: Duration) {
+/// The body of the thread: writes logs when asked, and whenever `interval` has passed if there is one.
+pub(crate) fn run(engine: &Engine, interval: Option<Duration>) {
     let requests = &engine.requests;
     let (writer, cleaner) = (LogWriter::new(engine), Cleaner::new(engine));
     let mut is_cleaning = false;

@@ -84,7 +84,7 @@ pub struct Arguments {
 
 /// A kind of file system that can be made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-enum MadeKind {
+pub enum MadeKind {
     /// Also ext2 and ext3, by their features.
     #[default]
     Ext4,

@@ -109,3 +109,48 @@ fn checkpoints_are_listed_kept_and_deleted() {
     fixture.line("mkfs ext4.img --size 8M -q").good();
     assert!(fixture.line("checkpoints ext4.img").bad(1).contains("ext4 has no checkpoints"));
 }
+
+#[test]
+fn a_tree_is_built_the_same_with_any_number_of_threads() {
+    let fixture = Fixture::empty();
+    // More than one batch, files that cross from one to the next, holes, links, deep directories.
+    let content = |number: usize| vec![number as u8 ^ 0x5a; number * 131 % 9000];
+    for number in 0..400 {
+        fixture.put(&format!("source/d{}/e/file-{number}", number % 7), content(number));
+    }
+    fixture.put("source/large", vec![3; 70 << 20]);
+    let sparse = std::fs::File::create(fixture.path("source/sparse")).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&sparse, b"end", 5 << 20).unwrap();
+    sparse.set_len(9 << 20).unwrap();
+    std::os::unix::fs::symlink("large", fixture.path("source/link")).unwrap();
+    std::fs::hard_link(fixture.path("source/large"), fixture.path("source/d0/same")).unwrap();
+    fixture.line("build a.img --type nilfs2 --from source --threads 1 --free 4M -q").good();
+    fixture.line("build b.img --type nilfs2 --from source --threads 5 --free 4M -q").good();
+    let (a, b) = (fixture.path("a.img"), fixture.path("b.img"));
+    assert!(std::fs::read(a).unwrap() == std::fs::read(b).unwrap(), "the images differ");
+    fixture.line("check a.img -q").good();
+    assert_eq!(fixture.line("diff source a.img:/").good(), "");
+    assert_eq!(fixture.line("cat a.img:/d0/same").bytes.len(), 70 << 20);
+    // It can be written to.
+    fixture.put("more", vec![1; 3 << 20]);
+    fixture.line("cp more a.img:/").good();
+    fixture.line("check a.img -q").good();
+}
+
+#[test]
+fn a_build_for_which_nilfs2_is_no_good_is_refused() {
+    let fixture = Fixture::empty();
+    fixture.put("source/file", "text");
+    let build =
+        |options: &str| fixture.line(&format!("build a.img --type nilfs2 --from source {options}"));
+    assert!(build("--journal-size 4M").bad(2).contains("NILFS2 has no --journal-size"));
+    assert!(build("--verity-hash").bad(2).contains("NILFS2 has no --verity-hash"));
+    assert!(build("--size 2M").bad(1).contains("too small"));
+    assert!(build("--blocks-per-segment 100").bad(1).contains("power of two"));
+    assert!(fixture.line("build a.img --from source -B 64").bad(2).contains("ext4 has no"));
+    assert!(!fixture.path("a.img").exists());
+    let told = build("--block-size 1K -B 64 --label l --json").json_lines();
+    assert_eq!((&told[0]["type"], &told[0]["block_size"]), (&"nilfs2".into(), &1024.into()));
+    assert_eq!(fixture.line("cat a.img:/file").good(), "text");
+    fixture.line("check a.img -q").good();
+}

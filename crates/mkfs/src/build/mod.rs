@@ -26,6 +26,7 @@ mod order;
 mod write;
 
 pub use options::{BuildOptions, Room, Size};
+pub use order::InodeOrder;
 
 use crate::error::{Error, Result};
 use crate::files::{LOST_FOUND_BLOCKS_MAX, LOST_FOUND_BYTES};
@@ -49,7 +50,7 @@ use drystone_ext4_format::htree::LEVELS_MAX;
 use drystone_ext4_format::layout::BASE_INODE_BYTES;
 use drystone_ext4_format::layout::Layout;
 use empty_image::{Demand, EmptyImage};
-use order::{InodeOrder, Numbers};
+use order::Numbers;
 
 /// Bytes of an inode without the extra fields.
 const INODE_FIELDS_BYTES: usize = BASE_INODE_BYTES as usize;
@@ -150,7 +151,7 @@ impl<'t> Builder<'t> {
     /// [`Error::DoesNotFit`] for a fixed size that is too small.
     pub fn new(tree: &'t mut Tree, options: &BuildOptions) -> Result<Builder<'t>> {
         check_features(options.features)?;
-        let order = InodeOrder::new(tree)?;
+        let order = InodeOrder::with_lost_found(tree)?;
         let tree = &*tree;
         let uuid = options.uuid.unwrap_or_else(|| as_uuid(order.derived(b"uuid")));
         let hash_seed = options.hash_seed.unwrap_or_else(|| {
@@ -350,6 +351,7 @@ fn check_features(features: Features) -> Result<()> {
 }
 
 /// Marks 16 bytes as a custom UUID (version 8).
-fn as_uuid(bytes: [u8; 16]) -> [u8; 16] {
+#[must_use]
+pub fn as_uuid(bytes: [u8; 16]) -> [u8; 16] {
     uuid::Builder::from_custom_bytes(bytes).into_uuid().into_bytes()
 }

@@ -20,7 +20,8 @@ pub enum Room {
 
 impl Room {
     /// Blocks of room in an image with this many blocks.
-    pub(super) fn blocks(self, blocks: u64, block_size: u64) -> u64 {
+    #[must_use]
+    pub fn blocks(self, blocks: u64, block_size: u64) -> u64 {
         match self {
             Room::Bytes(bytes) => bytes.div_ceil(block_size),
             Room::Percent(percent) => (blocks as f64 * percent / 100.0).ceil() as u64,

@@ -17,12 +17,12 @@ const UNREACHABLE: u32 = u32::MAX;
 
 /// The nodes of a tree in the order of their inodes.
 #[derive(Debug)]
-pub(super) struct InodeOrder {
+pub struct InodeOrder {
     nodes: Vec<NodeId>,
     /// Place in `nodes` by index of node.
     places: Vec<u32>,
     /// Users of each set of attributes.
-    pub attribute_users: Vec<u32>,
+    pub(super) attribute_users: Vec<u32>,
     /// The latest time of all.
     pub latest: Timestamp,
     digest: [u8; 32],
@@ -30,7 +30,7 @@ pub(super) struct InodeOrder {
 
 impl InodeOrder {
     /// Orders a tree, after adding lost+found where it has none.
-    pub fn new(tree: &mut Tree) -> Result<InodeOrder> {
+    pub(super) fn with_lost_found(tree: &mut Tree) -> Result<InodeOrder> {
         if tree.child(NodeId::ROOT, LOST_FOUND).is_none() {
             let metadata = Metadata::new(0o700, 0, 0);
             let time = tree.node(NodeId::ROOT).modified();
@@ -40,6 +40,12 @@ impl InodeOrder {
             let problem = "has to be a directory: checkers put what they find there".to_string();
             return Err(Error::File { path: b"/lost+found".to_vec(), problem });
         }
+        Ok(InodeOrder::new(tree))
+    }
+
+    /// Orders a tree.
+    #[must_use]
+    pub fn new(tree: &Tree) -> InodeOrder {
         let mut order = InodeOrder {
             nodes: Vec::with_capacity(tree.node_count()),
             places: vec![UNREACHABLE; tree.node_count()],
@@ -83,7 +89,7 @@ impl InodeOrder {
             waiting[first..].reverse();
         }
         order.digest = hasher.finalize().into();
-        Ok(order)
+        order
     }
 
     fn add(&mut self, tree: &Tree, node: NodeId) {
@@ -96,16 +102,18 @@ impl InodeOrder {
     }
 
     /// The nodes in order.
+    #[must_use]
     pub fn nodes(&self) -> &[NodeId] {
         &self.nodes
     }
 
     /// The place of a reachable node.
-    pub fn place(&self, node: NodeId) -> u32 {
+    pub(super) fn place(&self, node: NodeId) -> u32 {
         self.places[node.index()]
     }
 
     /// 16 bytes that depend on the names, the metadata and the sizes of all files, and on `purpose`.
+    #[must_use]
     pub fn derived(&self, purpose: &[u8]) -> [u8; 16] {
         let mut hasher = Sha256::new();
         hasher.update(self.digest);

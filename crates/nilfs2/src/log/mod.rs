@@ -18,7 +18,7 @@ mod write;
 
 pub(crate) use layout::{BlockContent, CleanerWork, LogPlan, LoggedBlock, plan};
 pub(crate) use segments::{LogPosition, Segments};
-pub(crate) use superblocks::{Superblocks, wall_s};
+pub(crate) use superblocks::Superblocks;
 pub(crate) use write::{LogicalSegment, places, write};
 
 use crate::metadata_file::MetadataFile;

@@ -44,7 +44,7 @@ impl Superblocks {
     }
 
     fn note_written(&mut self, volume: &Volume) {
-        self.current.set_written_s(wall_s());
+        self.current.set_written_s(volume.wall_s());
         self.written = clock::now();
         self.written_in = volume.geometry.segment_of(self.current.cursor().block);
     }
@@ -59,7 +59,7 @@ impl Superblocks {
 
     /// The volume is mounted for writing: until it is unmounted it isn't clean.
     pub(crate) fn begin_mount(&mut self, volume: &Volume) -> Result<()> {
-        self.current.note_mount(wall_s());
+        self.current.note_mount(volume.wall_s());
         self.current.set_state(self.current.state() - VolumeState::CLEAN);
         self.write_both(volume)
     }
@@ -98,9 +98,4 @@ impl Superblocks {
         self.write_at(place, volume)?;
         Ok(true)
     }
-}
-
-/// Seconds since 1970.
-pub(crate) fn wall_s() -> u64 {
-    clock::wall().0.max(0).cast_unsigned()
 }

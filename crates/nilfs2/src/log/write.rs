@@ -1,7 +1,6 @@
 //! Writing planned logs.
 
 use super::layout::{BlockContent, LogPlan, LoggedBlock, PlannedLog};
-use super::superblocks::wall_s;
 use crate::error::Result;
 use crate::volume::{BlockBytes, Volume};
 use drystone_nilfs2_format::log::{LogFlags, LogHeader, seal};
@@ -61,7 +60,7 @@ fn write_log(
     let header = LogHeader {
         flags,
         sequence: log.position.sequence,
-        created_s: wall_s(),
+        created_s: volume.wall_s(),
         next: geometry.segment_start(log.position.next),
         // A segment has at most 2^20 blocks.
         blocks: log.length() as u32,

@@ -12,8 +12,7 @@ use crate::engine::{Engine, summary_blocks_max};
 use crate::error::{Error, Result};
 use crate::inode::{FrozenPages, Inode, Record};
 use crate::log::{
-    BlockContent, CleanerWork, LogPlan, LogState, LoggedBlock, LogicalSegment, places, plan,
-    wall_s, write,
+    BlockContent, CleanerWork, LogPlan, LogState, LoggedBlock, LogicalSegment, places, plan, write,
 };
 use crate::volume::BlockBytes;
 use drystone_nilfs2_format::cpfile::{self, Checkpoint, CheckpointFlags, CpfileHeader};
@@ -362,7 +361,7 @@ impl<'a> Builder<'a> {
         spare: &[SegmentNumber],
         last_allocated: SegmentNumber,
     ) -> Result<()> {
-        let (volume, now) = (&self.engine.volume, wall_s());
+        let (volume, now) = (&self.engine.volume, self.engine.volume.wall_s());
         let (used, unused) = spare.split_at(plan.segments_used);
         let last = used.last().copied().unwrap_or(last_allocated);
         log.segments.give_back(unused, last, volume, &self.source)?;

@@ -10,7 +10,7 @@ mod freeze;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::inode::Inode;
-use crate::log::{CleanerWork, LogState, wall_s};
+use crate::log::{CleanerWork, LogState};
 use build::Builder;
 use drystone_nilfs2_format::cpfile::{Checkpoint, CheckpointFlags};
 use drystone_nilfs2_format::log::LogFlags;
@@ -80,7 +80,7 @@ impl LogWriter<'_> {
             next_snapshot: CheckpointNumber(0),
             previous_snapshot: CheckpointNumber(0),
             number: log.checkpoint,
-            created_s: wall_s(),
+            created_s: self.volume.wall_s(),
             blocks_written: 0,
             inodes: frozen.inodes_used,
             blocks: log.file_blocks + self.ifile.file.read().blocks_mapped(),

@@ -48,6 +48,9 @@ pub struct MountOptions {
     pub commit_interval: Option<Duration>,
     /// Where the search for a free inode starts.
     pub inode_search: InodeSearch,
+    /// Stamps everything with this time, in seconds since 1970, and writes logs only when they are asked
+    /// for, so that the same calls give the same image.
+    pub fixed_time_s: Option<u64>,
 }
 
 /// A mounted volume.
@@ -64,7 +67,7 @@ impl Nilfs2 {
     /// If there is none, it is damaged, or it needs something that isn't supported.
     pub fn mount(device: Arc<dyn BlockDevice>, options: &MountOptions) -> Result<Self> {
         let is_read_only = options.read_only || options.checkpoint.is_some();
-        let opened = Opened::find(device, is_read_only)?;
+        let opened = Opened::find(device, is_read_only, options.fixed_time_s)?;
         let interval = options.commit_interval.unwrap_or_else(|| {
             let stored = opened.superblock.commit_interval_s();
             let seconds = if stored == 0 { COMMIT_INTERVAL_S } else { stored };
@@ -84,6 +87,7 @@ impl Nilfs2 {
             found.finish(engine)?;
         }
         let shared = Arc::clone(engine);
+        let interval = options.fixed_time_s.is_none().then_some(interval);
         let thread = thread::spawn("nilfs2-log", move || run(&shared, interval))
             .map_err(|error| Error::Mount(format!("can't start a thread: {error}")))?;
         *mounted.writer.lock() = Some(thread);
@@ -130,7 +134,11 @@ struct Opened {
 }
 
 impl Opened {
-    fn find(device: Arc<dyn BlockDevice>, is_read_only: bool) -> Result<Self> {
+    fn find(
+        device: Arc<dyn BlockDevice>,
+        is_read_only: bool,
+        fixed_time_s: Option<u64>,
+    ) -> Result<Self> {
         let candidates = read_superblocks(&*device)?;
         let mut failure = None;
         for (index, superblock) in candidates.into_iter().enumerate() {
@@ -138,7 +146,8 @@ impl Opened {
                 superblock.check_writable()?;
             }
             let geometry = *superblock.geometry();
-            let volume = Volume::new(Arc::clone(&device), geometry, superblock.seed());
+            let volume =
+                Volume::new(Arc::clone(&device), geometry, superblock.seed(), fixed_time_s);
             let log = match at_cursor(&volume, superblock.cursor()) {
                 Ok(log) => log,
                 Err(error) => {

@@ -1,20 +1,23 @@
 //! `build`: an image from directories, archives and layers.
 
 mod input;
+mod nilfs2;
 mod options;
 mod output;
 mod progress;
 
+use crate::commands::mkfs::MadeKind;
 use crate::failure::{Failure, Outcome};
 use crate::global::Global;
 use crate::interrupt::Interrupt;
 use crate::size::{self, human};
 use anyhow::Context;
+use drystone_blockdev::BlockDevice;
 use drystone_mkfs::Error;
 use drystone_mkfs::build::Builder;
 use drystone_mkfs::tree::Tree;
 use drystone_mkfs::verity::{HashTree, Verity};
-use drystone_sync::clock;
+use drystone_sync::{Arc, clock};
 use output::{BuildOutput, Reached};
 use progress::BuildProgress;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -36,7 +39,7 @@ links, symbolic links, devices, holes, extended attributes, ACLs and capabilitie
 
 The image has the size that the files need; --free leaves room. It can be mounted and written to. \
 --read-only (no journal, nothing reserved for growth) and --shrink (the smallest journal) make it \
-smaller. If IMAGE is '-' it goes to standard output. A file gets its name when it is complete.
+smaller. --type nilfs2 makes an image of NILFS2, which holds no extended attributes. If IMAGE is '-' it goes to standard output. A file gets its name when it is complete.
 
 The same sources give the same bytes on any machine, at any time, with any number of threads: UUID and \
 hash seed are derived from the names, sizes, times and attributes of the files. SOURCE_DATE_EPOCH sets \
@@ -48,6 +51,7 @@ Examples:
   drystone build disk.img --from root/ --from overlay/ --label root
   drystone build disk.img --from root/ --size 64M --owner 0:0 --exclude '*.pyc' --manifest devices
   drystone build disk.img --from root/ --read-only --verity-hash
+  drystone build nilfs.img --type nilfs2 --from root/ --free 20%
   drystone build whole.img#home --from root/
   tar -c . | drystone build - --from - | zstd -o disk.img.zst")]
 pub struct Arguments {
@@ -76,7 +80,11 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
             crate::messages::tell(sentence);
         }
     }
-    let mut output = BuildOutput::choose(&arguments.image, arguments.force)?;
+    let output = BuildOutput::choose(&arguments.image, arguments.force)?;
+    if arguments.options.kind == MadeKind::Nilfs2 {
+        let build = nilfs2::Nilfs2Build { arguments, global, epoch, interrupt: &interrupt, start };
+        return build.run(&tree, output);
+    }
     let mut options = arguments
         .options
         .build_options(global.read_only, output.device_bytes(), epoch)
@@ -92,28 +100,15 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     let image_bytes = builder.size_bytes();
     let all_bytes = verity.as_ref().map_or(image_bytes, Verity::size_bytes);
     let progress = BuildProgress::new(global.quiet, files, data_bytes, interrupt.clone());
-    let mut reached = Reached::Nothing;
-    let made = (|| -> anyhow::Result<_> {
-        let device = output.open(all_bytes)?;
-        let is_zeroed = output.is_zeroed();
-        reached = Reached::Image;
-        let summary = progress.during(|| builder.write(&device, is_zeroed, &progress))?;
-        reached = Reached::HashTree;
-        let append = |verity: Verity| verity.append(&device, threads, &progress);
+    let is_zeroed = output.is_zeroed();
+    let made = write_to(output, &arguments.image, all_bytes, &interrupt, |device, reached| {
+        let summary = progress.during(|| builder.write(device, is_zeroed, &progress))?;
+        *reached = Reached::HashTree;
+        let append = |verity: Verity| verity.append(device, threads, &progress);
         let verity = verity.map(append).transpose()?;
-        output.finish(&device, &interrupt)?;
         Ok((summary, verity))
-    })();
-    let (summary, verity) = match made {
-        Ok(made) => made,
-        Err(error) => {
-            output.abandon(reached);
-            if matches!(error.downcast_ref(), Some(Error::Cancelled)) {
-                return Err(Failure::Code(interrupt.code()));
-            }
-            return Err(error.context(place()).into());
-        }
-    };
+    });
+    let (summary, verity) = made?;
     let elapsed = start.elapsed();
     let made = BuiltImageJson {
         size: all_bytes,
@@ -131,6 +126,33 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     };
     tell(&made, &arguments.image, elapsed, global)?;
     Ok(())
+}
+
+/// Has `body` write an image of this size, which gets its name when it is complete.
+fn write_to<T>(
+    mut output: BuildOutput,
+    image: &Path,
+    size_bytes: u64,
+    interrupt: &Interrupt,
+    body: impl FnOnce(&Arc<dyn BlockDevice>, &mut Reached) -> anyhow::Result<T>,
+) -> Outcome<T> {
+    let mut reached = Reached::Nothing;
+    let made = (|| -> anyhow::Result<_> {
+        let device = output.open(size_bytes)?;
+        reached = Reached::Image;
+        let made = body(&device, &mut reached)?;
+        output.finish(&device, interrupt)?;
+        Ok(made)
+    })();
+    made.map_err(|error| {
+        output.abandon(reached);
+        let is_cancelled = matches!(error.downcast_ref(), Some(Error::Cancelled))
+            || matches!(error.downcast_ref(), Some(drystone::Error::Make(Error::Cancelled)));
+        match is_cancelled {
+            true => Failure::Code(interrupt.code()),
+            false => error.context(image.display().to_string()).into(),
+        }
+    })
 }
 
 /// Archives and directories stay open until the image is written, and a list may name many. The
@@ -157,23 +179,30 @@ fn tell(
             None => return Ok(()),
         }
     } else {
-        let rate = (made.data as f64 / elapsed.as_secs_f64().max(1e-3)) as u64;
-        let mut text = format!(
-            "{}: {}B, {} files with {}B in {:.1} s ({}B/s), UUID {}",
-            image.display(),
-            human(made.size),
-            made.files,
-            human(made.data),
-            elapsed.as_secs_f64(),
-            human(rate),
-            made.uuid,
-        );
+        let mut text = line(image, made.size, made.files, made.data, elapsed, &made.uuid);
         if let Some(verity) = &made.verity {
             text +=
                 &format!("\nroot hash {}, hash tree at {}", verity.root_hash, verity.hash_offset);
         }
         text
     };
+    print(image, &text)
+}
+
+/// What was made, in a line.
+fn line(image: &Path, size: u64, files: u64, data: u64, elapsed: Duration, uuid: &str) -> String {
+    let rate = (data as f64 / elapsed.as_secs_f64().max(1e-3)) as u64;
+    format!(
+        "{}: {}B, {files} files with {}B in {:.1} s ({}B/s), UUID {uuid}",
+        image.display(),
+        human(size),
+        human(data),
+        elapsed.as_secs_f64(),
+        human(rate),
+    )
+}
+
+fn print(image: &Path, text: &str) -> anyhow::Result<()> {
     if image.as_os_str() == "-" {
         // Without it the image can't be used, but the image is what was asked for.
         let _ = writeln!(std::io::stderr(), "{text}");

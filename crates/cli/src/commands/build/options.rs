@@ -1,8 +1,9 @@
 //! What the image is to be like.
 
 use super::parse_room;
+use crate::commands::mkfs::MadeKind;
 use crate::size;
-use drystone::Features;
+use drystone::{Features, Nilfs2BuildOptions};
 use drystone_mkfs::JournalSize;
 use drystone_mkfs::build::{BuildOptions, Builder, Room, Size};
 use drystone_mkfs::verity::Verity;
@@ -11,10 +12,15 @@ use uuid::Uuid;
 
 /// As much of a label as a superblock has room for.
 const LABEL_BYTES_MAX: usize = 16;
+/// What NILFS2 reserves for its log unless said.
+const NILFS2_RESERVED_PERCENT: f64 = 5.0;
 
 /// What the image is to be like.
 #[derive(Debug, Default, clap::Args)]
 pub struct ImageArguments {
+    /// The kind of file system.
+    #[arg(short = 't', long = "type", value_enum, default_value_t)]
+    pub kind: MadeKind,
     /// The size of the image: 'auto', or 64M, 4G, … [default: auto, or that of a block device]
     #[arg(short, long)]
     size: Option<SizeArgument>,
@@ -52,8 +58,12 @@ pub struct ImageArguments {
     #[arg(short = 'J', long, value_parser = size::parse)]
     journal_size: Option<u64>,
     /// Percentage of the blocks to reserve for the superuser.
-    #[arg(short = 'm', long, value_name = "PERCENT", default_value_t = 0.0)]
-    reserved_percent: f64,
+    /// [default: 0; 5 for NILFS2, which reserves them for its log]
+    #[arg(short = 'm', long, value_name = "PERCENT")]
+    reserved_percent: Option<f64>,
+    /// Blocks in a segment of NILFS2: a power of two from 16. [default: 256 to 2048, by the size]
+    #[arg(short = 'B', long)]
+    blocks_per_segment: Option<u32>,
     /// The creation time in seconds since 1970. [default: SOURCE_DATE_EPOCH, else the latest time of
     /// a file]
     #[arg(long, value_name = "SECONDS")]
@@ -89,19 +99,11 @@ impl ImageArguments {
         device_bytes: Option<u64>,
         epoch: Option<u64>,
     ) -> Result<BuildOptions, String> {
-        let size = match (self.size, device_bytes) {
-            (Some(SizeArgument::Bytes(bytes)), Some(device)) if bytes > device => {
-                return Err(format!("--size {bytes}: the device has {device} bytes"));
-            }
-            (Some(SizeArgument::Bytes(bytes)), _) => Size::Fixed(bytes),
-            (None, Some(bytes)) if self.free.is_none() && !read_only && !self.shrink => {
-                Size::Fixed(bytes)
-            }
-            _ => Size::Auto(self.free.unwrap_or(Room::Bytes(0))),
-        };
-        if matches!(size, Size::Fixed(_)) && self.free.is_some() {
-            return Err("--free is for an automatic size: leave --size away".to_string());
+        if self.blocks_per_segment.is_some() {
+            return Err("ext4 has no --blocks-per-segment".to_string());
         }
+        let keeps_size = !read_only && !self.shrink;
+        let size = self.size(device_bytes, keeps_size)?;
         let mut options = BuildOptions { size, ..BuildOptions::default() };
         options.block_size = narrow(self.block_size, "--block-size")?;
         options.inode_size = narrow(self.inode_size, "--inode-size")?;
@@ -130,12 +132,79 @@ impl ImageArguments {
                 u32::from_le_bytes([words[at], words[at + 1], words[at + 2], words[at + 3]])
             })
         });
-        if !(0.0..=50.0).contains(&self.reserved_percent) {
+        let reserved_percent = self.reserved_percent.unwrap_or(0.0);
+        if !(0.0..=50.0).contains(&reserved_percent) {
             return Err("--reserved-percent is from 0 to 50".to_string());
         }
-        options.reserved_percent = self.reserved_percent;
+        options.reserved_percent = reserved_percent;
         options.time_seconds = self.timestamp.or(epoch);
         Ok(options)
+    }
+
+    /// The builder's options for NILFS2.
+    pub fn nilfs2_options(
+        &self,
+        read_only: bool,
+        device_bytes: Option<u64>,
+        epoch: Option<u64>,
+        threads: usize,
+    ) -> Result<Nilfs2BuildOptions, String> {
+        for (given, name) in [
+            (read_only, "--read-only image"),
+            (self.min_inodes > 0, "--min-inodes"),
+            (self.shrink, "--shrink"),
+            (self.inode_size.is_some(), "--inode-size"),
+            (!self.features.is_empty(), "--features"),
+            (self.journal_size.is_some(), "--journal-size"),
+            // It would hide the second superblock, which is at the end of the device.
+            (self.verity_hash, "--verity-hash"),
+        ] {
+            if given {
+                return Err(format!("NILFS2 has no {name}"));
+            }
+        }
+        let reserved = self.reserved_percent.unwrap_or(NILFS2_RESERVED_PERCENT);
+        if reserved.fract() != 0.0 || !(1.0..=50.0).contains(&reserved) {
+            return Err("NILFS2 reserves 1 to 50 percent, in whole numbers".to_string());
+        }
+        let size = self.size(device_bytes, true)?;
+        match (size, device_bytes) {
+            (Size::Fixed(bytes), Some(device)) if bytes != device => {
+                return Err(format!("NILFS2 has to fill the device, which has {device} bytes"));
+            }
+            (Size::Auto(_), Some(_)) => {
+                return Err("NILFS2 has to fill the device: leave --free away".to_string());
+            }
+            _ => {}
+        }
+        let random = || self.random_uuid.then(Uuid::new_v4);
+        Ok(Nilfs2BuildOptions {
+            size,
+            block_bytes: narrow(self.block_size, "--block-size")?,
+            blocks_per_segment: self.blocks_per_segment,
+            reserved_percent: reserved as u32,
+            label: self.label.clone().unwrap_or_default().into_bytes(),
+            uuid: self.uuid.or_else(random),
+            seed: self.hash_seed.or_else(random).map(|seed| seed.as_fields().0),
+            time_s: self.timestamp.or(epoch),
+            threads,
+        })
+    }
+
+    /// How large the image becomes. `keeps_size` if it fills a device unless said otherwise.
+    fn size(&self, device_bytes: Option<u64>, keeps_size: bool) -> Result<Size, String> {
+        let size = match (self.size, device_bytes) {
+            (Some(SizeArgument::Bytes(bytes)), Some(device)) if bytes > device => {
+                return Err(format!("--size {bytes}: the device has {device} bytes"));
+            }
+            (Some(SizeArgument::Bytes(bytes)), _) => Size::Fixed(bytes),
+            (None, Some(bytes)) if self.free.is_none() && keeps_size => Size::Fixed(bytes),
+            _ => Size::Auto(self.free.unwrap_or(Room::Bytes(0))),
+        };
+        if matches!(size, Size::Fixed(_)) && self.free.is_some() {
+            return Err("--free is for an automatic size: leave --size away".to_string());
+        }
+        Ok(size)
     }
 
     /// The hash tree, if one is asked for.

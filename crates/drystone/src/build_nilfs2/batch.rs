@@ -1,0 +1,270 @@
+//! Writing a tree through the engine, in batches that each end with a checkpoint.
+
+use crate::Error;
+use drystone_mkfs::Error as MakeError;
+use drystone_mkfs::build::{InodeOrder, Monitor};
+use drystone_mkfs::tree::{Kind, NodeId, Segment, Timestamp, Tree};
+use drystone_nilfs2::Nilfs2;
+use drystone_sync::atomic::{AtomicUsize, Ordering};
+use drystone_sync::{LockClass, Mutex, thread};
+use drystone_vfs::{
+    DeviceNumber, FileSystem, InodeNumber, NewNode, RequestContext, SetAttributes, SetTime,
+};
+
+/// The first error of the threads that copy.
+static FIRST_ERROR: LockClass = LockClass::new("first error of a build", 5);
+
+/// Data after which a checkpoint is written; a new name counts as a block.
+pub(super) const BATCH_BYTES: u64 = 64 << 20;
+/// What a thread copies at once.
+const PIECE_BYTES: u64 = 1 << 20;
+/// What is written with one call: the engine keeps room for each.
+pub(super) const WRITE_BYTES: usize = 64 << 10;
+/// Threads that copy, at most.
+pub(super) const WRITERS_MAX: usize = 64;
+
+/// Data to be copied into a file.
+#[derive(Clone, Copy, Debug)]
+struct CopyJob {
+    inode: InodeNumber,
+    node: NodeId,
+    /// None for what the tree keeps itself.
+    piece: Option<Segment>,
+}
+
+/// A batch that is being filled.
+#[derive(Debug, Default)]
+struct Batch {
+    bytes: u64,
+    jobs: Vec<CopyJob>,
+    /// Files that are complete when the jobs are done.
+    complete: Vec<(InodeNumber, NodeId)>,
+}
+
+/// See the module.
+pub(super) struct Writer<'a> {
+    tree: &'a Tree,
+    volume: &'a Nilfs2,
+    context: RequestContext,
+    threads: usize,
+    monitor: &'a dyn Monitor,
+    block_bytes: u64,
+    batch: Batch,
+    /// Inodes by index of node; 0 for those that aren't made yet.
+    inodes: Vec<InodeNumber>,
+}
+
+impl<'a> Writer<'a> {
+    pub(super) fn new(
+        tree: &'a Tree,
+        volume: &'a Nilfs2,
+        threads: usize,
+        monitor: &'a dyn Monitor,
+        block_bytes: u64,
+    ) -> Self {
+        Self {
+            tree,
+            volume,
+            context: RequestContext::superuser(),
+            threads: threads.clamp(1, WRITERS_MAX),
+            monitor,
+            block_bytes,
+            batch: Batch::default(),
+            inodes: vec![InodeNumber(0); tree.node_count()],
+        }
+    }
+
+    /// Writes all files of the tree.
+    pub(super) fn write(mut self, order: &InodeOrder) -> Result<(), Error> {
+        let tree = self.tree;
+        self.inodes[NodeId::ROOT.index()] = self.volume.root();
+        self.set(NodeId::ROOT, self.volume.root(), &self.owner_and_mode(NodeId::ROOT))?;
+        for &directory in order.nodes().iter().filter(|node| tree.parent(**node).is_some()) {
+            let parent = self.inodes[directory.index()];
+            let mut children: Vec<(&[u8], NodeId)> = tree.children(directory).collect();
+            children.sort_unstable_by_key(|&(name, _)| name);
+            for (name, node) in children {
+                self.add_name(parent, name, node)?;
+            }
+            // No name comes or goes any more.
+            self.set_time(directory, parent)?;
+            if directory != NodeId::ROOT {
+                self.volume.forget(parent, 1);
+            }
+            self.monitor.wrote(0, 1);
+        }
+        self.end_batch()?;
+        for &node in order.nodes().iter().filter(|node| is_linked(tree, **node)) {
+            self.volume.forget(self.inodes[node.index()], 1);
+        }
+        Ok(())
+    }
+
+    fn add_name(&mut self, parent: InodeNumber, name: &[u8], node: NodeId) -> Result<(), Error> {
+        let known = self.inodes[node.index()];
+        if known == InodeNumber(0) {
+            self.create(parent, name, node)?;
+        } else {
+            let linked = self.volume.link(&self.context, known, parent, name);
+            linked.map_err(|error| self.problem(node, &error))?;
+            self.volume.forget(known, 1);
+        }
+        self.grow(self.block_bytes)
+    }
+
+    fn create(&mut self, parent: InodeNumber, name: &[u8], node: NodeId) -> Result<(), Error> {
+        let kind = self.tree.node(node).kind();
+        let device = |major, minor| DeviceNumber { major, minor };
+        let new = match kind {
+            Kind::Directory => NewNode::Directory,
+            Kind::File { .. } => NewNode::Regular,
+            Kind::Symlink(target) => NewNode::Symlink(target),
+            Kind::CharacterDevice { major, minor } => {
+                NewNode::CharacterDevice(device(major, minor))
+            }
+            Kind::BlockDevice { major, minor } => NewNode::BlockDevice(device(major, minor)),
+            Kind::Fifo => NewNode::Fifo,
+            Kind::Socket => NewNode::Socket,
+        };
+        let permissions = self.tree.node(node).metadata().permissions;
+        let made = self.volume.create(&self.context, parent, name, new, permissions);
+        let inode = made.map_err(|error| self.problem(node, &error))?.inode;
+        self.inodes[node.index()] = inode;
+        let size = match kind {
+            Kind::File { size } if size > 0 => Some(size),
+            _ => None,
+        };
+        self.set(node, inode, &SetAttributes { size, ..self.owner_and_mode(node) })?;
+        match kind {
+            // When all of its names are there.
+            Kind::Directory => Ok(()),
+            Kind::File { .. } => self.add_content(inode, node),
+            _ => self.complete(inode, node),
+        }
+    }
+
+    /// Has the content of a file copied, in this batch and in others if it is large.
+    fn add_content(&mut self, inode: InodeNumber, node: NodeId) -> Result<(), Error> {
+        let file = self.tree.node(node);
+        if let Some(bytes) = file.inline_bytes().filter(|bytes| !bytes.is_empty()) {
+            self.batch.jobs.push(CopyJob { inode, node, piece: None });
+            self.grow(bytes.len() as u64)?;
+        }
+        for mut rest in file.segments() {
+            while rest.length > 0 {
+                let length = rest.length.min(PIECE_BYTES);
+                let piece = Some(Segment { length, ..rest });
+                self.batch.jobs.push(CopyJob { inode, node, piece });
+                rest.logical += length;
+                rest.offset += length;
+                rest.length -= length;
+                self.grow(length)?;
+            }
+        }
+        self.batch.complete.push((inode, node));
+        Ok(())
+    }
+
+    fn grow(&mut self, bytes: u64) -> Result<(), Error> {
+        self.batch.bytes += bytes.next_multiple_of(self.block_bytes);
+        if self.batch.bytes >= BATCH_BYTES { self.end_batch() } else { Ok(()) }
+    }
+
+    /// Copies what the batch has, and writes a checkpoint.
+    fn end_batch(&mut self) -> Result<(), Error> {
+        let batch = std::mem::take(&mut self.batch);
+        self.copy(&batch.jobs)?;
+        for (inode, node) in batch.complete {
+            self.complete(inode, node)?;
+        }
+        self.volume.make_checkpoint()?;
+        Ok(())
+    }
+
+    fn copy(&self, jobs: &[CopyJob]) -> Result<(), Error> {
+        let next = AtomicUsize::new(0);
+        let failure = Mutex::new(&FIRST_ERROR, None);
+        let work = || {
+            let mut buffer = vec![0; PIECE_BYTES as usize];
+            while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let is_cancelled = self.monitor.is_cancelled();
+                let done = if is_cancelled {
+                    Err(MakeError::Cancelled.into())
+                } else {
+                    self.copy_piece(job, &mut buffer)
+                };
+                if let Err(error) = done {
+                    failure.lock().get_or_insert(error);
+                    next.store(jobs.len(), Ordering::Relaxed);
+                }
+            }
+        };
+        thread::together("build", self.threads.min(jobs.len()).max(1), work);
+        failure.into_inner().map_or(Ok(()), Err)
+    }
+
+    fn copy_piece(&self, job: &CopyJob, buffer: &mut [u8]) -> Result<(), Error> {
+        let (mut offset, bytes) = match job.piece {
+            Some(piece) => {
+                // A job is at most as long as a buffer.
+                let buffer = &mut buffer[..piece.length as usize];
+                let source = self.tree.source(piece.source);
+                source.read_at(piece.object, piece.offset, buffer).map_err(MakeError::from)?;
+                (piece.logical, &*buffer)
+            }
+            None => (0, self.tree.node(job.node).inline_bytes().unwrap_or_default()),
+        };
+        for part in bytes.chunks(WRITE_BYTES) {
+            let written = self.volume.write_all(&self.context, job.inode, offset, part);
+            written.map_err(|error| self.problem(job.node, &error))?;
+            offset += part.len() as u64;
+        }
+        self.monitor.wrote(bytes.len() as u64, 0);
+        Ok(())
+    }
+
+    /// A node has its content, and nothing will change it any more but further names.
+    fn complete(&self, inode: InodeNumber, node: NodeId) -> Result<(), Error> {
+        self.set_time(node, inode)?;
+        if !is_linked(self.tree, node) {
+            self.volume.forget(inode, 1);
+        }
+        self.monitor.wrote(0, 1);
+        Ok(())
+    }
+
+    fn owner_and_mode(&self, node: NodeId) -> SetAttributes {
+        let node = self.tree.node(node);
+        let metadata = node.metadata();
+        let is_link = matches!(node.kind(), Kind::Symlink(_));
+        SetAttributes {
+            permissions: (!is_link).then_some(metadata.permissions),
+            user: Some(metadata.user),
+            group: Some(metadata.group),
+            ..SetAttributes::default()
+        }
+    }
+
+    fn set_time(&self, node: NodeId, inode: InodeNumber) -> Result<(), Error> {
+        let Timestamp { seconds, nanoseconds } = self.tree.node(node).modified();
+        let time = drystone_vfs::Timestamp { seconds, nanoseconds };
+        let changes =
+            SetAttributes { modified: Some(SetTime::At(time)), ..SetAttributes::default() };
+        self.set(node, inode, &changes)
+    }
+
+    fn set(&self, node: NodeId, inode: InodeNumber, to: &SetAttributes) -> Result<(), Error> {
+        let set = self.volume.set_attributes(&self.context, inode, to);
+        set.map(|_| ()).map_err(|error| self.problem(node, &error))
+    }
+
+    fn problem(&self, node: NodeId, error: &drystone_vfs::Error) -> Error {
+        let (path, problem) = (self.tree.path_of(node), error.to_string());
+        MakeError::File { path, problem }.into()
+    }
+}
+
+/// Whether a node has several names, so that it is needed until all of them are made.
+fn is_linked(tree: &Tree, node: NodeId) -> bool {
+    tree.node(node).links() > 1
+}
