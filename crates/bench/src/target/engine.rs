@@ -20,10 +20,11 @@ use std::path::PathBuf;
 
 /// The directory that workloads run in.
 const DIRECTORY: &str = "drystone-bench";
-/// Images are at least so large, so that there are groups to choose from.
+/// Images are at least so large for each worker, so that there are groups to choose from.
 const IMAGE_BYTES_MIN: u64 = 1 << 30;
-/// As `mke2fs` chooses for 4 GiB.
-const JOURNAL_BYTES: u64 = 128 << 20;
+/// As `mke2fs` chooses for 4 GiB, and for 128 GiB. Between them, by the workers.
+const JOURNAL_BYTES: (u64, u64) = (128 << 20, 1 << 30);
+const WORKERS_PER_JOURNAL: u64 = 4;
 /// Bytes in a group of blocks: as many blocks as a bitmap of one block has bits.
 const GROUP_BYTES: u64 = 8 * BLOCK_BYTES * BLOCK_BYTES;
 /// As many inodes as a bitmap of one block has bits.
@@ -82,8 +83,8 @@ impl EngineTarget {
     }
 
     /// A device with an image for a job.
-    fn prepare(&mut self, needs: Needs) -> Result<Arc<dyn BlockDevice>> {
-        let options = image_options(needs);
+    fn prepare(&mut self, needs: Needs, workers: u64) -> Result<Arc<dyn BlockDevice>> {
+        let options = image_options(needs, workers);
         match &self.place {
             Place::Memory => {
                 let is_large_enough =
@@ -109,16 +110,18 @@ impl EngineTarget {
     }
 }
 
-fn image_options(needs: Needs) -> Options {
+fn image_options(needs: Needs, workers: u64) -> Options {
+    let journal_bytes =
+        (workers.div_ceil(WORKERS_PER_JOURNAL) * JOURNAL_BYTES.0).min(JOURNAL_BYTES.1);
     let inodes = (needs.inodes + needs.inodes / 8 + 1024).max(INODES_MIN);
     let is_lean = inodes > LEAN_FROM_INODES;
     let inode_bytes = if is_lean { u64::from(LEAN_INODE_BYTES) } else { 256 };
     let size_bytes = (needs.content_bytes + needs.content_bytes / 4)
         + inodes * inode_bytes * 9 / 8
-        + 2 * JOURNAL_BYTES;
+        + 2 * journal_bytes;
     let groups = inodes.div_ceil(GROUP_INODES_MAX);
     let size_bytes = size_bytes
-        .max(IMAGE_BYTES_MIN)
+        .max(workers * IMAGE_BYTES_MIN)
         .max((groups + 1) * GROUP_BYTES)
         .next_multiple_of(BLOCK_BYTES);
     let time_seconds = u64::try_from(drystone_sync::clock::wall().0).unwrap_or(0);
@@ -127,7 +130,7 @@ fn image_options(needs: Needs) -> Options {
     options.block_size = Some(BLOCK_BYTES as u32);
     options.inodes = Some(u32::try_from(inodes).unwrap_or(u32::MAX));
     options.inode_size = is_lean.then_some(LEAN_INODE_BYTES);
-    options.journal_size = JournalSize::Bytes(JOURNAL_BYTES);
+    options.journal_size = JournalSize::Bytes(journal_bytes);
     options
 }
 
@@ -142,7 +145,7 @@ impl Target for EngineTarget {
 
     fn run(&mut self, job: Job<'_>, policy: Option<&PolicyChoice>) -> Result<Outcome> {
         let needs = job.workload.needs(job.sizes, job.workers);
-        let device = self.prepare(needs)?;
+        let device = self.prepare(needs, job.workers)?;
         let extent_status_bytes = needs.extent_status_bytes.map(|bytes| bytes as usize);
         let inode_bytes = usize::try_from(needs.inodes)?.saturating_mul(BUDGET_BYTES_PER_INODE);
         let options = MountOptions {
@@ -245,10 +248,10 @@ mod tests {
     #[test]
     fn images_have_groups_for_all_inodes() {
         let needs = Needs { inodes: 2_000_000, content_bytes: 1 << 20, ..Needs::default() };
-        let options = image_options(needs);
+        let options = image_options(needs, 1);
         assert!(options.size_bytes / GROUP_BYTES * GROUP_INODES_MAX >= 2_000_000);
         assert_eq!(options.inode_size, Some(LEAN_INODE_BYTES));
-        let small = image_options(Needs::default());
+        let small = image_options(Needs::default(), 1);
         assert_eq!((small.size_bytes, small.inode_size), (IMAGE_BYTES_MIN, None));
     }
 }
