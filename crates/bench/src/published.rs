@@ -104,7 +104,7 @@ pub fn compared_policies(workload: &str) -> &'static [&'static str] {
         "fallocate2" => &[
             "group-lock=wait,block-goal=global,group-scan=linear",
             "block-goal=per-inode,group-scan=linear",
-            "block-goal=per-inode",
+            "block-goal=per-inode,group-scan=size-ordered",
             "scalable",
         ],
         // With inodes reserved per core there is no contention, so the way an inode is claimed
@@ -312,7 +312,8 @@ mod tests {
         assert_eq!(orphan.ratio("orphans=file", "baseline", 3), None);
         assert_eq!(orphan.ratio("scalable", "baseline", 128), None, "ours was never published");
         let fallocate2 = Published::of("fallocate2").unwrap();
-        near(fallocate2.ratio("block-goal=per-inode", "baseline", 2), 133_305.0 / 70_665.0);
+        let ordered = "block-goal=per-inode,group-scan=size-ordered";
+        near(fallocate2.ratio(ordered, "baseline", 2), 133_305.0 / 70_665.0);
         let linear = "block-goal=per-inode,group-scan=linear";
         near(fallocate2.ratio(linear, "baseline", 64), 23_280.0 / 3588.0);
         assert_eq!(fallocate2.ratio("scalable", "baseline", 64), None);

@@ -90,7 +90,7 @@ const LONGEST_PASS: Measure = Measure::Cost("longest_pass_us");
 
 const GLOBAL_GOAL: &str = "group-lock=wait,block-goal=global,group-scan=linear";
 const LINEAR: &str = "block-goal=per-inode,group-scan=linear";
-const SIZE_ORDERED: &str = "block-goal=per-inode";
+const SIZE_ORDERED: &str = "block-goal=per-inode,group-scan=size-ordered";
 const TEST_THEN_LOCK: &str = "inode-search=first,inode-claim=test-then-lock";
 const RELOCK: &str = "inode-search=first";
 const SORTED: &str = "extent-reclaim=lru-sorted";
