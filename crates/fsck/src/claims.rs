@@ -40,6 +40,11 @@ impl Claims {
         }
     }
 
+    /// The number behind the last cluster of all groups.
+    pub fn bound(&self) -> u64 {
+        u64::from(self.layout.group_count()) * u64::from(self.layout.clusters_per_group())
+    }
+
     /// A block's cluster, counted from the first data block. Block 0 in front of that is none.
     pub fn cluster(&self, block: u64) -> u64 {
         block.saturating_sub(u64::from(self.layout.first_data_block()))

@@ -20,7 +20,7 @@ const RECORD_HEADER_BYTES: usize = size_of::<dir::RawRecordHeader>();
 const RECORD_TYPE_OFFSET: usize = std::mem::offset_of!(dir::RawRecordHeader, file_type);
 
 /// A block of the cipher: the shortest encrypted name.
-const ENCRYPTED_NAME_BYTES_MIN: usize = 16;
+pub(crate) const ENCRYPTED_NAME_BYTES_MIN: usize = 16;
 
 /// The names of one directory, as hashes: memory for a directory of millions.
 pub(crate) struct Names {
@@ -44,7 +44,7 @@ impl Names {
         }
     }
 
-    fn hash(&self, name: &[u8]) -> u64 {
+    pub fn hash(&self, name: &[u8]) -> u64 {
         let mut hasher = DefaultHasher::new();
         self.key(name).hash(&mut hasher);
         hasher.finish()

@@ -105,7 +105,12 @@ fn check_one(
 }
 
 /// Whether a part of a group may lie there.
-fn is_location(image: &Image<'_>, group: GroupNumber, block: PhysicalBlock, count: u64) -> bool {
+pub(crate) fn is_location(
+    image: &Image<'_>,
+    group: GroupNumber,
+    block: PhysicalBlock,
+    count: u64,
+) -> bool {
     let layout = &image.layout;
     let first = layout.group_first_block(group).get();
     let behind = first + u64::from(layout.group_block_count(group));

@@ -29,6 +29,11 @@ pub(crate) fn scan(checker: &mut Checker<'_>) -> Result<(), Error> {
         scan_group(checker, group)?;
         checker.reporter.step(Pass::Inodes, u64::from(group.get()) + 1, checker.group_count());
     }
+    // One that is in use was looked at.
+    if !checker.states.is_used(InodeNumber::ROOT) {
+        let issue = InodeIssue::RootNotDirectory;
+        checker.reporter.report(Issue::Inode { inode: InodeNumber::ROOT, issue });
+    }
     Ok(())
 }
 

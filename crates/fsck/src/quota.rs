@@ -6,7 +6,10 @@ use crate::issue::{Issue, QuotaIssue};
 use crate::mapping;
 use drystone_ext4_format::extent::Extent;
 use drystone_ext4_format::features::ReadOnlyCompat;
-use drystone_ext4_format::quota::{BLOCK_LENGTH, QuotaBlock, QuotaBlocks, QuotaFile, QuotaKind};
+use drystone_ext4_format::inode::Inode;
+use drystone_ext4_format::quota::{
+    BLOCK_LENGTH, QuotaBlock, QuotaBlocks, QuotaEntry, QuotaFile, QuotaKind,
+};
 use drystone_ext4_format::{Corrupt, InodeNumber, LogicalBlock};
 use std::collections::BTreeMap;
 
@@ -87,6 +90,23 @@ pub(crate) fn check(checker: &mut Checker<'_>) -> Result<(), Error> {
     Ok(())
 }
 
+/// The entries of a quota file, or what is wrong with it.
+pub(crate) fn entries_of(
+    checker: &Checker<'_>,
+    kind: QuotaKind,
+    inode: &Inode,
+) -> Result<Result<Vec<QuotaEntry>, Corrupt>, Error> {
+    let extents = mapping::extents_of(&checker.image, inode)?;
+    let length = inode.size_bytes.min(SIZE_BYTES_MAX) / BLOCK_LENGTH as u64;
+    let length = u32::try_from(length).unwrap_or(u32::MAX);
+    let blocks = Blocks { checker, extents, length };
+    match QuotaFile::open(kind, blocks).and_then(|mut file| file.entries()) {
+        Ok(entries) => Ok(Ok(entries)),
+        Err(ReadError::Corrupt(corrupt)) => Ok(Err(corrupt)),
+        Err(ReadError::Other(error)) => Err(error),
+    }
+}
+
 fn check_file(
     checker: &mut Checker<'_>,
     kind: QuotaKind,
@@ -105,17 +125,12 @@ fn check_file(
         checker.reporter.report(Issue::Quota { kind, issue });
         return Ok(());
     }
-    let extents = mapping::extents_of(&checker.image, &inode)?;
-    let length = u32::try_from(size_bytes / BLOCK_LENGTH as u64).unwrap_or(u32::MAX);
-    let blocks = Blocks { checker, extents, length };
-    let read = QuotaFile::open(kind, blocks).and_then(|mut file| file.entries());
-    let entries = match read {
-        Ok(read) => read,
-        Err(ReadError::Corrupt(corrupt)) => {
+    let entries = match entries_of(checker, kind, &inode)? {
+        Ok(entries) => entries,
+        Err(corrupt) => {
             checker.reporter.report(corrupt);
             return Ok(());
         }
-        Err(ReadError::Other(error)) => return Err(error),
     };
     let stored: BTreeMap<u32, QuotaUse> = entries
         .into_iter()

@@ -2,11 +2,15 @@
 
 use super::mender::{Mended, Mender};
 use super::totals;
+use crate::groups::is_location;
 use crate::image::Error;
-use crate::issue::GroupIssue;
-use drystone_ext4_format::GroupNumber;
+use crate::issue::{FixedPart, GroupIssue};
+use crate::mapping;
 use drystone_ext4_format::checksum::Checksums;
-use drystone_ext4_format::group::GroupFlags;
+use drystone_ext4_format::error::GroupPart;
+use drystone_ext4_format::group::{GroupDescriptor, GroupFlags};
+use drystone_ext4_format::inode::{FileType, Inode};
+use drystone_ext4_format::{GroupNumber, InodeNumber, LogicalBlock, PhysicalBlock};
 
 pub(super) fn mend(
     mender: &mut Mender<'_, '_>,
@@ -43,6 +47,157 @@ pub(super) fn distrust(mender: &mut Mender<'_, '_>, group: GroupNumber) -> Resul
         descriptor.flags.remove(GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT);
         descriptor.unused_inodes_count = 0;
     })
+}
+
+/// Whether an inode lies where a group says that none was ever used, and looks used all the same.
+pub(super) fn hides(mender: &Mender<'_, '_>, number: InodeNumber) -> Result<bool, Error> {
+    let layout = mender.checker.image.layout;
+    if mender.can_use(number) {
+        return Ok(false);
+    }
+    let Some((inode, bytes)) = mender.checker.inode(number)? else { return Ok(false) };
+    let is_sealed = Inode::check_checksum(&bytes, number, &layout).is_ok();
+    Ok(is_sealed && inode.links_count > 0 && FileType::from_mode(inode.mode).is_some())
+}
+
+/// Gives a part of a group another place: where a copy of the descriptor has it, where the table is
+/// found by what it holds, or, for a bitmap, any free block.
+pub(super) fn relocate(
+    mender: &mut Mender<'_, '_>,
+    group: GroupNumber,
+    part: GroupPart,
+) -> Result<Mended, Error> {
+    let layout = mender.checker.image.layout;
+    let stored = place_of(&mender.checker.groups[group.index()].descriptor, part);
+    let table_blocks = u64::from(layout.inode_table_blocks());
+    let count = if part == GroupPart::InodeTable { table_blocks } else { 1 };
+    let index = group.get() / layout.descriptors_per_block();
+    let offset = (group.get() % layout.descriptors_per_block()) as usize * layout.descriptor_size();
+    for block in layout.descriptor_backups(index) {
+        if !layout.contains_blocks(block, 1) {
+            continue;
+        }
+        let bytes = mender.checker.image.read_block(block)?;
+        let bytes = bytes.get(offset..).unwrap_or(&[]);
+        if GroupDescriptor::check_checksum(bytes, group, &layout).is_err() {
+            continue;
+        }
+        let Ok(copy) = GroupDescriptor::read(bytes, &layout) else { continue };
+        let place = place_of(&copy, part);
+        if place != stored && is_location(&mender.checker.image, group, place, count) {
+            return move_part(mender, group, part, place);
+        }
+    }
+    let found = match part {
+        GroupPart::InodeTable => find_table(mender, group)?.filter(|place| *place != stored),
+        _ => mender.allocate()?,
+    };
+    match found {
+        Some(place) => move_part(mender, group, part, place),
+        None => Ok(None),
+    }
+}
+
+const fn place_of(descriptor: &GroupDescriptor, part: GroupPart) -> PhysicalBlock {
+    match part {
+        GroupPart::BlockBitmap => descriptor.block_bitmap,
+        GroupPart::InodeBitmap => descriptor.inode_bitmap,
+        GroupPart::InodeTable => descriptor.inode_table,
+    }
+}
+
+fn move_part(
+    mender: &mut Mender<'_, '_>,
+    group: GroupNumber,
+    part: GroupPart,
+    place: PhysicalBlock,
+) -> Result<Mended, Error> {
+    mender.edit_descriptor(group, |descriptor| match part {
+        GroupPart::BlockBitmap => descriptor.block_bitmap = place,
+        GroupPart::InodeBitmap => descriptor.inode_bitmap = place,
+        GroupPart::InodeTable => descriptor.inode_table = place,
+    })?;
+    Ok(Some("the group's part was given its place again, or another one"))
+}
+
+/// Looks for the inode table of a group in the whole image: inodes' checksums hold their numbers.
+fn find_table(mender: &Mender<'_, '_>, group: GroupNumber) -> Result<Option<PhysicalBlock>, Error> {
+    let layout = mender.checker.image.layout;
+    let has_checksums = layout.checksum_seed().is_some();
+    if !has_checksums && group != GroupNumber::FIRST {
+        return Ok(None);
+    }
+    let mut bytes = mender.checker.image.block_buffer();
+    for block in u64::from(layout.first_data_block()) + 1..layout.blocks_count() {
+        let block = PhysicalBlock::new(block);
+        if !layout.contains_blocks(block, u64::from(layout.inode_table_blocks())) {
+            break;
+        }
+        mender.checker.image.read_blocks(block, &mut bytes)?;
+        let is_inode = |(bit, bytes): (u32, &[u8])| {
+            let number = layout.inode_of_bit(group, bit);
+            bytes.iter().any(|&byte| byte != 0)
+                && number.is_some_and(|n| Inode::check_checksum(bytes, n, &layout).is_ok())
+        };
+        let found = if has_checksums {
+            (0..).zip(bytes.chunks_exact(layout.inode_size())).any(is_inode)
+        } else {
+            holds_root(mender, &bytes)
+        };
+        if found {
+            return Ok(Some(block));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether the first block of an inode table holds the root: a directory whose first entry names it.
+fn holds_root(mender: &Mender<'_, '_>, bytes: &[u8]) -> bool {
+    let layout = mender.checker.image.layout;
+    let number = InodeNumber::ROOT;
+    let Some(bytes) = bytes.chunks_exact(layout.inode_size()).nth(1) else { return false };
+    let Ok(inode) = Inode::read(bytes, number, &layout) else { return false };
+    if !inode.is_directory() || inode.links_count < 2 || !inode.has_block_mapping() {
+        return false;
+    }
+    let first = mapping::extents_of(&mender.checker.image, &inode)
+        .ok()
+        .and_then(|extents| mapping::find(&extents, LogicalBlock::FIRST));
+    first.and_then(|block| mender.checker.image.read_block(block).ok()).is_some_and(|block| {
+        block.starts_with(&[2, 0, 0, 0, 12, 0, 1]) && block.get(8) == Some(&b'.')
+    })
+}
+
+/// Finds the root again, or makes an empty one. What was in it is connected to `lost+found` then.
+pub(super) fn mend_root(mender: &mut Mender<'_, '_>) -> Result<Mended, Error> {
+    let stored = mender.checker.groups[0].descriptor.inode_table;
+    let found = find_table(mender, GroupNumber::FIRST)?.filter(|place| *place != stored);
+    match found {
+        Some(place) => move_part(mender, GroupNumber::FIRST, GroupPart::InodeTable, place),
+        None => Ok(None),
+    }
+}
+
+/// Separates two parts that overlap: the one that can be anywhere gives way.
+pub(super) fn separate(
+    mender: &mut Mender<'_, '_>,
+    first: FixedPart,
+    second: FixedPart,
+) -> Result<Mended, Error> {
+    let mut parts = [first, second];
+    parts.sort_by_key(|part| matches!(part, FixedPart::InodeTable(_)));
+    for part in parts {
+        let mended = match part {
+            FixedPart::BlockBitmap(group) => relocate(mender, group, GroupPart::BlockBitmap)?,
+            FixedPart::InodeBitmap(group) => relocate(mender, group, GroupPart::InodeBitmap)?,
+            FixedPart::InodeTable(group) => relocate(mender, group, GroupPart::InodeTable)?,
+            FixedPart::Base(_) | FixedPart::Mmp => None,
+        };
+        if mended.is_some() {
+            return Ok(mended);
+        }
+    }
+    Ok(None)
 }
 
 /// Sets impossible counts to what is possible; they are counted later.

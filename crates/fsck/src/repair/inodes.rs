@@ -1,30 +1,31 @@
 //! Inodes: fields, counts and checksums.
 
+use super::fields::{SIZE_HIGH, SIZE_LOW, clear_flags, set, set_deletion_time, set_size};
+use super::maps;
 use super::mender::{Mended, Mender};
 use super::superblock::change_features;
 use crate::image::Error;
 use crate::inode_content::is_reserved;
 use crate::issue::InodeIssue;
 use drystone_ext4_format::error::InodeProblem;
+use drystone_ext4_format::extent::Extent;
 use drystone_ext4_format::features::{Incompat, ReadOnlyCompat};
 use drystone_ext4_format::inode::{FileType, InodeFlags};
-use drystone_ext4_format::xattr::{self, AttributePlace, AttributesBlock, InodeValueFields};
+use drystone_ext4_format::xattr::{
+    self, AttributeName, AttributePlace, Attributes, AttributesBlock, InodeValueFields,
+};
 use drystone_ext4_format::{InodeNumber, PhysicalBlock};
 use std::ops::Range;
 
 /// Where fields lie in an inode.
 const MODE: Range<usize> = 0..2;
 const USER_LOW: Range<usize> = 2..4;
-const SIZE_LOW: Range<usize> = 4..8;
 const ACCESS_TIME: Range<usize> = 8..12;
 const CHANGE_TIME: Range<usize> = 12..16;
-const DELETION_TIME: Range<usize> = 20..24;
 const GROUP_LOW: Range<usize> = 24..26;
 const LINKS: Range<usize> = 26..28;
-const FLAGS: Range<usize> = 32..36;
 const VERSION_LOW: Range<usize> = 36..40;
 const ATTRIBUTE_BLOCK_LOW: Range<usize> = 104..108;
-const SIZE_HIGH: Range<usize> = 108..112;
 const FRAGMENT: Range<usize> = 112..116;
 const BLOCKS_HIGH: Range<usize> = 116..118;
 const ATTRIBUTE_BLOCK_HIGH: Range<usize> = 118..120;
@@ -97,71 +98,44 @@ pub(super) fn mend(
                 bytes[VERSION_LOW].copy_from_slice(&version_low.to_le_bytes());
             })
         }
-        InodeIssue::RootNotDirectory => mender.edit_inode(inode, |bytes| {
-            let mode = (u16::from_le_bytes([bytes[0], bytes[1]]) & PERMISSIONS)
-                | FileType::Directory.mode_bits();
-            bytes[MODE].copy_from_slice(&mode.to_le_bytes());
-        }),
+        InodeIssue::TooLarge { .. } => {
+            let Some(pieces) = maps::take_apart(mender, inode)? else { return Ok(None) };
+            let end = pieces.extents.last().map_or(0, Extent::logical_end);
+            set_size(mender, inode, end << mender.checker.image.layout.log_block_size())
+        }
+        InodeIssue::SharedNode { .. } => maps::rebuild(mender, inode, Some),
+        InodeIssue::Misaligned { logical, .. } => {
+            maps::rebuild(mender, inode, |extent| (extent.logical != logical).then_some(extent))
+        }
         _ => Ok(None),
     }
 }
 
 /// Mends a field that has an impossible value.
 pub(super) fn mend_field(
-    mender: &Mender<'_, '_>,
+    mender: &mut Mender<'_, '_>,
     inode: InodeNumber,
     problem: InodeProblem,
 ) -> Result<Mended, Error> {
     match problem {
+        InodeProblem::FileType { .. } => {
+            // What maps blocks may hold somebody's data; the rest is nothing.
+            let pieces = maps::take_apart(mender, inode)?;
+            if pieces.is_none_or(|pieces| pieces.extents.is_empty()) {
+                return mender.clear_inode(inode);
+            }
+            mender.edit_inode(inode, |bytes| {
+                let mode = (u16::from_le_bytes([bytes[0], bytes[1]]) & PERMISSIONS)
+                    | FileType::Regular.mode_bits();
+                bytes[MODE].copy_from_slice(&mode.to_le_bytes());
+            })
+        }
         InodeProblem::ExtraSize { .. } => {
             let size = mender.checker.image.layout.extra_inode_size();
             set(mender, inode, EXTRA_SIZE, u64::from(size))
         }
         _ => Ok(None),
     }
-}
-
-pub(super) fn set_deletion_time(
-    mender: &Mender<'_, '_>,
-    inode: InodeNumber,
-    seconds: u32,
-) -> Result<Mended, Error> {
-    set(mender, inode, DELETION_TIME, u64::from(seconds))
-}
-
-/// Stores a number in a field, as many bytes of it as the field has.
-fn set(
-    mender: &Mender<'_, '_>,
-    inode: InodeNumber,
-    field: Range<usize>,
-    value: u64,
-) -> Result<Mended, Error> {
-    let length = field.len();
-    mender.edit_inode(inode, |bytes| {
-        bytes[field].copy_from_slice(&value.to_le_bytes()[..length]);
-    })
-}
-
-pub(super) fn set_size(
-    mender: &Mender<'_, '_>,
-    inode: InodeNumber,
-    size: u64,
-) -> Result<Mended, Error> {
-    mender.edit_inode(inode, |bytes| {
-        bytes[SIZE_LOW].copy_from_slice(&(size as u32).to_le_bytes());
-        bytes[SIZE_HIGH].copy_from_slice(&((size >> 32) as u32).to_le_bytes());
-    })
-}
-
-fn clear_flags(
-    mender: &Mender<'_, '_>,
-    inode: InodeNumber,
-    flags: InodeFlags,
-) -> Result<Mended, Error> {
-    mender.edit_inode(inode, |bytes| {
-        let stored = bytes[FLAGS].iter().rev().fold(0, |sum, &byte| sum << 8 | u32::from(byte));
-        bytes[FLAGS].copy_from_slice(&(stored & !flags.bits()).to_le_bytes());
-    })
 }
 
 /// Clears a flag, or turns the feature on that it shows to be there.
@@ -186,7 +160,7 @@ fn mend_flag(
         "ea_inode" if is_featureless => {
             change_features(mender, |features| features.incompat.insert(Incompat::EA_INODE))
         }
-        "inline_data" if is_featureless => {
+        "inline_data" if is_featureless && has_inline_data(mender, inode)? => {
             change_features(mender, |features| features.incompat.insert(Incompat::INLINE_DATA))
         }
         "extents" => clear_flags(mender, inode, InodeFlags::EXTENTS),
@@ -206,6 +180,16 @@ fn has_extent_root(mender: &Mender<'_, '_>, number: InodeNumber) -> Result<bool,
     use drystone_ext4_format::extent::{ExtentNode, NodePlace};
     let Some((inode, _)) = mender.checker.inode(number)? else { return Ok(false) };
     Ok(ExtentNode::reopen(&inode.block_area, NodePlace::root(number)).is_ok())
+}
+
+/// Whether an inode has the attribute that inline data need.
+fn has_inline_data(mender: &Mender<'_, '_>, number: InodeNumber) -> Result<bool, Error> {
+    let Some((inode, bytes)) = mender.checker.inode(number)? else { return Ok(false) };
+    let area = bytes.get(inode.attribute_area(&mender.checker.image.layout)).unwrap_or(&[]);
+    let place = AttributePlace { inode: number, block: None };
+    let name = AttributeName::inline_data();
+    let attributes = Attributes::check_in_inode(area, place);
+    Ok(attributes.is_ok_and(|found| found.find(name.index, &name.suffix).is_some()))
 }
 
 /// Zeroes a field that has to be zero.

@@ -1,9 +1,14 @@
 //! The journal: emptied when it was replayed, or when what it holds can't be used.
 
 use super::mender::{Mended, Mender};
+use super::superblock::change_features;
 use crate::image::{Error, Image};
 use crate::issue::JournalIssue;
 use crate::replay::Replayed;
+use drystone_ext4_format::InodeNumber;
+use drystone_ext4_format::extent::{ExtentNode, NodePlace};
+use drystone_ext4_format::features::{Compat, Incompat};
+use drystone_ext4_format::inode::{FileType, InodeFlags};
 use drystone_ext4_format::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, Superblock};
 use drystone_jbd2_format as jbd2;
 
@@ -48,8 +53,33 @@ pub(super) fn mend(mender: &mut Mender<'_, '_>, issue: &JournalIssue) -> Result<
                 None => mender.format_journal(),
             }
         }
-        _ => mender.format_journal(),
+        _ => {
+            if mender.restore_journal_inode()? {
+                return Ok(Some("the journal's inode was restored from the superblock"));
+            }
+            match mender.format_journal()? {
+                Some(done) => Ok(Some(done)),
+                None => give_up(mender),
+            }
+        }
     }
+}
+
+/// Makes the image one without a journal.
+pub(super) fn give_up(mender: &mut Mender<'_, '_>) -> Result<Mended, Error> {
+    let mended = change_features(mender, |features| {
+        features.compat.remove(Compat::HAS_JOURNAL);
+        features.incompat.remove(Incompat::RECOVER);
+    })?;
+    if mended.is_none() {
+        return Ok(None);
+    }
+    mender.edit_superblock(|superblock| {
+        superblock.set_journal_inode(None);
+        superblock.set_journal_backup(None);
+    })?;
+    mender.clear_inode(InodeNumber::JOURNAL)?;
+    Ok(Some("the journal was given up"))
 }
 
 /// More than a log can hold, so that none of what was dropped is ever taken for new.
@@ -82,6 +112,33 @@ impl Mender<'_, '_> {
                 blocks.min(u64::from(u32::MAX)) as u32,
             )
         }))
+    }
+
+    /// Gives the journal's inode what the superblock has kept of it; whether that is something else.
+    fn restore_journal_inode(&mut self) -> Result<bool, Error> {
+        let number = InodeNumber::JOURNAL;
+        let Some(backup) = self.checker.image.superblock.journal_backup() else { return Ok(false) };
+        let Some((old, _)) = self.checker.inode(number)? else { return Ok(false) };
+        let is_same = old.block_area == backup.block_area
+            && old.size_bytes == backup.size_bytes
+            && old.links_count == 1
+            && old.is_regular();
+        if is_same {
+            return Ok(false);
+        }
+        let place = NodePlace::root(number);
+        let has_extents = ExtentNode::reopen(&backup.block_area, place).is_ok();
+        let mended = self.edit_fields(number, |inode| {
+            inode.mode = FileType::Regular.mode_bits() | 0o600;
+            inode.links_count = 1;
+            inode.deletion_time = 0;
+            inode.size_bytes = backup.size_bytes;
+            inode.block_area = backup.block_area;
+            inode.flags.remove(InodeFlags::INLINE_DATA);
+            inode.flags.set(InodeFlags::EXTENTS, has_extents);
+        })?;
+        self.edit_superblock(|superblock| superblock.set_journal_inode(Some(number)))?;
+        Ok(mended.is_some())
     }
 
     /// Changes the journal's superblock, if there is one.

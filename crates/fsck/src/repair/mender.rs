@@ -3,10 +3,15 @@
 use crate::checker::Checker;
 use crate::image::Error;
 use drystone_blockdev::BlockDevice;
-use drystone_ext4_format::inode::Inode;
+use drystone_ext4_format::checksum::Checksums;
+use drystone_ext4_format::extent::Extent;
+use drystone_ext4_format::group::GroupFlags;
+use drystone_ext4_format::inode::{Inode, InodeFlags};
 use drystone_ext4_format::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, Superblock};
-use drystone_ext4_format::{GroupNumber, InodeNumber, PhysicalBlock};
+use drystone_ext4_format::{GroupNumber, InodeNumber, LogicalBlock, PhysicalBlock};
+use drystone_ondisk::bitmap;
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 /// How a problem was mended; nothing if it can't be.
 pub(super) type Mended = Option<&'static str>;
@@ -19,13 +24,27 @@ pub(super) struct Mender<'m, 'i> {
     pub now: u32,
     /// Groups whose bitmaps and counts are right by now.
     pub rebuilt_groups: BTreeSet<u32>,
+    /// Inodes whose maps were made anew in this round.
+    pub rebuilt_maps: BTreeSet<u32>,
+    /// Directories whose blocks were.
+    pub rebuilt_directories: BTreeSet<u32>,
+    /// Groups that may have room, first by their bitmaps, and then whatever their bitmaps say.
+    free_groups: Range<u32>,
 }
 
 impl<'m, 'i> Mender<'m, 'i> {
     pub fn new(checker: &'m mut Checker<'i>, now_seconds: u64) -> Self {
         // Inodes have 32 bits.
         let now = now_seconds as u32;
-        Self { checker, now, rebuilt_groups: BTreeSet::new() }
+        let groups = checker.image.layout.group_count();
+        Self {
+            checker,
+            now,
+            rebuilt_groups: BTreeSet::new(),
+            rebuilt_maps: BTreeSet::new(),
+            rebuilt_directories: BTreeSet::new(),
+            free_groups: 0..groups.saturating_mul(2),
+        }
     }
 
     pub fn device(&self) -> &'i dyn BlockDevice {
@@ -36,6 +55,80 @@ impl<'m, 'i> Mender<'m, 'i> {
     pub fn write_block(&self, block: PhysicalBlock, bytes: &[u8]) -> Result<(), Error> {
         let offset = block.get() << self.checker.image.layout.log_block_size();
         Ok(self.device().write_at(offset, bytes)?)
+    }
+
+    /// Takes a cluster that nothing uses; its first block. What a damaged inode has lost is marked in
+    /// the stored bitmaps still, so that clusters which are free there as well come first.
+    pub fn allocate(&mut self) -> Result<Option<PhysicalBlock>, Error> {
+        let layout = self.checker.image.layout;
+        while self.free_groups.start < self.free_groups.end {
+            let number = self.free_groups.start % layout.group_count();
+            let believes_bitmaps = self.free_groups.start < layout.group_count();
+            let group = GroupNumber::new(number);
+            let clusters = layout.group_cluster_count(group) as usize;
+            let first = u64::from(number) * u64::from(layout.clusters_per_group());
+            let count = u64::from(layout.clusters_per_group());
+            let mut used = self.checker.claims.used.bytes(first, count);
+            let state = &self.checker.groups[group.index()];
+            let is_stored =
+                state.has_block_bitmap && !state.flags.contains(GroupFlags::BLOCK_UNINIT);
+            if believes_bitmaps && is_stored {
+                let stored = self.checker.image.read_block(state.descriptor.block_bitmap)?;
+                used.iter_mut().zip(stored).for_each(|(used, stored)| *used |= stored);
+            }
+            if let Some(bit) = bitmap::find_zero(&used, 0..clusters) {
+                let cluster = first + bit as u64;
+                self.checker.claims.used.insert(cluster);
+                return Ok(Some(self.checker.claims.block(cluster)));
+            }
+            self.free_groups.start += 1;
+        }
+        Ok(None)
+    }
+
+    /// Takes a block for the next block of a file that has `extents`: in the same cluster, if that goes on.
+    pub fn allocate_for(
+        &mut self,
+        extents: &[Extent],
+        logical: LogicalBlock,
+    ) -> Result<Option<PhysicalBlock>, Error> {
+        let ratio = u64::from(self.checker.image.layout.blocks_per_cluster());
+        let within = logical.as_u64() % ratio;
+        match extents.last() {
+            Some(last) if within > 0 => Ok(Some(last.physical_end())),
+            _ => Ok(self.allocate()?.and_then(|block| block.checked_add(within))),
+        }
+    }
+
+    /// Whether a block is in the image and has one owner at most.
+    pub fn is_alone(&self, block: PhysicalBlock) -> bool {
+        let claims = &self.checker.claims;
+        let cluster = claims.cluster(block.get());
+        self.checker.image.layout.contains_blocks(block, 1)
+            && claims.twice.runs(cluster..cluster + 1).is_empty()
+    }
+
+    /// Whether an inode is in a part of its table that readers look at.
+    pub fn can_use(&self, number: InodeNumber) -> bool {
+        let layout = self.checker.image.layout;
+        let Ok((group, bit)) = layout.bit_of_inode(number) else { return false };
+        let state = &self.checker.groups[group.index()];
+        let unused = match layout.checksums() {
+            Checksums::None => 0,
+            _ => state.descriptor.unused_inodes_count,
+        };
+        state.has_inode_table
+            && !state.flags.contains(GroupFlags::INODE_UNINIT)
+            && bit < layout.inodes_per_group().saturating_sub(unused)
+    }
+
+    /// Whether an inode holds an attribute's value of a length.
+    pub fn holds_value(&self, number: InodeNumber, length: u64) -> bool {
+        let Ok(Some((inode, _))) = self.checker.inode(number) else { return false };
+        inode.flags.contains(InodeFlags::EA_INODE)
+            && inode.is_regular()
+            && inode.links_count > 0
+            && inode.size_bytes == length
     }
 
     /// Changes the superblock, and seals it.

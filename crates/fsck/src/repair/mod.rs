@@ -16,11 +16,17 @@
 //! A problem that comes back after it was mended three times is left, and rounds are counted, so
 //! that an image that no rule can mend ends the repair.
 
+mod attributes;
+mod directories;
+mod fields;
 mod groups;
+mod growth;
 mod inodes;
 mod journal;
+mod maps;
 mod mender;
 mod orphans;
+mod quota;
 mod rules;
 mod stage;
 mod superblock;

@@ -1,6 +1,7 @@
 //! The record of orphans: what a mount would delete is deleted, and the record emptied.
 
-use super::inodes;
+use super::fields;
+use super::maps;
 use super::mender::{Mended, Mender};
 use super::superblock::change_features;
 use crate::image::Error;
@@ -8,7 +9,7 @@ use crate::issue::OrphanIssue;
 use crate::mapping;
 use drystone_ext4_format::InodeNumber;
 use drystone_ext4_format::features::{Compat, ReadOnlyCompat};
-use drystone_ext4_format::inode::InodeFlags;
+use drystone_ext4_format::inode::{Inode, InodeFlags};
 use drystone_ext4_format::orphan_file::{self, OrphanPlace};
 
 pub(super) fn mend(mender: &mut Mender<'_, '_>, issue: &OrphanIssue) -> Result<Mended, Error> {
@@ -52,21 +53,30 @@ fn process(mender: &mut Mender<'_, '_>) -> Result<Mended, Error> {
     let orphans = orphans.into_iter().map(InodeNumber::new);
     let orphans: Vec<InodeNumber> =
         orphans.filter(|inode| *inode >= layout.first_inode()).collect();
-    // Cutting a file needs its map to be written anew.
-    if orphans.iter().any(|inode| mender.checker.states.stored_links(*inode) > 0) {
-        return Ok(None);
-    }
     for number in orphans {
         let Some((inode, _)) = mender.checker.inode(number)? else { continue };
-        if inode.mode != 0 {
-            inodes::set_deletion_time(mender, number, mender.now)?;
+        if inode.links_count > 0 {
+            cut(mender, &inode)?;
+        } else if inode.mode != 0 {
+            fields::set_deletion_time(mender, number, mender.now)?;
         }
     }
     mender.edit_superblock(|superblock| superblock.set_last_orphan(None))?;
     if layout.features().compat.contains(Compat::ORPHAN_FILE) {
         empty_file(mender)?;
     }
-    Ok(Some("the orphans were deleted"))
+    Ok(Some("the orphans were deleted, or cut to their size"))
+}
+
+/// Frees the blocks behind the end of a file that was being cut.
+fn cut(mender: &mut Mender<'_, '_>, inode: &Inode) -> Result<(), Error> {
+    let block_size = mender.checker.image.layout.block_size() as u64;
+    let end = inode.size_bytes.div_ceil(block_size);
+    if inode.is_regular() && inode.has_block_mapping() {
+        maps::rebuild(mender, inode.number, |extent| extent.overlap(0, end))?;
+    }
+    fields::set_deletion_time(mender, inode.number, 0)?;
+    Ok(())
 }
 
 /// Frees all places in the orphan file.

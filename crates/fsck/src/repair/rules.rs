@@ -1,10 +1,19 @@
 //! The rule that mends each kind of problem.
 
 use super::mender::{Mended, Mender};
-use super::{groups, inodes, journal, orphans, superblock, totals};
+use super::{
+    attributes, directories, fields, groups, growth, inodes, journal, maps, orphans, quota,
+    superblock, totals,
+};
 use crate::image::Error;
-use crate::issue::{AttributeIssue, Issue, SuperblockIssue};
-use drystone_ext4_format::Corrupt;
+use crate::issue::{
+    AttributeIssue, BlockIssue, DirectoryIssue, InodeIssue, Issue, Owner, QuotaIssue,
+    SuperblockIssue,
+};
+use drystone_ext4_format::dir::EntryType;
+use drystone_ext4_format::error::InlineProblem;
+use drystone_ext4_format::inode::InodeFlags;
+use drystone_ext4_format::{Corrupt, InodeNumber};
 
 /// Mends a problem, if there is a rule for it.
 pub(super) fn mend(mender: &mut Mender<'_, '_>, issue: &Issue) -> Result<Mended, Error> {
@@ -21,15 +30,43 @@ pub(super) fn mend(mender: &mut Mender<'_, '_>, issue: &Issue) -> Result<Mended,
         }
         Issue::Journal(issue) => journal::mend(mender, issue),
         Issue::Group { group, issue } => groups::mend(mender, *group, issue),
-        Issue::Inode { inode, issue } => inodes::mend(mender, *inode, issue),
-        Issue::Attributes { inode, issue: AttributeIssue::References { block, counted, .. } } => {
-            inodes::set_references(mender, *inode, *block, *counted)
+        Issue::Blocks { issue: BlockIssue::FixedOverlap { first, second }, .. } => {
+            groups::separate(mender, *first, *second)
         }
-        Issue::Attributes { issue: AttributeIssue::ValueHash { value, computed, .. }, .. } => {
-            inodes::set_value_hash(mender, *value, *computed)
+        Issue::Blocks { issue: BlockIssue::ClaimedTwice { first, second }, .. } => {
+            match (*first, *second) {
+                (_, Owner::Inode(InodeNumber::RESIZE)) => growth::rebuild(mender),
+                (_, Owner::Inode(inode)) => maps::unshare(mender, inode, first == second),
+                (Owner::Inode(inode), _) => maps::unshare(mender, inode, false),
+                _ => Ok(None),
+            }
         }
+        Issue::Inode { inode, issue } => mend_inode(mender, *inode, issue),
+        Issue::Attributes { inode, issue } => match issue {
+            AttributeIssue::References { block, counted, .. } => {
+                inodes::set_references(mender, *inode, *block, *counted)
+            }
+            AttributeIssue::ValueHash { value, computed, .. } => {
+                inodes::set_value_hash(mender, *value, *computed)
+            }
+            AttributeIssue::NoEncryptionContext => {
+                fields::clear_flags(mender, *inode, InodeFlags::ENCRYPT)
+            }
+            _ => attributes::rewrite(mender, *inode),
+        },
+        Issue::Directory { inode, issue, .. } => match issue {
+            DirectoryIssue::Unused { target, .. } if groups::hides(mender, *target)? => {
+                let group = mender.checker.image.layout.group_of_inode(*target);
+                group.map_or(Ok(None), |group| groups::distrust(mender, group))
+            }
+            _ => directories::rebuild(mender, *inode, None),
+        },
+        Issue::Index { inode, .. } => directories::rebuild(mender, *inode, None),
         Issue::Orphans(issue) => orphans::mend(mender, issue),
-        _ => Ok(None),
+        Issue::Quota { kind, issue } => match issue {
+            QuotaIssue::Inode { .. } => quota::give_up(mender, *kind),
+            _ => quota::rebuild(mender, *kind),
+        },
     }
 }
 
@@ -42,8 +79,82 @@ fn mend_structure(mender: &mut Mender<'_, '_>, corrupt: &Corrupt) -> Result<Mend
         Corrupt::Mmp { block, .. } => superblock::reset_mmp(mender, block),
         Corrupt::OrphanFile { .. } => orphans::empty_file(mender),
         Corrupt::InodeFree { .. } => orphans::mend_free(mender),
+        Corrupt::GroupLocation { group, part, .. } => groups::relocate(mender, group, part),
+        Corrupt::ExtentHeader { inode, .. }
+        | Corrupt::ExtentEntry { inode, .. }
+        | Corrupt::ExtentChecksum { inode, .. }
+        | Corrupt::BlockPointer { inode, .. } => match inode {
+            InodeNumber::RESIZE => growth::rebuild(mender),
+            inode => maps::rebuild(mender, inode, Some),
+        },
+        Corrupt::Directory { inode, .. }
+        | Corrupt::DirectoryChecksum { inode, .. }
+        | Corrupt::DirectoryIndex { inode, .. } => directories::rebuild(mender, inode, None),
+        Corrupt::Attributes { inode, block, .. } => match block {
+            Some(block) => attributes::rewrite_block(mender, inode, block),
+            None => attributes::rewrite_area(mender, inode),
+        },
+        Corrupt::AttributeChecksum { inode, block, .. } => {
+            attributes::rewrite_block(mender, inode, block)
+        }
+        Corrupt::BlockOutOfRange { block, .. } => {
+            if mender.checker.image.superblock.mmp_block() == Some(block) {
+                superblock::move_mmp(mender)
+            } else {
+                attributes::drop_everywhere(mender, block)
+            }
+        }
+        Corrupt::Inline { inode, problem } => match problem {
+            _ if mender.checker.states.kind(inode) == EntryType::Directory => {
+                directories::rebuild(mender, inode, None)
+            }
+            InlineProblem::Size { held, .. } => fields::set_size(mender, inode, held as u64),
+            _ => attributes::rewrite_area(mender, inode),
+        },
+        Corrupt::Quota { kind, .. } => quota::rebuild(mender, kind),
         Corrupt::InodeChecksum { inode, .. } => mender.edit_inode(inode, |_| {}),
         Corrupt::Inode { inode, problem } => inodes::mend_field(mender, inode, problem),
         _ => Ok(None),
+    }
+}
+
+fn mend_inode(
+    mender: &mut Mender<'_, '_>,
+    inode: InodeNumber,
+    issue: &InodeIssue,
+) -> Result<Mended, Error> {
+    match *issue {
+        InodeIssue::ReservedBlock { .. } => growth::rebuild(mender),
+        InodeIssue::Size { .. } | InodeIssue::TooLarge { .. } if inode == InodeNumber::RESIZE => {
+            growth::rebuild(mender)
+        }
+        InodeIssue::Purpose { purpose } => match purpose {
+            "resize inode" => growth::rebuild(mender),
+            "journal" => journal::give_up(mender),
+            _ => quota::give_up_inode(mender, inode),
+        },
+        InodeIssue::RootNotDirectory => match groups::mend_root(mender)? {
+            Some(done) => Ok(Some(done)),
+            None => directories::make_root(mender),
+        },
+        InodeIssue::Unattached => directories::connect(mender, inode),
+        InodeIssue::Unconnected => {
+            let directories = &mender.checker.directories;
+            let parent = directories.position(inode).map(|at| directories.all[at].parent);
+            match parent {
+                Some(parent) if parent != 0 => {
+                    directories::rebuild(mender, InodeNumber::new(parent), Some(inode))
+                }
+                _ => Ok(None),
+            }
+        }
+        InodeIssue::SecondParent { second, .. } => {
+            directories::rebuild(mender, second, Some(inode))
+        }
+        InodeIssue::Parent { .. } => directories::rebuild(mender, inode, None),
+        InodeIssue::DirectoryHole { .. } | InodeIssue::DirectoryUnwritten { .. } => {
+            maps::close_holes(mender, inode)
+        }
+        _ => inodes::mend(mender, inode, issue),
     }
 }

@@ -68,6 +68,8 @@ pub(super) fn of(issue: &Issue) -> Stage {
         Issue::Blocks { issue: crate::issue::BlockIssue::FixedOverlap { .. }, .. } => Stage::Groups,
         Issue::Blocks { .. } => Stage::Blocks,
         Issue::Inode { issue, .. } => match issue {
+            // Perhaps the whole table is somewhere else.
+            InodeIssue::RootNotDirectory => Stage::Groups,
             InodeIssue::Links { .. } | InodeIssue::ValueReferences { .. } => Stage::Links,
             InodeIssue::Unattached
             | InodeIssue::Unconnected

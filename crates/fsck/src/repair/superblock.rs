@@ -171,6 +171,13 @@ pub(super) fn mend_backup(
     Ok(Some("the copy was written anew"))
 }
 
+/// Gives multi-mount protection another block.
+pub(super) fn move_mmp(mender: &mut Mender<'_, '_>) -> Result<Mended, Error> {
+    let Some(block) = mender.allocate()? else { return Ok(None) };
+    mender.edit_superblock(|superblock| superblock.set_mmp_block(Some(block)))?;
+    reset_mmp(mender, block)
+}
+
 /// Says in the block of multi-mount protection that nobody uses the image.
 pub(super) fn reset_mmp(mender: &Mender<'_, '_>, block: PhysicalBlock) -> Result<Mended, Error> {
     let superblock = &mender.checker.image.superblock;

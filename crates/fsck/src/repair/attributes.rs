@@ -1,0 +1,156 @@
+//! Extended attributes: what can be read is encoded anew, and the rest dropped.
+
+use super::fields;
+use super::mender::{Mended, Mender};
+use crate::image::Error;
+use drystone_ext4_format::inode::InodeFlags;
+use drystone_ext4_format::xattr::{
+    self, AttributeName, AttributePlace, AttributeSet, AttributeValue, Attributes, AttributesBlock,
+};
+use drystone_ext4_format::{InodeNumber, PhysicalBlock};
+use std::ops::Range;
+
+const DONE: Mended = Some("the attributes were written anew, without what can't be read");
+
+/// Where an inode names its attribute block.
+const ATTRIBUTE_BLOCK_LOW: Range<usize> = 104..108;
+const ATTRIBUTE_BLOCK_HIGH: Range<usize> = 118..120;
+
+/// Fields of an attribute block's header: magic number, references, blocks.
+const BLOCK_HEADER: Range<usize> = 0..12;
+
+/// Encodes the attributes of an inode anew, in the inode and in its block.
+pub(super) fn rewrite(mender: &mut Mender<'_, '_>, number: InodeNumber) -> Result<Mended, Error> {
+    rewrite_area(mender, number)?;
+    let Some((inode, _)) = mender.checker.inode(number)? else { return Ok(None) };
+    match inode.attribute_block {
+        Some(block) => rewrite_block(mender, number, block),
+        None => Ok(DONE),
+    }
+}
+
+/// The attributes that are worth keeping.
+fn kept(mender: &Mender<'_, '_>, attributes: &Attributes<'_>) -> AttributeSet {
+    let mut set = AttributeSet::read(attributes);
+    let bad: Vec<AttributeName> = set
+        .iter()
+        .filter(|(name, value)| {
+            let is_lost = match value {
+                AttributeValue::Inline(_) => false,
+                AttributeValue::Inode { inode, length, .. } => {
+                    !mender.holds_value(*inode, u64::from(*length))
+                }
+            };
+            name.index == 0 || name.suffix.contains(&0) || is_lost
+        })
+        .map(|(name, _)| name.clone())
+        .collect();
+    for name in bad {
+        set.remove(&name);
+    }
+    set
+}
+
+pub(super) fn rewrite_area(
+    mender: &mut Mender<'_, '_>,
+    number: InodeNumber,
+) -> Result<Mended, Error> {
+    let layout = mender.checker.image.layout;
+    let Some((inode, bytes)) = mender.checker.inode(number)? else { return Ok(None) };
+    let range = inode.attribute_area(&layout);
+    let Some(area) = bytes.get(range.clone()) else { return Ok(DONE) };
+    let place = AttributePlace { inode: number, block: None };
+    let checked = Attributes::check_in_inode(area, place);
+    let is_lost = checked.is_err();
+    let mut set = checked.map(|attributes| kept(mender, &attributes)).unwrap_or_default();
+    let is_inline = inode.flags.contains(InodeFlags::INLINE_DATA);
+    let name = AttributeName::inline_data();
+    let is_missing = is_inline && set.get(&name).is_none();
+    if is_missing {
+        set.set(name, AttributeValue::Inline(Vec::new()));
+    }
+    if set.is_empty() && !is_lost {
+        return Ok(DONE);
+    }
+    let mut encoded = vec![0; range.len()];
+    if set.encode_in_inode(&mut encoded).is_err() {
+        return Ok(None);
+    }
+    mender.edit_inode(number, |bytes| bytes[range].copy_from_slice(&encoded))?;
+    if is_missing {
+        let size = inode.size_bytes.min(60);
+        fields::set_size(mender, number, size)?;
+    }
+    Ok(DONE)
+}
+
+pub(super) fn rewrite_block(
+    mender: &mut Mender<'_, '_>,
+    number: InodeNumber,
+    block: PhysicalBlock,
+) -> Result<Mended, Error> {
+    let layout = mender.checker.image.layout;
+    if !layout.contains_blocks(block, 1) || !mender.is_alone(block) {
+        return drop_block(mender, number);
+    }
+    let mut bytes = mender.checker.image.read_block(block)?;
+    let place = AttributePlace { inode: number, block: Some(block) };
+    if AttributesBlock::check(&bytes, place).is_err() {
+        // The header of a block that is one: its magic number, one reference, one block.
+        let mut header = xattr_header();
+        if bytes[..4] == header[..4] || bytes[8..12] == header[8..12] {
+            bytes[BLOCK_HEADER].copy_from_slice(&header);
+        }
+        header.fill(0);
+    }
+    let (set, references) = match AttributesBlock::check(&bytes, place) {
+        Ok(found) => (kept(mender, &found.attributes()), found.reference_count()),
+        Err(_) => return drop_block(mender, number),
+    };
+    let mut encoded = mender.checker.image.block_buffer();
+    if set.is_empty() || set.encode_block(&mut encoded, references).is_err() {
+        return drop_block(mender, number);
+    }
+    xattr::seal_block(&mut encoded, layout.checksum_seed(), block);
+    mender.write_block(block, &encoded)?;
+    Ok(DONE)
+}
+
+fn xattr_header() -> [u8; 12] {
+    let mut header = [0; 12];
+    for (place, number) in header.chunks_exact_mut(4).zip([0xea02_0000u32, 1, 1]) {
+        place.copy_from_slice(&number.to_le_bytes());
+    }
+    header
+}
+
+/// Takes the attribute block from an inode.
+pub(super) fn drop_block(
+    mender: &mut Mender<'_, '_>,
+    number: InodeNumber,
+) -> Result<Mended, Error> {
+    mender.edit_inode(number, |bytes| {
+        bytes[ATTRIBUTE_BLOCK_LOW].fill(0);
+        bytes[ATTRIBUTE_BLOCK_HIGH].fill(0);
+    })?;
+    Ok(Some("the inode's attribute block was given up"))
+}
+
+/// Takes a block from all inodes that name it for their attributes, and that can't have one there.
+pub(super) fn drop_everywhere(
+    mender: &mut Mender<'_, '_>,
+    block: PhysicalBlock,
+) -> Result<Mended, Error> {
+    let layout = mender.checker.image.layout;
+    let mut done = None;
+    for group in layout.groups() {
+        let inodes: Vec<InodeNumber> = mender.checker.states.used_in(group).collect();
+        for number in inodes {
+            let Some((inode, _)) = mender.checker.inode(number)? else { continue };
+            if inode.attribute_block == Some(block) {
+                done = drop_block(mender, number)?;
+            }
+        }
+    }
+    Ok(done)
+}

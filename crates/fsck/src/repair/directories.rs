@@ -1,0 +1,398 @@
+//! Directories: each block is made anew from the entries that hold.
+//!
+//! An index that is wrong is given up: the directory is searched from end to end afterwards, and the
+//! engine or the kernel make no difference but for speed.
+
+use super::fields;
+use super::maps;
+use super::mender::{Mended, Mender};
+use crate::directories;
+use crate::directory::DirectoryContext;
+use crate::entries::{ENCRYPTED_NAME_BYTES_MIN, Names};
+use crate::image::Error;
+use crate::mapping;
+use drystone_ext4_format::block_map::set_pointer;
+use drystone_ext4_format::dir::{
+    self, DirectoryBlock, DirectoryBlockBuilder, DirectoryBlockMut, EntryType, NewEntry,
+};
+use drystone_ext4_format::extent::{Extent, ExtentNodeMut, NodePlace};
+use drystone_ext4_format::features::Incompat;
+use drystone_ext4_format::inline::{self, InlineDirectoryMut};
+use drystone_ext4_format::inode::{FileType, Inode, InodeFlags, Timestamp};
+use drystone_ext4_format::xattr::{
+    AttributeName, AttributePlace, AttributeSet, AttributeValue, Attributes,
+};
+use drystone_ext4_format::{InodeNumber, LogicalBlock, PhysicalBlock};
+use std::collections::{HashSet, VecDeque};
+use std::ops::Range;
+
+/// Where the piece of an inline directory lies in its inode.
+const BLOCK_AREA: Range<usize> = 40..100;
+
+/// Entries that wait for room in a later block: of a block that got its dots back.
+const WAITING_MAX: usize = 64;
+
+/// An entry on its own.
+struct KeptEntry {
+    name: Vec<u8>,
+    inode: InodeNumber,
+    entry_type: EntryType,
+    hash: Option<drystone_ext4_format::hash::NameHash>,
+}
+
+impl KeptEntry {
+    fn as_new(&self) -> NewEntry<'_> {
+        NewEntry {
+            name: &self.name,
+            inode: self.inode,
+            entry_type: self.entry_type,
+            hash: self.hash,
+        }
+    }
+}
+
+/// Decides which entries of a directory are kept.
+struct Sieve {
+    names: Names,
+    met: HashSet<u64>,
+    own: InodeNumber,
+    /// An inode whose name goes.
+    unwanted: Option<InodeNumber>,
+    encrypted: bool,
+    file_type: bool,
+}
+
+impl Sieve {
+    /// The entry as it should be; nothing if there should be none.
+    fn keep(&mut self, mender: &Mender<'_, '_>, entry: &dir::Entry<'_>) -> Option<KeptEntry> {
+        let states = &mender.checker.states;
+        let layout = mender.checker.image.layout;
+        let target = entry.inode;
+        let is_name = if self.encrypted {
+            entry.name.len() >= ENCRYPTED_NAME_BYTES_MIN
+        } else {
+            !entry.name.is_empty() && !entry.name.iter().any(|&byte| byte == 0 || byte == b'/')
+        };
+        let is_target = layout.contains_inode(target)
+            && target >= layout.first_inode()
+            && target != self.own
+            && !states.holds_value(target)
+            && states.is_used(target);
+        if !is_name || !is_target || entry.is_dot() || self.unwanted == Some(target) {
+            return None;
+        }
+        let mut name = entry.name.to_vec();
+        // Two names may share a hash. Then one of two different files gets a longer name.
+        let mut number = 0u32;
+        while !self.met.insert(self.names.hash(&name)) {
+            if self.encrypted || number == 1000 {
+                return None;
+            }
+            number += 1;
+            let suffix = format!("~{number}");
+            name = entry.name[..entry.name.len().min(255 - suffix.len())].to_vec();
+            name.extend_from_slice(suffix.as_bytes());
+        }
+        let entry_type = if self.file_type { states.kind(target) } else { EntryType::Unknown };
+        Some(KeptEntry { name, inode: target, entry_type, hash: entry.hash })
+    }
+}
+
+/// Makes the blocks of a directory anew, without names of `unwanted`.
+pub(super) fn rebuild(
+    mender: &mut Mender<'_, '_>,
+    number: InodeNumber,
+    unwanted: Option<InodeNumber>,
+) -> Result<Mended, Error> {
+    const DONE: Mended = Some("the directory was made anew from the entries that hold");
+    if !mender.rebuilt_directories.insert(number.get()) && unwanted.is_none() {
+        return Ok(DONE);
+    }
+    let Some((inode, bytes)) = mender.checker.inode(number)? else { return Ok(None) };
+    if !inode.is_directory() {
+        return Ok(None);
+    }
+    let parent = parent_of(mender, number);
+    if inode.flags.contains(InodeFlags::INLINE_DATA) {
+        return rebuild_inline(mender, number, &bytes, parent, unwanted);
+    }
+    let context = DirectoryContext::new(&mender.checker.image, inode);
+    let blocks = blocks_of(mender, &context)?;
+    if blocks.is_empty() {
+        return Ok(None);
+    }
+    let layout = context.layout;
+    let mut waiting: VecDeque<KeptEntry> = VecDeque::new();
+    let mut buffer = mender.checker.image.block_buffer();
+    let mut new = mender.checker.image.block_buffer();
+    let mut sieve = sieve(mender, &context, unwanted);
+    for (position, block) in blocks.iter().enumerate() {
+        mender.checker.image.read_blocks(*block, &mut buffer)?;
+        let mut builder = DirectoryBlockBuilder::new(&mut new, &layout);
+        if position == 0 {
+            for (name, inode) in [(&b"."[..], number), (b"..", parent)] {
+                let entry_type =
+                    if layout.file_type { EntryType::Directory } else { EntryType::Unknown };
+                // The dots fit an empty block.
+                let _ = builder.push(&NewEntry { name, inode, entry_type, hash: None });
+            }
+        }
+        for entry in DirectoryBlock::trusted(&buffer, &layout).entries() {
+            let Some(entry) = sieve.keep(mender, &entry) else { continue };
+            if builder.push(&entry.as_new()).is_err() && waiting.len() < WAITING_MAX {
+                waiting.push_back(entry);
+            }
+        }
+        while let Some(entry) = waiting.front() {
+            if builder.push(&entry.as_new()).is_err() {
+                break;
+            }
+            waiting.pop_front();
+        }
+        builder.finish();
+        dir::seal(&mut new, &layout);
+        if new != buffer {
+            mender.write_block(*block, &new)?;
+        }
+    }
+    fields::clear_flags(mender, number, InodeFlags::INDEX)?;
+    Ok(DONE)
+}
+
+fn sieve(
+    mender: &Mender<'_, '_>,
+    context: &DirectoryContext,
+    unwanted: Option<InodeNumber>,
+) -> Sieve {
+    Sieve {
+        names: Names::new(&mender.checker.image, &context.layout),
+        met: HashSet::new(),
+        own: context.inode.number,
+        unwanted,
+        encrypted: context.layout.encrypted,
+        file_type: context.layout.file_type,
+    }
+}
+
+/// The parent that a directory should name.
+fn parent_of(mender: &Mender<'_, '_>, number: InodeNumber) -> InodeNumber {
+    let directories = &mender.checker.directories;
+    let known = directories.position(number).map(|position| directories.all[position]);
+    let parent =
+        known.map_or(0, |known| if known.parent == 0 { known.dotdot } else { known.parent });
+    let parent = InodeNumber::new(parent);
+    if number == InodeNumber::ROOT || directories.position(parent).is_none() {
+        return InodeNumber::ROOT;
+    }
+    parent
+}
+
+/// The blocks of a directory in order.
+fn blocks_of(
+    mender: &Mender<'_, '_>,
+    context: &DirectoryContext,
+) -> Result<Vec<PhysicalBlock>, Error> {
+    let extents = mapping::extents_of(&mender.checker.image, &context.inode)?;
+    let blocks = extents.iter().filter(|extent| !extent.unwritten).flat_map(|extent| {
+        (0..u64::from(extent.length)).filter_map(|offset| extent.physical.checked_add(offset))
+    });
+    Ok(blocks.collect())
+}
+
+fn rebuild_inline(
+    mender: &mut Mender<'_, '_>,
+    number: InodeNumber,
+    bytes: &[u8],
+    parent: InodeNumber,
+    unwanted: Option<InodeNumber>,
+) -> Result<Mended, Error> {
+    let image = &mender.checker.image;
+    let Ok(inode) = image.parse_inode(bytes, number) else { return Ok(None) };
+    let area = inode.attribute_area(&image.layout);
+    let context = DirectoryContext::new(image, inode);
+    let place = AttributePlace { inode: number, block: None };
+    let Some(Ok(attributes)) =
+        bytes.get(area.clone()).map(|area| Attributes::check_in_inode(area, place))
+    else {
+        return Ok(None);
+    };
+    let mut set = AttributeSet::read(&attributes);
+    let name = AttributeName::inline_data();
+    let Some(AttributeValue::Inline(old)) = set.get(&name).cloned() else { return Ok(None) };
+    let old_directory =
+        inline::InlineDirectory::trusted(&context.inode.block_area, &old, &context.layout);
+    let mut sieve = sieve(mender, &context, unwanted);
+    let kept: Vec<KeptEntry> =
+        old_directory.entries().filter_map(|entry| sieve.keep(mender, &entry)).collect();
+    let mut head = inline::init_directory(parent, &context.layout);
+    let mut rest = Vec::new();
+    if old.len() >= 12 {
+        inline::extend_piece(&mut rest, old.len() / 4 * 4, &context.layout);
+    }
+    let mut directory = InlineDirectoryMut::trusted(&mut head, &mut rest, &context.layout);
+    for entry in &kept {
+        // What has no room any more is connected to lost+found.
+        let _ = directory.insert(&entry.as_new());
+    }
+    let size = (head.len() + rest.len()) as u64;
+    set.set(name, AttributeValue::Inline(rest));
+    let mut encoded = vec![0; area.len()];
+    if set.encode_in_inode(&mut encoded).is_err() {
+        return Ok(None);
+    }
+    mender.edit_inode(number, |bytes| {
+        bytes[BLOCK_AREA].copy_from_slice(&head);
+        bytes[area].copy_from_slice(&encoded);
+    })?;
+    fields::set_size(mender, number, size)?;
+    Ok(Some("the directory was made anew from the entries that hold"))
+}
+
+/// The directory for what has no name: the inode that `lost+found` in the root names.
+fn lost_and_found(mender: &Mender<'_, '_>) -> Result<Option<InodeNumber>, Error> {
+    let Some((root, bytes)) = mender.checker.inode(InodeNumber::ROOT)? else { return Ok(None) };
+    let context = DirectoryContext::new(&mender.checker.image, root);
+    let mut found = None;
+    directories::for_each_entry(mender.checker, &context, &bytes, &mut |_, _, name, inode| {
+        if name == b"lost+found" {
+            found = Some(inode);
+        }
+    })?;
+    let is_usable = |inode: &InodeNumber| {
+        mender.checker.states.is_used(*inode)
+            && mender.checker.states.kind(*inode) == EntryType::Directory
+    };
+    Ok(found.filter(is_usable))
+}
+
+/// Gives an inode without a name one in `lost+found`.
+pub(super) fn connect(mender: &mut Mender<'_, '_>, number: InodeNumber) -> Result<Mended, Error> {
+    if mender.checker.states.holds_value(number) {
+        // No attribute has this value.
+        return mender.clear_inode(number);
+    }
+    let target = match lost_and_found(mender)? {
+        Some(target) => target,
+        None => match make_lost_and_found(mender)? {
+            Some(target) => target,
+            None => return Ok(None),
+        },
+    };
+    let name = format!("#{number}");
+    let kind = mender.checker.states.kind(number);
+    let added = add(mender, target, name.as_bytes(), number, kind)?;
+    Ok(added.and(Some("the inode got a name in lost+found")))
+}
+
+/// Adds a name to a directory without an index.
+fn add(
+    mender: &mut Mender<'_, '_>,
+    directory: InodeNumber,
+    name: &[u8],
+    number: InodeNumber,
+    kind: EntryType,
+) -> Result<Mended, Error> {
+    let Some((inode, _)) = mender.checker.inode(directory)? else { return Ok(None) };
+    if inode.flags.intersects(InodeFlags::INLINE_DATA | InodeFlags::ENCRYPT) {
+        return Ok(None);
+    }
+    if inode.flags.contains(InodeFlags::INDEX) {
+        rebuild(mender, directory, None)?;
+    }
+    let context = DirectoryContext::new(&mender.checker.image, inode);
+    let entry_type = if context.layout.file_type { kind } else { EntryType::Unknown };
+    let entry = NewEntry { name, inode: number, entry_type, hash: None };
+    for block in blocks_of(mender, &context)? {
+        let mut bytes = mender.checker.image.read_block(block)?;
+        if DirectoryBlockMut::trusted(&mut bytes, &context.layout).insert(&entry).is_ok() {
+            dir::seal(&mut bytes, &context.layout);
+            mender.write_block(block, &bytes)?;
+            return Ok(Some("the name was added"));
+        }
+    }
+    // A new block behind the others.
+    let Some(mut pieces) = maps::take_apart(mender, directory)? else { return Ok(None) };
+    let layout = mender.checker.image.layout;
+    let end = pieces.extents.last().map_or(0, Extent::logical_end);
+    let Ok(logical) = u32::try_from(end).map(LogicalBlock::new) else { return Ok(None) };
+    let Some(block) = mender.allocate_for(&pieces.extents, logical)? else { return Ok(None) };
+    pieces.extents.push(one_block(logical, block));
+    let mut bytes = mender.checker.image.block_buffer();
+    let mut builder = DirectoryBlockBuilder::new(&mut bytes, &context.layout);
+    if builder.push(&entry).is_err() {
+        return Ok(None);
+    }
+    builder.finish();
+    dir::seal(&mut bytes, &context.layout);
+    mender.write_block(block, &bytes)?;
+    if maps::store(mender, pieces)?.is_none() {
+        return Ok(None);
+    }
+    fields::set_size(mender, directory, (end + 1) << layout.log_block_size())
+}
+
+/// Makes `lost+found` in the root.
+fn make_lost_and_found(mender: &mut Mender<'_, '_>) -> Result<Option<InodeNumber>, Error> {
+    let layout = mender.checker.image.layout;
+    let free = (layout.first_inode().get()..=layout.inodes_count())
+        .map(InodeNumber::new)
+        .find(|inode| !mender.checker.states.is_used(*inode) && mender.can_use(*inode));
+    let Some(number) = free else { return Ok(None) };
+    if make(mender, number, 0o700)?.is_none() {
+        return Ok(None);
+    }
+    mender.checker.states.set_used(number, EntryType::Directory, 2, false);
+    let added = add(mender, InodeNumber::ROOT, b"lost+found", number, EntryType::Directory)?;
+    Ok(added.map(|_| number))
+}
+
+/// Makes the root a directory: with the blocks that it has, or an empty one.
+pub(super) fn make_root(mender: &mut Mender<'_, '_>) -> Result<Mended, Error> {
+    let number = InodeNumber::ROOT;
+    let pieces = maps::take_apart(mender, number)?;
+    if pieces.is_some_and(|pieces| !pieces.extents.is_empty()) {
+        let mode = FileType::Directory.mode_bits();
+        return mender.edit_fields(number, |inode| inode.mode = inode.mode & 0o7777 | mode);
+    }
+    Ok(make(mender, number, 0o755)?.and(Some("an empty root was made")))
+}
+
+/// Makes an inode an empty directory of the root.
+fn make(
+    mender: &mut Mender<'_, '_>,
+    number: InodeNumber,
+    permissions: u16,
+) -> Result<Mended, Error> {
+    let layout = mender.checker.image.layout;
+    let has_extents = layout.features().incompat.contains(Incompat::EXTENTS);
+    let Some(block) = mender.allocate()? else { return Ok(None) };
+    let mode = FileType::Directory.mode_bits() | permissions;
+    let now = Timestamp::from_seconds(i64::from(mender.now));
+    let mut inode = Inode::new(number, mode, now, &layout);
+    inode.links_count = 2;
+    inode.size_bytes = layout.block_size() as u64;
+    inode.flags.set(InodeFlags::EXTENTS, has_extents);
+    if has_extents {
+        let mut root = ExtentNodeMut::init(&mut inode.block_area, NodePlace::root(number), 0);
+        root.insert_extent(0, &one_block(LogicalBlock::FIRST, block));
+    } else if u32::try_from(block.get()).is_ok() {
+        set_pointer(&mut inode.block_area, 0, Some(block));
+    } else {
+        return Ok(None);
+    }
+    let context = DirectoryContext::new(&mender.checker.image, inode.clone());
+    let mut bytes = mender.checker.image.block_buffer();
+    dir::init_with_dots(&mut bytes, &context.layout, number, InodeNumber::ROOT);
+    dir::seal(&mut bytes, &context.layout);
+    mender.write_block(block, &bytes)?;
+    let mut encoded = vec![0; layout.inode_size()];
+    if inode.encode_into(&mut encoded, &layout).is_err() {
+        return Ok(None);
+    }
+    mender.edit_inode(number, |bytes| bytes.copy_from_slice(&encoded))
+}
+
+/// One block of a file, written.
+const fn one_block(logical: LogicalBlock, physical: PhysicalBlock) -> Extent {
+    Extent { logical, length: 1, physical, unwritten: false }
+}

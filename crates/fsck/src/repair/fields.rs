@@ -1,0 +1,55 @@
+//! Fields of inodes that several rules set.
+
+use super::mender::{Mended, Mender};
+use crate::image::Error;
+use drystone_ext4_format::InodeNumber;
+use drystone_ext4_format::inode::InodeFlags;
+use std::ops::Range;
+
+pub(super) const SIZE_LOW: Range<usize> = 4..8;
+pub(super) const SIZE_HIGH: Range<usize> = 108..112;
+const DELETION_TIME: Range<usize> = 20..24;
+const FLAGS: Range<usize> = 32..36;
+
+pub(super) fn set_deletion_time(
+    mender: &Mender<'_, '_>,
+    inode: InodeNumber,
+    seconds: u32,
+) -> Result<Mended, Error> {
+    set(mender, inode, DELETION_TIME, u64::from(seconds))
+}
+
+/// Stores a number in a field, as many bytes of it as the field has.
+pub(super) fn set(
+    mender: &Mender<'_, '_>,
+    inode: InodeNumber,
+    field: Range<usize>,
+    value: u64,
+) -> Result<Mended, Error> {
+    let length = field.len();
+    mender.edit_inode(inode, |bytes| {
+        bytes[field].copy_from_slice(&value.to_le_bytes()[..length]);
+    })
+}
+
+pub(super) fn set_size(
+    mender: &Mender<'_, '_>,
+    inode: InodeNumber,
+    size: u64,
+) -> Result<Mended, Error> {
+    mender.edit_inode(inode, |bytes| {
+        bytes[SIZE_LOW].copy_from_slice(&(size as u32).to_le_bytes());
+        bytes[SIZE_HIGH].copy_from_slice(&((size >> 32) as u32).to_le_bytes());
+    })
+}
+
+pub(super) fn clear_flags(
+    mender: &Mender<'_, '_>,
+    inode: InodeNumber,
+    flags: InodeFlags,
+) -> Result<Mended, Error> {
+    mender.edit_inode(inode, |bytes| {
+        let stored = bytes[FLAGS].iter().rev().fold(0, |sum, &byte| sum << 8 | u32::from(byte));
+        bytes[FLAGS].copy_from_slice(&(stored & !flags.bits()).to_le_bytes());
+    })
+}

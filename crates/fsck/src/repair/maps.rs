@@ -1,0 +1,330 @@
+//! Maps of files: made anew from the extents that hold.
+//!
+//! A map is never mended in place. The extents that can be read are collected, changed as the problem
+//! asks, and a new map is written: into blocks that the old one had for itself, and new ones.
+
+use super::fields;
+use super::mender::{Mended, Mender};
+use crate::block_set::BlockSet;
+use crate::image::Error;
+use crate::inode_content::maps_blocks;
+use crate::mapping::{self, MapEvent};
+use drystone_ext4_format::block_map::{
+    ROOT_POINTERS, blocks_under, levels_of_root_pointer, logical_of_root_pointer,
+    pointers_per_block, set_pointer,
+};
+use drystone_ext4_format::extent::{
+    Extent, ExtentIndex, ExtentNodeMut, NodePlace, entries_per_block,
+};
+use drystone_ext4_format::inode::{BLOCK_AREA_BYTES, Inode, InodeFlags};
+use drystone_ext4_format::xattr::{self, AttributePlace, AttributesBlock};
+use drystone_ext4_format::{InodeNumber, LogicalBlock, PhysicalBlock};
+use std::collections::HashMap;
+use std::ops::Range;
+
+/// Entries of the root of an extent tree.
+const ROOT_ENTRIES: usize = 4;
+
+/// Where the root of a map lies in an inode.
+const BLOCK_AREA: Range<usize> = 40..40 + BLOCK_AREA_BYTES;
+
+/// A map, taken apart.
+pub(super) struct Pieces {
+    pub inode: Inode,
+    /// In order, without overlaps.
+    pub extents: Vec<Extent>,
+    /// Blocks of the map that nothing else uses.
+    nodes: Vec<PhysicalBlock>,
+}
+
+/// Takes the map of an inode apart; nothing if it has none.
+pub(super) fn take_apart(
+    mender: &Mender<'_, '_>,
+    number: InodeNumber,
+) -> Result<Option<Pieces>, Error> {
+    let image = &mender.checker.image;
+    let Some((inode, _)) = mender.checker.inode(number)? else { return Ok(None) };
+    if !maps_blocks(&inode, &image.layout) {
+        return Ok(None);
+    }
+    let mut visited = BlockSet::new(image.layout.blocks_count());
+    let (mut found, mut nodes) = (Vec::new(), Vec::new());
+    mapping::walk(image, &inode, &mut visited, &mut |event| match event {
+        MapEvent::Extent(extent) => found.push(extent),
+        MapEvent::Node(block) if mender.is_alone(block) => nodes.push(block),
+        MapEvent::Node(_) | MapEvent::Issue(_) => {}
+    })?;
+    found.sort_by_key(|extent: &Extent| extent.logical);
+    let mut extents: Vec<Extent> = Vec::with_capacity(found.len());
+    for extent in found {
+        if extents.last().is_none_or(|last| last.logical_end() <= extent.logical.as_u64()) {
+            extents.push(extent);
+        }
+    }
+    nodes.dedup();
+    Ok(Some(Pieces { inode, extents, nodes }))
+}
+
+/// Makes the map of an inode anew from the extents for which `change` gives something.
+pub(super) fn rebuild(
+    mender: &mut Mender<'_, '_>,
+    number: InodeNumber,
+    change: impl FnMut(Extent) -> Option<Extent>,
+) -> Result<Mended, Error> {
+    const DONE: Mended = Some("the map was made anew from what of it holds");
+    if !mender.rebuilt_maps.insert(number.get()) {
+        return Ok(DONE);
+    }
+    let Some(mut pieces) = take_apart(mender, number)? else { return Ok(None) };
+    pieces.extents = pieces.extents.into_iter().filter_map(change).collect();
+    if pieces.extents.is_empty() && pieces.inode.is_directory() && number != InodeNumber::ROOT {
+        // What it named is connected to lost+found.
+        return mender.clear_inode(number);
+    }
+    Ok(store(mender, pieces)?.and(DONE))
+}
+
+/// Writes a map of these pieces.
+pub(super) fn store(mender: &mut Mender<'_, '_>, pieces: Pieces) -> Result<Mended, Error> {
+    let number = pieces.inode.number;
+    let is_tree = pieces.inode.flags.contains(InodeFlags::EXTENTS);
+    let mut builder = Builder { mender, pieces };
+    let area = if is_tree { builder.tree()? } else { builder.pointers()? };
+    let Some(area) = area else { return Ok(None) };
+    mender.edit_inode(number, |bytes| bytes[BLOCK_AREA].copy_from_slice(&area))
+}
+
+struct Builder<'b, 'm, 'i> {
+    mender: &'b mut Mender<'m, 'i>,
+    pieces: Pieces,
+}
+
+impl Builder<'_, '_, '_> {
+    fn node(&mut self) -> Result<Option<PhysicalBlock>, Error> {
+        match self.pieces.nodes.pop() {
+            Some(block) => Ok(Some(block)),
+            None => self.mender.allocate(),
+        }
+    }
+
+    /// An extent tree; nothing if there is no room for it.
+    fn tree(&mut self) -> Result<Option<[u8; BLOCK_AREA_BYTES]>, Error> {
+        let layout = self.mender.checker.image.layout;
+        let number = self.pieces.inode.number;
+        let seed = self.pieces.inode.seed(&layout);
+        let capacity = usize::from(entries_per_block(layout.block_size()));
+        let mut area = [0; BLOCK_AREA_BYTES];
+        let extents = std::mem::take(&mut self.pieces.extents);
+        if extents.len() <= ROOT_ENTRIES {
+            let mut root = ExtentNodeMut::init(&mut area, NodePlace::root(number), 0);
+            for (position, extent) in extents.iter().enumerate() {
+                root.insert_extent(position, extent);
+            }
+            return Ok(Some(area));
+        }
+        let mut level = Vec::new();
+        for part in extents.chunks(capacity) {
+            let Some(block) = self.node()? else { return Ok(None) };
+            let mut bytes = vec![0; layout.block_size()];
+            let mut node = ExtentNodeMut::init(&mut bytes, NodePlace::block(number, block), 0);
+            for (position, extent) in part.iter().enumerate() {
+                node.insert_extent(position, extent);
+            }
+            node.seal(seed);
+            self.mender.write_block(block, &bytes)?;
+            // A part of a slice is never empty.
+            let logical = part.first().map_or(LogicalBlock::FIRST, |extent| extent.logical);
+            level.push(ExtentIndex { logical, child: block });
+        }
+        let mut depth = 1;
+        while level.len() > ROOT_ENTRIES {
+            let mut above = Vec::new();
+            for part in level.chunks(capacity) {
+                let Some(block) = self.node()? else { return Ok(None) };
+                let mut bytes = vec![0; layout.block_size()];
+                let place = NodePlace::block(number, block);
+                let mut node = ExtentNodeMut::init(&mut bytes, place, depth);
+                for (position, index) in part.iter().enumerate() {
+                    node.insert_index(position, index);
+                }
+                node.seal(seed);
+                self.mender.write_block(block, &bytes)?;
+                let logical = part.first().map_or(LogicalBlock::FIRST, |index| index.logical);
+                above.push(ExtentIndex { logical, child: block });
+            }
+            level = above;
+            depth += 1;
+        }
+        let mut root = ExtentNodeMut::init(&mut area, NodePlace::root(number), depth);
+        for (position, index) in level.iter().enumerate() {
+            root.insert_index(position, index);
+        }
+        Ok(Some(area))
+    }
+
+    /// A block map; nothing if there is no room for it, or a block that it can't hold.
+    fn pointers(&mut self) -> Result<Option<[u8; BLOCK_AREA_BYTES]>, Error> {
+        let layout = self.mender.checker.image.layout;
+        let mut area = [0; BLOCK_AREA_BYTES];
+        for index in 0..ROOT_POINTERS as u32 {
+            let Some(logical) = logical_of_root_pointer(index, &layout) else { break };
+            let levels = levels_of_root_pointer(index);
+            match self.below(logical, levels)? {
+                Some(block) => set_pointer(&mut area, index, block),
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(area))
+    }
+
+    /// What a pointer leads to: nothing, in a hole. The outer nothing is lack of room.
+    fn below(
+        &mut self,
+        logical: u64,
+        levels: usize,
+    ) -> Result<Option<Option<PhysicalBlock>>, Error> {
+        let layout = self.mender.checker.image.layout;
+        let extents = &self.pieces.extents;
+        let next = extents.partition_point(|extent| extent.logical_end() <= logical);
+        let end = logical + blocks_under(levels, &layout);
+        if extents.get(next).is_none_or(|extent| extent.logical.as_u64() >= end) {
+            return Ok(Some(None));
+        }
+        if levels == 0 {
+            let logical = u32::try_from(logical).map(LogicalBlock::new);
+            let found = logical.ok().and_then(|logical| mapping::find(extents, logical));
+            return Ok(Some(found));
+        }
+        let Some(block) = self.node()?.filter(|block| u32::try_from(block.get()).is_ok()) else {
+            return Ok(None);
+        };
+        let mut bytes = vec![0; layout.block_size()];
+        let span = blocks_under(levels - 1, &layout);
+        for index in 0..pointers_per_block(&layout) {
+            match self.below(logical + u64::from(index) * span, levels - 1)? {
+                Some(child) => set_pointer(&mut bytes, index, child),
+                None => return Ok(None),
+            }
+        }
+        self.mender.write_block(block, &bytes)?;
+        Ok(Some(Some(block)))
+    }
+}
+
+/// Gives an inode copies of the blocks that it shares with another owner.
+pub(super) fn unshare(
+    mender: &mut Mender<'_, '_>,
+    number: InodeNumber,
+    is_own_twice: bool,
+) -> Result<Mended, Error> {
+    const DONE: Mended = Some("the inode got copies of the blocks that it shared");
+    if !mender.rebuilt_maps.insert(number.get()) {
+        return Ok(DONE);
+    }
+    let layout = mender.checker.image.layout;
+    let Some((inode, _)) = mender.checker.inode(number)? else { return Ok(None) };
+    unshare_attributes(mender, &inode)?;
+    let Some(mut pieces) = take_apart(mender, number)? else { return Ok(DONE) };
+    let ratio = u64::from(layout.blocks_per_cluster());
+    let mut copies: HashMap<(u64, u64), u64> = HashMap::new();
+    let mut met = BlockSet::new(mender.checker.claims.bound());
+    let mut unshared: Vec<Extent> = Vec::new();
+    let mut buffer = mender.checker.image.block_buffer();
+    for extent in std::mem::take(&mut pieces.extents) {
+        for offset in 0..extent.length {
+            let (Some(logical), Some(mut physical)) = (
+                extent.logical.checked_add(offset),
+                extent.physical.checked_add(u64::from(offset)),
+            ) else {
+                break;
+            };
+            let cluster = mender.checker.claims.cluster(physical.get());
+            let is_shared = !mender.checker.claims.twice.runs(cluster..cluster + 1).is_empty();
+            let key = (cluster, logical.as_u64() / ratio);
+            // One that the inode has twice stays in the first place.
+            let is_first =
+                is_own_twice && (met.insert(cluster) || copies.get(&key) == Some(&cluster));
+            if is_first {
+                copies.insert(key, cluster);
+            } else if is_shared {
+                let copy = match copies.get(&key) {
+                    Some(copy) => *copy,
+                    None => {
+                        let Some(block) = mender.allocate()? else { return Ok(None) };
+                        mender.checker.claims.cluster(block.get())
+                    }
+                };
+                copies.insert(key, copy);
+                let within = physical.get() - mender.checker.claims.block(cluster).get();
+                let place = PhysicalBlock::new(mender.checker.claims.block(copy).get() + within);
+                mender.checker.image.read_blocks(physical, &mut buffer)?;
+                mender.write_block(place, &buffer)?;
+                physical = place;
+            }
+            let next = Extent { logical, length: 1, physical, unwritten: extent.unwritten };
+            match unshared.last().and_then(|last| last.merge(&next)) {
+                Some(merged) => {
+                    unshared.pop();
+                    unshared.push(merged);
+                }
+                None => unshared.push(next),
+            }
+        }
+    }
+    pieces.extents = unshared;
+    Ok(store(mender, pieces)?.and(DONE))
+}
+
+/// Gives an inode an attribute block of its own, if something else has its block.
+fn unshare_attributes(mender: &mut Mender<'_, '_>, inode: &Inode) -> Result<(), Error> {
+    let Some(block) = inode.attribute_block else { return Ok(()) };
+    if mender.is_alone(block) || !mender.checker.image.layout.contains_blocks(block, 1) {
+        return Ok(());
+    }
+    let number = inode.number;
+    let mut bytes = mender.checker.image.read_block(block)?;
+    let place = AttributePlace { inode: number, block: Some(block) };
+    let is_sound = AttributesBlock::check(&bytes, place).is_ok();
+    let Some(copy) = mender.allocate()?.filter(|_| is_sound) else {
+        super::attributes::drop_block(mender, number)?;
+        return Ok(());
+    };
+    xattr::set_reference_count(&mut bytes, 1);
+    xattr::seal_block(&mut bytes, mender.checker.image.layout.checksum_seed(), copy);
+    mender.write_block(copy, &bytes)?;
+    mender.edit_fields(number, |inode| inode.attribute_block = Some(copy))?;
+    Ok(())
+}
+
+/// Moves the blocks of a directory together, so that it has no hole, and takes all for written.
+pub(super) fn close_holes(
+    mender: &mut Mender<'_, '_>,
+    number: InodeNumber,
+) -> Result<Mended, Error> {
+    let layout = mender.checker.image.layout;
+    let mut end = 0;
+    let mut unwritten = Vec::new();
+    let closed = rebuild(mender, number, |extent| {
+        let logical = LogicalBlock::new(end);
+        end = end.checked_add(extent.length)?;
+        if extent.unwritten {
+            unwritten.push(extent);
+        }
+        Some(Extent { logical, unwritten: false, ..extent })
+    })?;
+    if closed.is_none() {
+        return Ok(None);
+    }
+    let zeros = vec![0; layout.block_size()];
+    for extent in unwritten {
+        for offset in 0..u64::from(extent.length) {
+            if let Some(block) = extent.physical.checked_add(offset) {
+                mender.write_block(block, &zeros)?;
+            }
+        }
+    }
+    if end > 0 {
+        fields::set_size(mender, number, u64::from(end) << layout.log_block_size())?;
+    }
+    Ok(closed.and(Some("the directory's blocks were moved together")))
+}

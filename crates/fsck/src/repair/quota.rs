@@ -1,0 +1,105 @@
+//! Quota files: made anew from what was counted, with the limits that can be read.
+
+use super::fields;
+use super::maps;
+use super::mender::{Mended, Mender};
+use crate::image::Error;
+use crate::mapping;
+use crate::quota::entries_of;
+use drystone_ext4_format::extent::Extent;
+use drystone_ext4_format::quota::{QuotaEntry, QuotaKind, build};
+use drystone_ext4_format::{InodeNumber, LogicalBlock};
+use std::collections::BTreeMap;
+
+pub(super) fn rebuild(mender: &mut Mender<'_, '_>, kind: QuotaKind) -> Result<Mended, Error> {
+    const DONE: Mended = Some("the quota file was made anew");
+    let superblock = &mender.checker.image.superblock;
+    let (number, used) = match kind {
+        QuotaKind::User => (superblock.user_quota_inode(), &mender.checker.usage.users),
+        QuotaKind::Group => (superblock.group_quota_inode(), &mender.checker.usage.groups),
+        QuotaKind::Project => (superblock.project_quota_inode(), &mender.checker.usage.projects),
+    };
+    let Some(number) = number else { return Ok(None) };
+    if !mender.rebuilt_maps.insert(number.get()) {
+        return Ok(DONE);
+    }
+    let Some((inode, _)) = mender.checker.inode(number)? else { return Ok(None) };
+    if !inode.has_block_mapping() {
+        return Ok(None);
+    }
+    let mut entries: BTreeMap<u32, QuotaEntry> = BTreeMap::new();
+    for entry in entries_of(mender.checker, kind, &inode)?.unwrap_or_default() {
+        let unused = QuotaEntry { space_bytes: 0, inodes: 0, ..entry };
+        entries.insert(entry.id, unused);
+    }
+    for (&id, used) in used {
+        let entry = entries.entry(id).or_insert(QuotaEntry { id, ..QuotaEntry::default() });
+        entry.space_bytes = used.space_bytes;
+        entry.inodes = used.inodes;
+    }
+    let content = build(kind, entries.into_values());
+    write_file(mender, number, &content).map(|mended| mended.and(DONE))
+}
+
+/// Makes these bytes the content of a file, into the blocks that it has and new ones.
+fn write_file(
+    mender: &mut Mender<'_, '_>,
+    number: InodeNumber,
+    content: &[u8],
+) -> Result<Mended, Error> {
+    let layout = mender.checker.image.layout;
+    let block_size = layout.block_size();
+    let Some(mut pieces) = maps::take_apart(mender, number)? else { return Ok(None) };
+    let mut extents: Vec<Extent> = Vec::new();
+    for (logical, bytes) in (0..).map(LogicalBlock::new).zip(content.chunks(block_size)) {
+        let found = mapping::find(&pieces.extents, logical);
+        let new = match found {
+            Some(block) => Some(block),
+            None => mender.allocate_for(&extents, logical)?,
+        };
+        let Some(physical) = new else { return Ok(None) };
+        let mut block = vec![0; block_size];
+        block[..bytes.len()].copy_from_slice(bytes);
+        mender.write_block(physical, &block)?;
+        let next = Extent { logical, length: 1, physical, unwritten: false };
+        match extents.last().and_then(|last| last.merge(&next)) {
+            Some(merged) => {
+                extents.pop();
+                extents.push(merged);
+            }
+            None => extents.push(next),
+        }
+    }
+    pieces.extents = extents;
+    if maps::store(mender, pieces)?.is_none() {
+        return Ok(None);
+    }
+    fields::set_size(mender, number, content.len() as u64)
+}
+
+/// Keeps no quota of a kind any more.
+pub(super) fn give_up(mender: &mut Mender<'_, '_>, kind: QuotaKind) -> Result<Mended, Error> {
+    mender.edit_superblock(|superblock| match kind {
+        QuotaKind::User => superblock.set_user_quota_inode(None),
+        QuotaKind::Group => superblock.set_group_quota_inode(None),
+        QuotaKind::Project => superblock.set_project_quota_inode(None),
+    })?;
+    Ok(Some("the quota file was given up"))
+}
+
+/// Keeps no quota any more in an inode.
+pub(super) fn give_up_inode(
+    mender: &mut Mender<'_, '_>,
+    number: InodeNumber,
+) -> Result<Mended, Error> {
+    let superblock = &mender.checker.image.superblock;
+    let files = [
+        (QuotaKind::User, superblock.user_quota_inode()),
+        (QuotaKind::Group, superblock.group_quota_inode()),
+        (QuotaKind::Project, superblock.project_quota_inode()),
+    ];
+    match files.into_iter().find(|(_, inode)| *inode == Some(number)) {
+        Some((kind, _)) => give_up(mender, kind),
+        None => Ok(None),
+    }
+}
