@@ -6,7 +6,7 @@ use crate::interrupt::Interrupt;
 use crate::location::{Location, by_image};
 use crate::tree::ImageTree;
 use anyhow::Context;
-use drystone::{Image, OpenOptions, Policy};
+use drystone::{Error, Image, ImageOptions, Policy};
 use std::path::{Path, PathBuf};
 
 /// Bytes of memory for the metadata of an image that a command walks through. What the command itself
@@ -24,7 +24,7 @@ pub enum Intent {
 
 /// Opens the image at `path`.
 pub fn open(path: &Path, intent: Intent, global: &Global) -> anyhow::Result<Image> {
-    open_with(path, intent, global, OpenOptions::default())
+    open_with(path, intent, global, ImageOptions::default())
 }
 
 /// Opens the image at `path` with these options and those of every command.
@@ -32,18 +32,19 @@ pub fn open_with(
     path: &Path,
     intent: Intent,
     global: &Global,
-    options: OpenOptions,
+    options: ImageOptions,
 ) -> anyhow::Result<Image> {
     let read_only = intent == Intent::Read || global.read_only;
     let policy = global.policy.as_deref().map_or(Ok(Policy::default()), str::parse)?;
-    let options = OpenOptions { read_only, policy, ..options };
-    Image::open(path, &options).with_context(|| path.display().to_string())
+    let opened = options.read_only(read_only).policy(policy).open(path);
+    opened.map_err(Error::into_cause).with_context(|| path.display().to_string())
 }
 
 /// Closes an image after work on it ended with `result`. The work is kept either way; the first
 /// error is reported.
 pub fn close<T>(path: &Path, image: Image, result: Outcome<T>) -> Outcome<T> {
-    let closed = image.close().with_context(|| path.display().to_string());
+    let closed =
+        image.close().map_err(Error::into_cause).with_context(|| path.display().to_string());
     let value = result?;
     closed?;
     Ok(value)
@@ -93,7 +94,7 @@ fn with_tree<T>(
     interrupt: &Option<Interrupt>,
     body: impl FnOnce(&ImageTree<'_>) -> Outcome<T>,
 ) -> Outcome<T> {
-    let options = OpenOptions { memory_bytes: Some(WALK_MEMORY_BYTES), ..OpenOptions::default() };
+    let options = ImageOptions::default().memory_bytes(WALK_MEMORY_BYTES);
     let image = open_with(path, intent, global, options)?;
     let result = {
         let tree = ImageTree::new(image.file_system(), path).heeding(interrupt.clone());

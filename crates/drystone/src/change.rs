@@ -4,7 +4,7 @@
 //! The log is beside the image while a change runs ([`undo_file`]). If the change is interrupted, the log
 //! stays: nothing opens the image until the next change, or [`undo`], has rolled it back.
 
-use crate::{Error, FileSystemKind, Image, OpenOptions, VolumeName};
+use crate::{Error, ErrorCause, FileSystemKind, Image, VolumeName};
 use drystone_blockdev::{BlockDevice, FileDevice, UndoDevice, UndoFile, UndoTarget};
 use drystone_ext4_format::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, Superblock};
 use drystone_fsck as fsck;
@@ -25,7 +25,7 @@ pub struct ChangeOptions {
 ///
 /// # Errors
 ///
-/// [`Error::InUse`] if a process has it open; [`Error::Reshape`] if the image can't be changed so. The image
+/// [`ErrorCause::InUse`] if a process has it open; [`ErrorCause::Reshape`] if the image can't be changed so. The image
 /// is as it was, or will be when it is opened to be changed the next time.
 pub fn tune_image(name: &Path, tuning: &Tuning, options: &ChangeOptions) -> Result<(), Error> {
     change(&open_settled(name)?, options, None, |device| {
@@ -38,7 +38,7 @@ pub fn tune_image(name: &Path, tuning: &Tuning, options: &ChangeOptions) -> Resu
 ///
 /// # Errors
 ///
-/// As [`tune_image`]; [`Error::HasErrors`] if the image has errors; [`Error::NoRoom`] if it can't be as large.
+/// As [`tune_image`]; [`ErrorCause::HasErrors`] if the image has errors; [`ErrorCause::NoRoom`] if it can't be as large.
 pub fn resize_image(
     name: &Path,
     size: NewSize,
@@ -53,7 +53,7 @@ pub fn resize_image(
     let file = match volume {
         ChangeableVolume::Whole(file) if !file.is_block_device() => Some(file),
         _ if size_bytes > device_bytes => {
-            return Err(Error::NoRoom { wanted: size_bytes, bytes: device_bytes });
+            return Err(ErrorCause::NoRoom { wanted: size_bytes, bytes: device_bytes }.into());
         }
         _ => None,
     };
@@ -88,7 +88,7 @@ fn check(
     })?;
     match report.problems.first() {
         Some(problem) if report.errors > 0 => {
-            Err(Error::HasErrors { errors: report.errors, first: problem.to_string() })
+            Err(ErrorCause::HasErrors { errors: report.errors, first: problem.to_string() }.into())
         }
         _ => Ok(()),
     }
@@ -99,7 +99,7 @@ fn check(
 ///
 /// # Errors
 ///
-/// [`Error::Undo`] if the image has changed since.
+/// [`ErrorCause::Undo`] if the image has changed since.
 pub fn undo(name: &Path, log: Option<&Path>) -> Result<bool, Error> {
     let name = VolumeName::find_whole(name)?;
     // Looking for the volume takes a lock that its opening would keep out.
@@ -125,7 +125,7 @@ fn open_settled(name: &Path) -> Result<SettledImage, Error> {
         return Ok(settled);
     }
     drop(settled.volume);
-    Image::open(name, &OpenOptions::default())?.close()?;
+    Image::open(name)?.close()?;
     Ok(SettledImage { volume: ChangeableVolume::open(&volume_name)?, undo: settled.undo })
 }
 
@@ -136,7 +136,7 @@ pub(crate) fn open_rolled_back(name: &VolumeName) -> Result<SettledImage, Error>
     undo.settle(&volume)?;
     match FileSystemKind::of(volume.device())? {
         Some(kind @ FileSystemKind::Nilfs2) => {
-            Err(Error::Lacks { kind, what: "changes of the whole image" })
+            Err(ErrorCause::Lacks { kind, what: "changes of the whole image" }.into())
         }
         // What is wrong with an unknown superblock is told when it is read.
         Some(FileSystemKind::Ext4) | None => Ok(SettledImage { volume, undo }),
@@ -146,7 +146,7 @@ pub(crate) fn open_rolled_back(name: &VolumeName) -> Result<SettledImage, Error>
 fn superblock(device: &dyn BlockDevice) -> Result<Superblock, Error> {
     let mut bytes = [0; SUPERBLOCK_BYTES];
     device.read_at(SUPERBLOCK_OFFSET_BYTES, &mut bytes)?;
-    Superblock::check(&bytes).map_err(Error::Superblock)
+    Ok(Superblock::check(&bytes).map_err(ErrorCause::Superblock)?)
 }
 
 /// Makes a change with an undo log, and rolls it back if it fails. For `growth` a file gets that size first.
@@ -159,7 +159,7 @@ pub(crate) fn change<T>(
     let SettledImage { volume, undo } = image;
     let size_bytes = volume.device().size_bytes();
     let undo = match &options.undo {
-        Some(path) if path.exists() => return Err(Error::LogExists(path.clone())),
+        Some(path) if path.exists() => return Err(ErrorCause::LogExists(path.clone()).into()),
         // Beside the image the next change finds it if this one is interrupted.
         Some(_) => &UndoFile::kept(undo.path().to_owned()),
         None => undo,
@@ -186,12 +186,11 @@ pub(crate) fn change<T>(
 
 /// Moves a file, to another file system too.
 fn move_file(from: &Path, to: &Path) -> Result<(), Error> {
-    let host = |error| Error::Host(drystone_sync::Arc::new(error));
     match std::fs::rename(from, to) {
         Err(error) if error.kind() == ErrorKind::CrossesDevices => {
-            std::fs::copy(from, to).and_then(|_| std::fs::remove_file(from)).map_err(host)
+            Ok(std::fs::copy(from, to).and_then(|_| std::fs::remove_file(from))?)
         }
-        moved => moved.map_err(host),
+        moved => Ok(moved?),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::change::{change, now, open_rolled_back};
 use crate::settled::check_settled;
-use crate::{ChangeOptions, Error, Image, OpenOptions, VolumeName};
+use crate::{ChangeOptions, Error, ErrorCause, Image, VolumeName};
 use drystone_blockdev::{BlockDevice, OpenMode, Overlay, UndoTarget};
 use drystone_ext4_format::features::{Compat, Incompat};
 use drystone_ext4_format::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, Superblock};
@@ -13,7 +13,7 @@ use std::path::Path;
 ///
 /// # Errors
 ///
-/// [`Error::InUse`] if a process has it open to write; otherwise why it could not be checked at all.
+/// [`ErrorCause::InUse`] if a process has it open to write; otherwise why it could not be checked at all.
 /// What is wrong with the image is in the report.
 pub fn check_nilfs2(
     name: &Path,
@@ -30,7 +30,7 @@ pub fn check_nilfs2(
 ///
 /// # Errors
 ///
-/// [`Error::InUse`] if a process has it open to write; otherwise why it could not be checked at all.
+/// [`ErrorCause::InUse`] if a process has it open to write; otherwise why it could not be checked at all.
 /// What is wrong with the image is in the report.
 pub fn check_image(
     name: &Path,
@@ -57,7 +57,7 @@ pub fn check_image(
 ///
 /// # Errors
 ///
-/// [`Error::InUse`] if a process has it open; [`Error::RepairCancelled`] if `choose` has ended the repair;
+/// [`ErrorCause::InUse`] if a process has it open; [`ErrorCause::RepairCancelled`] if `choose` has ended the repair;
 /// otherwise why it could not be mended at all. The image is as it was, or will be when it is changed
 /// the next time.
 pub fn repair_image(
@@ -71,14 +71,14 @@ pub fn repair_image(
     if may_hold_fast_commits(image.volume.device())? {
         drop(image.volume);
         // Where the engine can't replay them, the report says that they are there.
-        if let Ok(opened) = Image::open(name, &OpenOptions::default()) {
+        if let Ok(opened) = Image::open(name) {
             opened.close()?;
         }
         image = open_rolled_back(&volume_name)?;
     }
     change(&image, options, None, |device| {
         let report = drystone_fsck::repair(device, now(), choose, progress)?;
-        if report.is_cancelled { Err(Error::RepairCancelled) } else { Ok(report) }
+        if report.is_cancelled { Err(ErrorCause::RepairCancelled.into()) } else { Ok(report) }
     })
 }
 

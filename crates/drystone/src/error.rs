@@ -1,14 +1,150 @@
-//! Why an image could not be used as a whole. What goes wrong with its files is a
-//! [`vfs::Error`](crate::vfs::Error).
+//! The one error type: what was tried, where, and why it failed.
 
 use crate::{FileSystemKind, VolumeError};
 use drystone_blockdev::{DeviceError, KernelUse};
+use drystone_vfs::Errno;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
 
-/// Why an image could not be opened, described or closed. Says nothing of its path, which the
-/// caller knows.
+/// The result of a call.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why something failed, with what was tried and the path that it was tried on.
+///
+/// It becomes an [`io::Error`] of the same [`kind`](Error::kind), and that becomes the same error again.
+#[derive(Clone, Debug)]
+pub struct Error(Box<ErrorParts>);
+
+#[derive(Clone, Debug)]
+struct ErrorParts {
+    operation: Option<&'static str>,
+    path: Option<PathBuf>,
+    second_path: Option<PathBuf>,
+    cause: ErrorCause,
+}
+
+impl Error {
+    /// The error with what was tried, unless it says so already.
+    #[must_use]
+    pub(crate) fn during(mut self, operation: &'static str) -> Error {
+        self.0.operation.get_or_insert(operation);
+        self
+    }
+
+    /// The error with the path that something was tried on, unless it has one already.
+    #[must_use]
+    pub(crate) fn at(mut self, path: &Path) -> Error {
+        self.0.path.get_or_insert_with(|| path.to_path_buf());
+        self
+    }
+
+    /// The error with the second path of an operation on two.
+    #[must_use]
+    pub(crate) fn and_at(mut self, path: &Path) -> Error {
+        self.0.second_path.get_or_insert_with(|| path.to_path_buf());
+        self
+    }
+
+    /// What was tried: a verb, such as `rename`.
+    pub fn operation(&self) -> Option<&'static str> {
+        self.0.operation
+    }
+
+    /// The path that it was tried on: one in the image, or the name of the image.
+    pub fn path(&self) -> Option<&Path> {
+        self.0.path.as_deref()
+    }
+
+    /// The second path, where the operation has one: the new name of a rename.
+    pub fn second_path(&self) -> Option<&Path> {
+        self.0.second_path.as_deref()
+    }
+
+    /// Why it failed.
+    pub fn cause(&self) -> &ErrorCause {
+        &self.0.cause
+    }
+
+    /// Why it failed.
+    pub fn into_cause(self) -> ErrorCause {
+        self.0.cause
+    }
+
+    /// The kind that the standard library has for it.
+    pub fn kind(&self) -> io::ErrorKind {
+        match &self.0.cause {
+            ErrorCause::Host(error) => error.kind(),
+            ErrorCause::Device(DeviceError::Io { source, .. }) => source.kind(),
+            ErrorCause::Volume(_) | ErrorCause::Superblock(_) => io::ErrorKind::InvalidData,
+            cause => io::Error::from_raw_os_error(cause.errno().code()).kind(),
+        }
+    }
+
+    /// The number that a system call would give.
+    pub fn errno(&self) -> Errno {
+        self.0.cause.errno()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ErrorParts { operation, path, second_path, cause } = &*self.0;
+        match (operation, path) {
+            (None, None) => {}
+            (None, Some(path)) => write!(f, "{}: ", path.display())?,
+            (Some(operation), None) => write!(f, "cannot {operation}: ")?,
+            (Some(operation), Some(path)) => {
+                write!(f, "cannot {operation} '{}'", path.display())?;
+                if let Some(second) = second_path {
+                    write!(f, " to '{}'", second.display())?;
+                }
+                f.write_str(": ")?;
+            }
+        }
+        cause.fmt(f)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        // The cause itself is in the text already.
+        std::error::Error::source(&self.0.cause)
+    }
+}
+
+impl<C: Into<ErrorCause>> From<C> for Error {
+    fn from(cause: C) -> Error {
+        let cause = cause.into();
+        Error(Box::new(ErrorParts { operation: None, path: None, second_path: None, cause }))
+    }
+}
+
+impl From<io::Error> for Error {
+    fn from(error: io::Error) -> Error {
+        match error.downcast::<Error>() {
+            Ok(error) => error,
+            Err(error) => ErrorCause::Host(drystone_sync::Arc::new(error)).into(),
+        }
+    }
+}
+
+impl From<Error> for io::Error {
+    fn from(error: Error) -> io::Error {
+        io::Error::new(error.kind(), error)
+    }
+}
+
+/// Why something failed.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Error {
+pub enum ErrorCause {
+    /// A call on the files of an image failed, as a system call would.
+    #[error(transparent)]
+    File(#[from] drystone_vfs::Error),
+    /// The image is still used through handles that keep it open.
+    #[error("handles to the image are still in use; it is closed when the last of them is dropped")]
+    StillUsed,
     /// Somebody else has it open.
     #[error("in use by another process")]
     InUse,
@@ -97,73 +233,146 @@ pub enum Error {
     },
 }
 
-impl From<DeviceError> for Error {
-    fn from(error: DeviceError) -> Error {
-        match error {
-            DeviceError::InUse { .. } => Error::InUse,
-            DeviceError::InUseByKernel { usage, .. } => Error::InUseByKernel(usage),
-            DeviceError::Open { source, .. } => Error::Host(source),
-            other => Error::Device(other),
+impl ErrorCause {
+    /// The number that a system call would give.
+    pub fn errno(&self) -> Errno {
+        match self {
+            ErrorCause::File(error) => error.errno,
+            ErrorCause::InUse | ErrorCause::InUseByKernel(_) | ErrorCause::StillUsed => {
+                Errno::EBUSY
+            }
+            ErrorCause::HoldsData => Errno::EEXIST,
+            ErrorCause::Lacks { .. } => Errno::EOPNOTSUPP,
+            ErrorCause::Engine(error) => error.errno(),
+            ErrorCause::Nilfs2(error) => error.errno(),
+            ErrorCause::Device(DeviceError::NoSpace { .. }) => Errno::ENOSPC,
+            ErrorCause::Device(DeviceError::ReadOnly) => Errno::EROFS,
+            ErrorCause::Superblock(_) => Errno::EUCLEAN,
+            ErrorCause::LogExists(_) => Errno::EEXIST,
+            ErrorCause::RepairCancelled => Errno::EINTR,
+            ErrorCause::HasErrors { .. } | ErrorCause::Interrupted => Errno::EUCLEAN,
+            ErrorCause::NoRoom { .. } => Errno::ENOSPC,
+            ErrorCause::Make(_)
+            | ErrorCause::Reshape(_)
+            | ErrorCause::Undo(_)
+            | ErrorCause::DeviceSize { .. }
+            | ErrorCause::UnsafePolicy(_)
+            | ErrorCause::Volume(_) => Errno::EINVAL,
+            ErrorCause::Host(error) => match error.kind() {
+                io::ErrorKind::NotFound => Errno::ENOENT,
+                io::ErrorKind::PermissionDenied => Errno::EACCES,
+                io::ErrorKind::AlreadyExists => Errno::EEXIST,
+                io::ErrorKind::StorageFull => Errno::ENOSPC,
+                io::ErrorKind::IsADirectory => Errno::EISDIR,
+                io::ErrorKind::NotADirectory => Errno::ENOTDIR,
+                io::ErrorKind::InvalidInput => Errno::EINVAL,
+                _ => Errno::EIO,
+            },
+            ErrorCause::Device(_) | ErrorCause::Check(_) | ErrorCause::CheckNilfs2(_) => Errno::EIO,
         }
     }
 }
 
-impl From<VolumeError> for Error {
-    fn from(error: VolumeError) -> Error {
+impl From<Errno> for ErrorCause {
+    fn from(errno: Errno) -> ErrorCause {
+        ErrorCause::File(errno.into())
+    }
+}
+
+impl From<DeviceError> for ErrorCause {
+    fn from(error: DeviceError) -> ErrorCause {
+        match error {
+            DeviceError::InUse { .. } => ErrorCause::InUse,
+            DeviceError::InUseByKernel { usage, .. } => ErrorCause::InUseByKernel(usage),
+            DeviceError::Open { source, .. } => ErrorCause::Host(source),
+            other => ErrorCause::Device(other),
+        }
+    }
+}
+
+impl From<VolumeError> for ErrorCause {
+    fn from(error: VolumeError) -> ErrorCause {
         match error {
             VolumeError::Device(error) => error.into(),
-            other => Error::Volume(other),
+            other => ErrorCause::Volume(other),
         }
     }
 }
 
-impl From<drystone_volumes::NameError> for Error {
-    fn from(error: drystone_volumes::NameError) -> Error {
-        Error::Volume(error.into())
+impl From<drystone_volumes::NameError> for ErrorCause {
+    fn from(error: drystone_volumes::NameError) -> ErrorCause {
+        ErrorCause::Volume(error.into())
     }
 }
 
-impl From<drystone_nilfs2::Error> for Error {
-    fn from(error: drystone_nilfs2::Error) -> Error {
+impl From<drystone_nilfs2::Error> for ErrorCause {
+    fn from(error: drystone_nilfs2::Error) -> ErrorCause {
         match error {
             drystone_nilfs2::Error::Device(error) => error.into(),
-            other => Error::Nilfs2(other),
+            other => ErrorCause::Nilfs2(other),
         }
     }
 }
 
-impl From<drystone_nilfs2_check::CheckError> for Error {
-    fn from(error: drystone_nilfs2_check::CheckError) -> Error {
+impl From<drystone_nilfs2_check::CheckError> for ErrorCause {
+    fn from(error: drystone_nilfs2_check::CheckError) -> ErrorCause {
         match error {
             drystone_nilfs2_check::CheckError::Device(error) => error.into(),
-            other => Error::CheckNilfs2(drystone_sync::Arc::new(other)),
+            other => ErrorCause::CheckNilfs2(drystone_sync::Arc::new(other)),
         }
     }
 }
 
-impl From<drystone_fsck::Error> for Error {
-    fn from(error: drystone_fsck::Error) -> Error {
+impl From<drystone_fsck::Error> for ErrorCause {
+    fn from(error: drystone_fsck::Error) -> ErrorCause {
         match error {
             drystone_fsck::Error::Device(error) => error.into(),
-            other => Error::Check(drystone_sync::Arc::new(other)),
+            other => ErrorCause::Check(drystone_sync::Arc::new(other)),
         }
     }
 }
 
-impl From<drystone_reshape::ReshapeError> for Error {
-    fn from(error: drystone_reshape::ReshapeError) -> Error {
+impl From<drystone_reshape::ReshapeError> for ErrorCause {
+    fn from(error: drystone_reshape::ReshapeError) -> ErrorCause {
         match error {
             drystone_reshape::ReshapeError::Device(error) => error.into(),
-            other => Error::Reshape(other),
+            other => ErrorCause::Reshape(other),
         }
     }
 }
 
-impl From<drystone_blockdev::UndoError> for Error {
-    fn from(error: drystone_blockdev::UndoError) -> Error {
+impl From<drystone_blockdev::UndoError> for ErrorCause {
+    fn from(error: drystone_blockdev::UndoError) -> ErrorCause {
         match error {
             drystone_blockdev::UndoError::Device(error) => error.into(),
-            other => Error::Undo(other),
+            other => ErrorCause::Undo(other),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_says_what_where_and_why() {
+        let error = Error::from(Errno::EXDEV).during("rename").at("/a".as_ref());
+        assert_eq!(error.to_string(), "cannot rename '/a': invalid cross-device link");
+        let error = error.and_at("/b".as_ref()).during("open").at("/c".as_ref());
+        assert_eq!(error.to_string(), "cannot rename '/a' to '/b': invalid cross-device link");
+        assert_eq!(error.kind(), io::ErrorKind::CrossesDevices);
+        assert_eq!(Error::from(ErrorCause::InUse).to_string(), "in use by another process");
+    }
+
+    #[test]
+    fn an_error_survives_the_way_through_the_standard_library() {
+        let error = Error::from(Errno::ENOTEMPTY).during("remove").at("/a".as_ref());
+        let there = io::Error::from(error.clone());
+        assert_eq!(there.kind(), io::ErrorKind::DirectoryNotEmpty);
+        let back = Error::from(there);
+        assert_eq!(back.to_string(), error.to_string());
+        assert_eq!((back.path(), back.errno()), (Some("/a".as_ref()), Errno::ENOTEMPTY));
+        let of_host = Error::from(io::Error::from_raw_os_error(2));
+        assert_eq!((of_host.kind(), of_host.errno()), (io::ErrorKind::NotFound, Errno::ENOENT));
     }
 }

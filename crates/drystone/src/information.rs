@@ -1,6 +1,6 @@
 //! What an image is, from its superblock alone: no journal is replayed, nothing else is read.
 
-use crate::{Error, FileSystemKind, VolumeName};
+use crate::{Error, ErrorCause, FileSystemKind, VolumeName};
 use drystone_blockdev::{BlockDevice, OpenMode};
 use drystone_ext4_format::features::Incompat;
 use drystone_ext4_format::superblock::{
@@ -120,7 +120,7 @@ impl Information {
     ///
     /// # Errors
     ///
-    /// [`Error::Superblock`] if there is none; otherwise what the host says of the file.
+    /// [`ErrorCause::Superblock`] if there is none; otherwise what the host says of the file.
     pub fn read(name: &Path) -> Result<Information, Error> {
         let device = drystone_volumes::open(&VolumeName::find_whole(name)?, OpenMode::ReadOnly)?;
         Information::of(&*device)
@@ -139,7 +139,7 @@ impl Information {
         }
         let mut bytes = [0; SUPERBLOCK_BYTES];
         device.read_at(SUPERBLOCK_OFFSET_BYTES, &mut bytes)?;
-        let superblock = Superblock::check(&bytes).map_err(Error::Superblock)?;
+        let superblock = Superblock::check(&bytes).map_err(ErrorCause::Superblock)?;
         Ok(Information::Ext4(Box::new(Ext4Information::of(&superblock))))
     }
 }

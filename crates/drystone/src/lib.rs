@@ -1,4 +1,117 @@
-//! A user-space ext4 engine: journaled, crash-safe, many threads at once.
+//! ext4 and NILFS2 images in user space: journaled, crash-safe, many threads at once, without root and without
+//! mounts.
+//!
+//! An [`Image`] is opened, and its [`Fs`] has the functions of [`std::fs`]. Five tasks, on an image in memory:
+//!
+//! # Read a file
+//!
+//! ```
+//! # use drystone::{CreateOptions, Image};
+//! # fn main() -> drystone::Result<()> {
+//! # let image = Image::in_memory(&CreateOptions::new(8 << 20))?;
+//! # image.fs().create_dir("/etc")?;
+//! # image.fs().write("/etc/hostname", "wall\n")?;
+//! // For a file: Image::options().read_only(true).open("disk.img")?
+//! let fs = image.fs();
+//! assert_eq!(fs.read_to_string("/etc/hostname")?, "wall\n");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Write one
+//!
+//! ```
+//! # use drystone::{CreateOptions, Image};
+//! use std::io::{Seek, SeekFrom, Write};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let image = Image::in_memory(&CreateOptions::new(8 << 20))?;
+//! let fs = image.fs();
+//! fs.create_dir_all("/var/log")?;
+//! fs.write("/var/log/first", "at once")?;
+//! let mut file = fs.create("/var/log/second")?;
+//! write!(file, "line {}\nline {}\n", 1, 2)?;
+//! file.seek(SeekFrom::Start(5))?;
+//! file.write_all(b"0")?;
+//! // Durable when it returns.
+//! file.sync_all()?;
+//! # drop(file);
+//! # assert_eq!(fs.read("/var/log/second")?, b"line 0\nline 2\n");
+//! // Errors that dropping the image would only log.
+//! image.close()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Walk a tree
+//!
+//! ```
+//! # use drystone::{CreateOptions, Image};
+//! # fn main() -> drystone::Result<()> {
+//! # let image = Image::in_memory(&CreateOptions::new(8 << 20))?;
+//! # let fs = image.fs();
+//! # fs.create_dir_all("/srv/www")?;
+//! # fs.write("/srv/www/index.html", "<p>")?;
+//! let mut bytes = 0;
+//! for entry in fs.walk("/srv") {
+//!     let entry = entry?;
+//!     if entry.file_type().is_file() {
+//!         println!("{}", entry.path().display());
+//!         bytes += entry.metadata().len();
+//!     }
+//! }
+//! assert_eq!(bytes, 3);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Set an attribute
+//!
+//! ```
+//! # use drystone::{CreateOptions, Image};
+//! use std::fs::Permissions;
+//! use std::os::unix::fs::PermissionsExt;
+//!
+//! # fn main() -> drystone::Result<()> {
+//! # let image = Image::in_memory(&CreateOptions::new(8 << 20))?;
+//! # let fs = image.fs();
+//! # fs.write("/tool", "")?;
+//! fs.set_permissions("/tool", Permissions::from_mode(0o755))?;
+//! fs.chown("/tool", Some(1000), Some(1000))?;
+//! fs.set_xattr("/tool", "user.origin", b"built here")?;
+//! assert_eq!(fs.metadata("/tool")?.uid(), 1000);
+//! assert_eq!(fs.xattr("/tool", "user.origin")?.as_deref(), Some(&b"built here"[..]));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Copy a directory
+//!
+//! ```
+//! # use drystone::{CreateOptions, Image};
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let scratch = tempfile::tempdir()?;
+//! # let tree = scratch.path().join("tree");
+//! # std::fs::create_dir(&tree)?;
+//! # std::fs::write(tree.join("file"), "x")?;
+//! # let image = Image::in_memory(&CreateOptions::new(8 << 20))?;
+//! # let fs = image.fs();
+//! // Into the image, and out of it again; owners, times, links, holes and attributes are kept.
+//! fs.copy_in(&tree, "/tree")?;
+//! fs.copy_out("/tree", scratch.path().join("back"))?;
+//! # assert_eq!(std::fs::read(scratch.path().join("back/file"))?, b"x");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Further
+//!
+//! - [`Fs::as_user`]: the files as an ordinary user may use them.
+//! - [`Image::create`], [`Image::in_memory`], [`Image::open_device`]: other images than files that are there.
+//! - [`transfer`], [`compare`], [`check_image`]: copies with options and progress, comparisons, checks.
+//! - [`Image::file_system`]: the inode level, for servers.
+//!
+//! Reading changes no access times.
 #![forbid(unsafe_code)]
 
 mod build_nilfs2;
@@ -6,7 +119,9 @@ mod change;
 mod check;
 pub mod compare;
 mod disk;
+mod engine;
 mod error;
+pub mod fs;
 mod image;
 mod information;
 mod make;
@@ -28,7 +143,7 @@ struct Readme;
 struct Guide;
 
 pub use disk::{DiskInformation, PartitionInformation};
-pub use drystone_blockdev::DeviceError;
+pub use drystone_blockdev::{BlockDevice, DeviceError, MemoryDevice, Region};
 pub use drystone_ext4::{AccessTimes, MemoryUse, Policy, QuotaLimits, QuotaReport, UnknownPolicy};
 pub use drystone_ext4_format::features::Features;
 pub use drystone_ext4_format::hash::HashVersion;
@@ -45,8 +160,9 @@ pub use drystone_vfs as vfs;
 pub use drystone_volumes::{
     FileSystemKind, TableKind, VolumeError, VolumeName, kind_of, open_as_named, parse_size,
 };
-pub use error::Error;
-pub use image::{Image, OpenOptions};
+pub use error::{Error, ErrorCause, Result};
+pub use fs::{File, Fs, OpenOptions};
+pub use image::{CreateOptions, Image, ImageOptions};
 pub use information::{Ext4Information, Information, Nilfs2Information};
 pub use make::{make_image, make_nilfs2, size_of};
 pub use replace::replace;

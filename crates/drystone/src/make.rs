@@ -1,6 +1,6 @@
 //! Makes images in files, on devices and in partitions.
 
-use crate::{Error, VolumeName};
+use crate::{Error, ErrorCause, VolumeName};
 use drystone_blockdev::{BlockDevice, Existing, FileDevice, OpenMode, edges_hold_data, holds_data};
 use drystone_mkfs::{NewImage, Options, Summary};
 use drystone_nilfs2::mkfs::MakeOptions;
@@ -13,7 +13,7 @@ use std::path::Path;
 ///
 /// # Errors
 ///
-/// [`Error::HoldsData`] if the file or device isn't empty, unless `overwrite`. What is there is
+/// [`ErrorCause::HoldsData`] if the file or device isn't empty, unless `overwrite`. What is there is
 /// untouched after that, and after any error that options or the size cause, or other users of it.
 /// After any other error it is no image.
 pub fn make_image(name: &Path, options: &Options, overwrite: bool) -> Result<Summary, Error> {
@@ -39,7 +39,7 @@ pub fn make_image(name: &Path, options: &Options, overwrite: bool) -> Result<Sum
 ///
 /// # Errors
 ///
-/// As [`make_image`]; [`Error::DeviceSize`] for a block device or partition of another size.
+/// As [`make_image`]; [`ErrorCause::DeviceSize`] for a block device or partition of another size.
 pub fn make_nilfs2(
     name: &Path,
     size_bytes: u64,
@@ -55,7 +55,7 @@ pub fn make_nilfs2(
         }
         // Its second superblock is looked for at the end of the device.
         MakingPlace::Fixed(device) if device.size_bytes() != size_bytes => {
-            Err(Error::DeviceSize { bytes: device.size_bytes() })
+            Err(ErrorCause::DeviceSize { bytes: device.size_bytes() }.into())
         }
         MakingPlace::Fixed(device) => Ok(drystone_nilfs2::mkfs::make(&*device, options)?),
     }
@@ -80,7 +80,7 @@ fn open_or_create(
         let device = drystone_volumes::open_as_named(name, OpenMode::ReadWrite)?;
         return match overwrite || !edges_hold_data(&device)? {
             true => Ok(MakingPlace::Fixed(device)),
-            false => Err(Error::HoldsData),
+            false => Err(ErrorCause::HoldsData.into()),
         };
     }
     let is_new = path.metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound);
@@ -89,7 +89,7 @@ fn open_or_create(
         false => FileDevice::open(path, OpenMode::ReadWrite)?,
     };
     if !is_new && !overwrite && holds_data(&device)? {
-        return Err(Error::HoldsData);
+        return Err(ErrorCause::HoldsData.into());
     }
     Ok(match device.is_block_device() {
         true => MakingPlace::Fixed(Arc::new(device)),
@@ -115,7 +115,7 @@ fn lay_out_for_file(file: &FileDevice, options: &Options) -> Result<NewImage, Er
 ///
 /// # Errors
 ///
-/// What the host says of it; [`Error::InUse`] if another process has it open to write.
+/// What the host says of it; [`ErrorCause::InUse`] if another process has it open to write.
 pub fn size_of(name: &Path) -> Result<u64, Error> {
     let name = VolumeName::find_whole(name)?;
     Ok(drystone_volumes::open_as_named(&name, OpenMode::ReadOnly)?.size_bytes())
@@ -137,7 +137,8 @@ mod tests {
         };
         assert_eq!(information.blocks, summary.blocks);
         assert_eq!(information.created, 1_000_000_000);
-        assert!(matches!(make_image(&path, &options, false), Err(Error::HoldsData)));
+        let refused = make_image(&path, &options, false).unwrap_err();
+        assert!(matches!(refused.cause(), ErrorCause::HoldsData));
         let before = std::fs::read(&path).unwrap();
         make_image(&path, &options, true).unwrap();
         assert!(std::fs::read(&path).unwrap() == before, "the same options gave another image");

@@ -1,7 +1,7 @@
 //! An image that Linux left with fast commits is checked and read as it will be recovered.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-use drystone::{Image, OpenOptions, check_image};
+use drystone::{Image, check_image};
 use drystone_testkit::judges::{Scratch, have, kernel_mount, run};
 use drystone_vfs::RequestContext;
 use std::fs::{self, File};
@@ -30,8 +30,8 @@ fn fast_commits_are_checked_and_read() {
 
     let report = check_image(&copy, &drystone_fsck::Options::default(), &mut |_| {}).unwrap();
     assert!(report.problems.is_empty(), "{:#?}", report.problems);
-    let read_only = OpenOptions { read_only: true, ..OpenOptions::default() };
-    let opened = Image::open(&copy, &read_only).unwrap();
+    let read_only = Image::options().read_only(true);
+    let opened = read_only.open(&copy).unwrap();
     let files = opened.file_system();
     let found = files.lookup(&RequestContext::superuser(), files.root(), b"synced").unwrap();
     assert_eq!(found.size, 5000);

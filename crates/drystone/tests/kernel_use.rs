@@ -1,7 +1,7 @@
 //! An image that the kernel uses as a disk isn't written.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-use drystone::{Error, Image, OpenOptions, make_image};
+use drystone::{Error, ErrorCause, Image, make_image};
 use drystone_blockdev::KernelUse;
 use drystone_mkfs::Options;
 use drystone_testkit::judges::{Scratch, kernel_mount, run};
@@ -18,11 +18,15 @@ fn image(scratch: &Scratch) -> (PathBuf, Options) {
 }
 
 fn usage<T>(result: Result<T, Error>) -> KernelUse {
-    match result {
-        Err(Error::InUseByKernel(usage)) => usage,
+    match result.map_err(Error::into_cause) {
+        Err(ErrorCause::InUseByKernel(usage)) => usage,
         Err(other) => panic!("{other}"),
         Ok(_) => panic!("the kernel's disk was opened to be written"),
     }
+}
+
+fn holds_data<T>(result: Result<T, Error>) -> bool {
+    result.is_err_and(|error| matches!(error.cause(), ErrorCause::HoldsData))
 }
 
 #[test]
@@ -38,14 +42,14 @@ fn a_mounted_image_is_not_written() {
     std::os::unix::fs::symlink(&path, &symlink).unwrap();
     for name in [&path, &link, &symlink] {
         let expected = KernelUse::Mounted(directory.canonicalize().unwrap());
-        assert_eq!(usage(Image::open(name, &OpenOptions::default())), expected);
+        assert_eq!(usage(Image::open(name)), expected);
         assert_eq!(usage(make_image(name, &options, true)), expected);
     }
     assert!(fs::read(&path).unwrap() == before, "what the kernel has mounted has changed");
-    let read_only = OpenOptions { read_only: true, ..OpenOptions::default() };
-    Image::open(&path, &read_only).unwrap().close().unwrap();
+    let read_only = Image::options().read_only(true);
+    read_only.open(&path).unwrap().close().unwrap();
     mounted.unmount().unwrap();
-    Image::open(&path, &OpenOptions::default()).unwrap().close().unwrap();
+    Image::open(&path).unwrap().close().unwrap();
 }
 
 #[test]
@@ -59,12 +63,12 @@ fn an_image_behind_a_claimed_loop_device_is_not_written() {
         options.open(&device.0).unwrap()
     };
     // Nobody has it open: nothing of it is in the kernel's memory.
-    Image::open(&path, &OpenOptions::default()).unwrap().close().unwrap();
+    Image::open(&path).unwrap().close().unwrap();
     let claimed = claim();
     let expected = KernelUse::LoopDevice(device.0.clone());
-    assert_eq!(usage(Image::open(&path, &OpenOptions::default())), expected);
+    assert_eq!(usage(Image::open(&path)), expected);
     drop(claimed);
-    Image::open(&path, &OpenOptions::default()).unwrap().close().unwrap();
+    Image::open(&path).unwrap().close().unwrap();
 }
 
 /// Of a device both ends are looked at, and erased, as far as it goes beyond the image too.
@@ -79,7 +83,7 @@ fn a_device_with_something_at_its_end_is_not_empty() {
     file.write_all_at(&magic, end).unwrap();
     let Some(device) = Loop::attach(&path) else { return };
     let options = Options::new(32 << 20, [1; 16], [2; 4], 1_000_000_000);
-    assert!(matches!(make_image(&device.0, &options, false), Err(Error::HoldsData)));
+    assert!(holds_data(make_image(&device.0, &options, false)));
     make_image(&device.0, &options, true).unwrap();
     let mut found = [1; 4];
     File::open(&device.0).unwrap().read_exact_at(&mut found, end).unwrap();
@@ -87,7 +91,7 @@ fn a_device_with_something_at_its_end_is_not_empty() {
     // An image that is larger than the device leaves what is there.
     let large = Options { size_bytes: 128 << 20, ..options };
     make_image(&device.0, &large, true).unwrap_err();
-    Image::open(&device.0, &OpenOptions::default()).unwrap().close().unwrap();
+    Image::open(&device.0).unwrap().close().unwrap();
 }
 
 /// A disk of two partitions with an image in each; how the second is mounted by itself.
@@ -104,7 +108,7 @@ fn disk(scratch: &Scratch) -> (PathBuf, [PathBuf; 2], String) {
     for (partition, size) in partitions.iter().zip([10_u64 << 20, 12 << 20]) {
         let options = Options::new(size, [1; 16], [2; 4], 1_000_000_000);
         make_image(partition, &options, false).unwrap();
-        assert!(matches!(make_image(partition, &options, false), Err(Error::HoldsData)));
+        assert!(holds_data(make_image(partition, &options, false)));
     }
     let options = format!("offset={},sizelimit={}", 11 << 20, 12 << 20);
     (path, partitions, options)
@@ -117,15 +121,15 @@ fn a_mounted_partition_is_not_written_and_others_are() {
     let directory = scratch.join("a mount");
     let Some(mounted) = kernel_mount(&path, &directory, &options).unwrap() else { return };
     let expected = KernelUse::Mounted(directory.canonicalize().unwrap());
-    assert_eq!(usage(Image::open(&second, &OpenOptions::default())), expected);
+    assert_eq!(usage(Image::open(&second)), expected);
     let overlapping = PathBuf::from(format!("{}@offset=12M", path.display()));
-    assert_eq!(usage(Image::open(&overlapping, &OpenOptions::default())), expected);
+    assert_eq!(usage(Image::open(&overlapping)), expected);
     let options = Options::new(12 << 20, [1; 16], [2; 4], 1_000_000_000);
     assert_eq!(usage(make_image(&second, &options, true)), expected);
     assert_eq!(usage(make_image(&path, &options, true)), expected);
-    Image::open(&first, &OpenOptions::default()).unwrap().close().unwrap();
+    Image::open(&first).unwrap().close().unwrap();
     mounted.unmount().unwrap();
-    Image::open(&second, &OpenOptions::default()).unwrap().close().unwrap();
+    Image::open(&second).unwrap().close().unwrap();
 }
 
 #[test]
@@ -136,16 +140,16 @@ fn a_partition_of_a_claimed_device_is_not_written() {
     let of_device = PathBuf::from(format!("{}#2", device.0.display()));
     let mut exclusive = HostOptions::new();
     exclusive.read(true).custom_flags(rustix::fs::OFlags::EXCL.bits() as i32);
-    let image = Image::open(&of_device, &OpenOptions::default()).unwrap();
+    let image = Image::open(&of_device).unwrap();
     exclusive.open(&device.0).unwrap_err();
     image.close().unwrap();
     let claimed = exclusive.open(&device.0).unwrap();
-    let refused = Image::open(&of_device, &OpenOptions::default());
-    assert!(matches!(refused, Err(Error::InUse)));
+    let refused = Image::open(&of_device);
+    assert!(matches!(refused.unwrap_err().cause(), ErrorCause::InUse));
     let expected = KernelUse::LoopDevice(device.0.clone());
-    assert_eq!(usage(Image::open(&of_file, &OpenOptions::default())), expected);
+    assert_eq!(usage(Image::open(&of_file)), expected);
     drop(claimed);
-    Image::open(&of_file, &OpenOptions::default()).unwrap().close().unwrap();
+    Image::open(&of_file).unwrap().close().unwrap();
 }
 
 /// An attached loop device, until dropped.

@@ -44,6 +44,24 @@ pub enum FileType {
 }
 
 impl FileType {
+    /// True for a directory.
+    #[must_use]
+    pub const fn is_dir(self) -> bool {
+        matches!(self, FileType::Directory)
+    }
+
+    /// True for a regular file.
+    #[must_use]
+    pub const fn is_file(self) -> bool {
+        matches!(self, FileType::Regular)
+    }
+
+    /// True for a symbolic link.
+    #[must_use]
+    pub const fn is_symlink(self) -> bool {
+        matches!(self, FileType::Symlink)
+    }
+
     /// The type bits of `st_mode` (`S_IFMT`).
     pub const fn mode_bits(self) -> u16 {
         match self {

@@ -8,7 +8,8 @@
 //!
 //! A file system may forget an inode that nobody names. Each call that returns an [`Entry`]
 //! (lookup, create, mkdir, …) gives the caller one *reference* to the inode, which keeps an
-//! unlinked inode and its content alive; [`FileSystem::forget`] gives references back. Calls that
+//! unlinked inode and its content alive; [`FileSystem::forget`] gives references back, and an
+//! [`InodeGuard`] does so by itself. Calls that
 //! take an [`InodeNumber`] expect the caller to hold a reference to it (the root is always held).
 #![forbid(unsafe_code)]
 
@@ -17,7 +18,9 @@ mod attributes;
 mod context;
 mod error;
 mod file_system;
+mod guard;
 mod path;
+mod path_walk;
 
 pub use arguments::{
     DirectoryEntry, DirectoryVisitor, Entry, Extent, ExtentFlags, FallocateMode,
@@ -30,6 +33,6 @@ pub use attributes::{
 pub use context::{Access, Capabilities, RequestContext};
 pub use error::{Errno, Error, Result};
 pub use file_system::FileSystem;
-pub use path::{
-    Dots, NAME_LENGTH_MAX, PATH_LENGTH_MAX, check_listed, check_name, resolve, resolve_parent,
-};
+pub use guard::InodeGuard;
+pub use path::{Dots, NAME_LENGTH_MAX, PATH_LENGTH_MAX, check_listed, check_name};
+pub use path_walk::{LINKS_FOLLOWED_MAX, LastName, PathWalk, resolve, resolve_parent};

@@ -1,13 +1,11 @@
-//! Path walking, which a kernel does above its file systems, for callers without one.
+//! What names and paths may be.
 
-use crate::{Entry, Errno, Error, FileSystem, FileType, RequestContext, Result};
+use crate::{Errno, Error, Result};
 
 /// Longest name in a directory, in bytes.
 pub const NAME_LENGTH_MAX: usize = 255;
 /// Longest path and longest symbolic link target, in bytes, without the final NUL.
 pub const PATH_LENGTH_MAX: usize = 4095;
-/// Symbolic links followed in one walk, as Linux counts them.
-const LINKS_FOLLOWED_MAX: u32 = 40;
 
 /// Checks that `name` may be given to a new entry: 1 to 255 bytes without `/` and NUL, not `.` or
 /// `..`.
@@ -43,109 +41,6 @@ pub fn check_listed(name: &[u8], dots: &mut Dots) -> Result<bool> {
     let name = String::from_utf8_lossy(name);
     let detail = format!("the directory has the impossible name '{}'", name.escape_debug());
     Err(Error::with_detail(Errno::EUCLEAN, detail))
-}
-
-/// Finds the inode at `path`, from the root. A symbolic link at the end is followed if
-/// `follow_last`. Gives a reference.
-pub fn resolve(
-    file_system: &dyn FileSystem,
-    context: &RequestContext,
-    path: &[u8],
-    follow_last: bool,
-) -> Result<Entry> {
-    let mut links_followed = 0;
-    let root = file_system.lookup(context, file_system.root(), b".")?;
-    walk(file_system, context, root, path, follow_last, &mut links_followed)
-}
-
-/// Finds the directory that `path` ends in, and the last name of the path, which need not exist.
-/// Gives a reference to the directory. `EINVAL` if the path ends in `.`, `..` or is the root.
-pub fn resolve_parent<'p>(
-    file_system: &dyn FileSystem,
-    context: &RequestContext,
-    path: &'p [u8],
-) -> Result<(Entry, &'p [u8])> {
-    let trimmed = trim_slashes(path);
-    let split = trimmed.iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1);
-    let (parent, name) = trimmed.split_at(split);
-    if name.is_empty() || name == b"." || name == b".." {
-        return Err(Error::with_detail(
-            Errno::EINVAL,
-            format!("'{}' doesn't end in a name", String::from_utf8_lossy(path)),
-        ));
-    }
-    Ok((resolve(file_system, context, parent, true)?, name))
-}
-
-fn trim_slashes(path: &[u8]) -> &[u8] {
-    let end = path.iter().rposition(|&byte| byte != b'/').map_or(0, |at| at + 1);
-    &path[..end]
-}
-
-/// Walks `path` from `start`, whose reference it consumes.
-fn walk(
-    file_system: &dyn FileSystem,
-    context: &RequestContext,
-    start: Entry,
-    path: &[u8],
-    follow_last: bool,
-    links_followed: &mut u32,
-) -> Result<Entry> {
-    let must_be_directory = path.last() == Some(&b'/');
-    let mut here = start;
-    let mut names = path.split(|&byte| byte == b'/').filter(|name| !name.is_empty()).peekable();
-    while let Some(name) = names.next() {
-        let next = file_system.lookup(context, here.inode, name);
-        let follow = names.peek().is_some() || follow_last || must_be_directory;
-        let stepped = match next {
-            Ok(next) if next.file_type == FileType::Symlink && follow => {
-                follow_link(file_system, context, here, next, links_followed)
-            }
-            Ok(next) => {
-                file_system.forget(here.inode, 1);
-                Ok(next)
-            }
-            Err(error) => {
-                file_system.forget(here.inode, 1);
-                Err(error)
-            }
-        };
-        here = stepped?;
-    }
-    if must_be_directory && here.file_type != FileType::Directory {
-        file_system.forget(here.inode, 1);
-        return Err(Errno::ENOTDIR.into());
-    }
-    Ok(here)
-}
-
-/// Goes to the target of `link`, found in `directory`; consumes both references.
-fn follow_link(
-    file_system: &dyn FileSystem,
-    context: &RequestContext,
-    directory: Entry,
-    link: Entry,
-    links_followed: &mut u32,
-) -> Result<Entry> {
-    *links_followed += 1;
-    let target = if *links_followed > LINKS_FOLLOWED_MAX {
-        Err(Errno::ELOOP.into())
-    } else {
-        file_system.read_link(link.inode)
-    };
-    file_system.forget(link.inode, 1);
-    let start = match &target {
-        Ok(target) if target.first() == Some(&b'/') => {
-            file_system.forget(directory.inode, 1);
-            file_system.lookup(context, file_system.root(), b".")?
-        }
-        Ok(_) => directory,
-        Err(_) => {
-            file_system.forget(directory.inode, 1);
-            directory
-        }
-    };
-    walk(file_system, context, start, &target?, true, links_followed)
 }
 
 #[cfg(test)]

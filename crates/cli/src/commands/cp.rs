@@ -12,7 +12,7 @@ use crate::tree::ImageTree;
 use anyhow::Context;
 use drystone::transfer::{Endpoint, Item, Options, Summary, copy};
 use drystone::vfs::FileSystem;
-use drystone::{OpenOptions, VolumeName};
+use drystone::{ImageOptions, VolumeName};
 use serde::Serialize;
 use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
@@ -98,10 +98,8 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
             conclude(parts, global)
         }
         AnyLocation::Image(location) => {
-            let options = OpenOptions {
-                commit_interval: arguments.commit_interval,
-                ..OpenOptions::default()
-            };
+            let mut options = ImageOptions::default();
+            options.commit_interval = arguments.commit_interval;
             let image = open_with(&location.image, Intent::Change, global, options)?;
             let name = VolumeName::find(&location.image).map_err(anyhow::Error::from)?;
             let metadata = std::fs::metadata(name.source())

@@ -6,7 +6,7 @@ use crate::size;
 use crate::terminal::print_line;
 use anyhow::{Context, anyhow};
 use drystone::mkfs::{JournalSize, Options, Summary};
-use drystone::{Features, Information, Nilfs2MakeOptions, VolumeName, make_image};
+use drystone::{ErrorCause, Features, Information, Nilfs2MakeOptions, VolumeName, make_image};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use uuid::Uuid;
@@ -130,7 +130,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
 /// What was made, or the error.
 fn told<T>(path: &Path, made: Result<T, drystone::Error>) -> Outcome<T> {
     match made {
-        Err(drystone::Error::HoldsData) => {
+        Err(error) if matches!(error.cause(), ErrorCause::HoldsData) => {
             let message = format!("{} isn't empty; --force overwrites it", path.display());
             Err(anyhow!(message).into())
         }

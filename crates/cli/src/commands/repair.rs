@@ -87,7 +87,7 @@ pub fn run(path: &Path, arguments: &RepairArguments, no_replay: bool, global: &G
     };
     steps.end();
     let report = match repaired {
-        Err(error @ drystone::Error::RepairCancelled) => {
+        Err(error) if matches!(error.cause(), drystone::ErrorCause::RepairCancelled) => {
             tell(format_args!("{}: {error}", path.display()));
             return Err(Failure::Code(CANCELLED));
         }

@@ -1,7 +1,7 @@
 //! Words after `-o`, as mount(8) and `fstab` have them.
 
 use crate::size;
-use drystone::{AccessTimes, ErrorPolicy, OpenOptions, Policy};
+use drystone::{AccessTimes, ErrorPolicy, ImageOptions, Policy};
 use drystone_fuse::Transport;
 use std::str::FromStr;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MountOptions {
     /// How the image is opened.
-    pub open: OpenOptions,
+    pub open: ImageOptions,
     /// How the mount behaves.
     pub fuse: drystone_fuse::Options,
     /// What carries its requests.

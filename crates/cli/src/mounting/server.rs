@@ -45,7 +45,10 @@ impl MountServer {
         // must not throttle it for having too many of them. Only root may ask for that; other users'
         // mounts may have few dirty pages.
         let _ = rustix::process::configure_io_flusher_behavior(true);
-        let image = self.open().with_context(|| self.image.display().to_string())?;
+        let image = self
+            .open()
+            .map_err(drystone::Error::into_cause)
+            .with_context(|| self.image.display().to_string())?;
         let image = Arc::new(image);
         let operations = Operations::new(image.shared_file_system(), self.options.fuse.clone());
         let operations = Arc::new(operations);
@@ -81,8 +84,13 @@ impl MountServer {
     fn open(&self) -> Result<Image, drystone::Error> {
         let mut moments = 0..MOMENTS_FOR_OTHERS;
         loop {
-            match Image::open(&self.image, &self.options.open) {
-                Err(drystone::Error::InUse) if moments.next().is_some() => thread::sleep(MOMENT),
+            match self.options.open.open(&self.image) {
+                Err(error)
+                    if matches!(error.cause(), drystone::ErrorCause::InUse)
+                        && moments.next().is_some() =>
+                {
+                    thread::sleep(MOMENT);
+                }
                 opened => return opened,
             }
         }

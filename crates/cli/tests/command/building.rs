@@ -2,7 +2,7 @@
 
 use crate::mounting::Mounting;
 use crate::support::{Fixture, finish, tool};
-use drystone::{Image, OpenOptions};
+use drystone::Image;
 use drystone_testkit::comparison::{Tolerance, compare};
 use drystone_testkit::judges::have;
 use drystone_testkit::operations::{Profile, generate};
@@ -219,8 +219,8 @@ fn the_engine_works_on_what_was_built() {
             .good();
         fixture.line("mkfs -f filled.img --size 64M --block-size 4K --inodes 4000 -q").good();
         fixture.line("cp -r --no-owners top/d filled.img:/ -q").good();
-        let images = ["built.img", "filled.img"]
-            .map(|name| Image::open(&fixture.path(name), &OpenOptions::default()).unwrap());
+        let images =
+            ["built.img", "filled.img"].map(|name| Image::open(fixture.path(name)).unwrap());
         let operations = generate(seed, profile, "/d", 300);
         let [left, right] = [&images[0], &images[1]].map(|image| image.file_system());
         if let Err(difference) = compare(left, right, &operations, Tolerance::default()) {

@@ -1,7 +1,7 @@
 //! Images of many kinds with files, and their judges.
 
 use drystone::fsck::Options;
-use drystone::{Image, OpenOptions, check_image};
+use drystone::{Image, check_image};
 use drystone_testkit::judges::{FeatureSet, Scratch, e2fsck_check, have, mke2fs, run};
 use drystone_testkit::operations::{Action, Actor, Executor, Operation, Profile, Word, generate};
 use drystone_testkit::tree::{Tree, TreeOptions, diff};
@@ -36,7 +36,7 @@ impl Sample {
 
     /// Does random things in directories of their own.
     pub fn fill(&self, seed: u64, count: usize) {
-        let image = Image::open(&self.path(), &OpenOptions::default()).unwrap();
+        let image = Image::open(self.path()).unwrap();
         let mut executor = Executor::new(image.file_system());
         for profile in [Profile::MIXED, Profile::BIG_DIRECTORIES, Profile::XATTRS] {
             let profile = Profile {
@@ -58,8 +58,7 @@ impl Sample {
 
     /// All that can be seen of the files.
     pub fn tree(&self) -> Tree {
-        let options = OpenOptions { read_only: true, ..OpenOptions::default() };
-        let image = Image::open(&self.path(), &options).unwrap();
+        let image = Image::options().read_only(true).open(self.path()).unwrap();
         let options = TreeOptions { times: true, flags: true, ..TreeOptions::default() };
         let tree = Tree::read(image.file_system(), "/", &options).unwrap();
         image.close().unwrap();

@@ -1,7 +1,7 @@
 //! The server is killed: synced data is there, and the image is sound after recovery.
 
 use crate::support::{Mounted, make_image};
-use drystone::{Image, OpenOptions};
+use drystone::{Image, ImageOptions};
 use drystone_fuse::attach::{self, Unmount};
 use drystone_fuse::{Mount, Operations, Options, Transport};
 use drystone_sync::{Arc, thread};
@@ -18,7 +18,7 @@ const FOLDER: &str = "DRYSTONE_TEST_SERVER_FOLDER";
 #[test]
 fn server() {
     let Some(folder) = std::env::var_os(FOLDER).map(PathBuf::from) else { return };
-    let image = Image::open(&folder.join("disk.img"), &OpenOptions::default()).unwrap();
+    let image = Image::open(folder.join("disk.img")).unwrap();
     let operations = Operations::new(image.shared_file_system(), Options::default());
     let mount = Mount::new(Arc::new(operations), &folder.join("mnt"), Transport::Best).unwrap();
     println!("\nready");
@@ -77,7 +77,7 @@ fn what_was_synced_survives_a_kill() {
         worker.join().unwrap();
         synced.read_to_end(&mut told).unwrap();
         attach::unmount(&directory, Unmount::Lazily).unwrap();
-        let mounted = Mounted::again(Transport::Device, &OpenOptions::default(), folder).unwrap();
+        let mounted = Mounted::again(Transport::Device, &ImageOptions::default(), folder).unwrap();
         for number in told.chunks(4).map(|bytes| u32::from_le_bytes(bytes.try_into().unwrap())) {
             let content = fs::read(mounted.path(&format!("synced {number}"))).unwrap();
             assert!(content == content_of(number), "round {round}, file {number}");

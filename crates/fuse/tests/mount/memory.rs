@@ -1,7 +1,7 @@
 //! Memory stays bounded: inodes that the kernel forgets are dropped.
 
 use crate::support::Mounted;
-use drystone::OpenOptions;
+use drystone::ImageOptions;
 use drystone_fuse::Transport;
 use drystone_sync::thread;
 use std::fs::{self, File};
@@ -35,7 +35,7 @@ pub fn forgotten_inodes_leave(mounted: &Mounted) {
 #[test]
 fn inodes_leave_that_the_kernel_knows() {
     const FILES: u64 = 4000;
-    let open = OpenOptions { memory_bytes: Some(1 << 20), ..OpenOptions::default() };
+    let open = ImageOptions::default().memory_bytes(1 << 20);
     let Some(mounted) = Mounted::with(Transport::Device, &open) else { return };
     let name = |number: u64| mounted.path(&format!("d{}/f{number}", number % 7));
     (0..7).for_each(|number| fs::create_dir(mounted.path(&format!("d{number}"))).unwrap());

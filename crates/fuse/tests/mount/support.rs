@@ -1,6 +1,6 @@
 //! An image in a temporary folder, mounted.
 
-use drystone::{Image, OpenOptions};
+use drystone::{Image, ImageOptions};
 use drystone_fuse::attach::{self, AttachError, Unmount};
 use drystone_fuse::{Counters, Mount, MountError, Operations, Options, Transport};
 use drystone_sync::{Arc, thread};
@@ -34,10 +34,10 @@ pub fn with_rings<T>(mount: impl FnOnce() -> T) -> T {
 impl Mounted {
     /// Mounts a new image. `None`, after a note of the skip, where that isn't possible.
     pub fn new(transport: Transport) -> Option<Mounted> {
-        Mounted::with(transport, &OpenOptions::default())
+        Mounted::with(transport, &ImageOptions::default())
     }
 
-    pub fn with(transport: Transport, open: &OpenOptions) -> Option<Mounted> {
+    pub fn with(transport: Transport, open: &ImageOptions) -> Option<Mounted> {
         let folder = tempfile::tempdir().unwrap();
         make_image(&folder.path().join("disk.img"));
         Mounted::again(transport, open, folder)
@@ -47,7 +47,7 @@ impl Mounted {
     pub fn with_features(transport: Transport, features: &str) -> Option<Mounted> {
         let folder = tempfile::tempdir().unwrap();
         make_image_with(&folder.path().join("disk.img"), features);
-        Mounted::again(transport, &OpenOptions::default(), folder)
+        Mounted::again(transport, &ImageOptions::default(), folder)
     }
 
     /// Mounts a new image for root alone, without permission checks.
@@ -58,11 +58,11 @@ impl Mounted {
         let folder = tempfile::tempdir().unwrap();
         make_image(&folder.path().join("disk.img"));
         let options = Options { kernel_checks_permissions: false, ..Options::default() };
-        Mounted::in_folder(transport, &OpenOptions::default(), options, folder)
+        Mounted::in_folder(transport, &ImageOptions::default(), options, folder)
     }
 
     /// Mounts the image in a folder.
-    pub fn again(transport: Transport, open: &OpenOptions, folder: TempDir) -> Option<Mounted> {
+    pub fn again(transport: Transport, open: &ImageOptions, folder: TempDir) -> Option<Mounted> {
         let options = Options {
             read_only: open.read_only,
             allow_other: is_root(),
@@ -75,7 +75,7 @@ impl Mounted {
 
     fn in_folder(
         transport: Transport,
-        open: &OpenOptions,
+        open: &ImageOptions,
         options: Options,
         folder: TempDir,
     ) -> Option<Mounted> {
@@ -85,7 +85,7 @@ impl Mounted {
         }
         let directory = folder.path().join("mnt");
         std::fs::create_dir_all(&directory).unwrap();
-        let image = Arc::new(Image::open(&folder.path().join("disk.img"), open).unwrap());
+        let image = Arc::new(open.open(folder.path().join("disk.img")).unwrap());
         let operations = Arc::new(Operations::new(image.shared_file_system(), options));
         let counters = Arc::clone(operations.counters());
         let begin = || Mount::new(operations, &directory, transport);

@@ -147,7 +147,9 @@ fn write_to<T>(
     made.map_err(|error| {
         output.abandon(reached);
         let is_cancelled = matches!(error.downcast_ref(), Some(Error::Cancelled))
-            || matches!(error.downcast_ref(), Some(drystone::Error::Make(Error::Cancelled)));
+            || error.downcast_ref().is_some_and(|error: &drystone::Error| {
+                matches!(error.cause(), drystone::ErrorCause::Make(Error::Cancelled))
+            });
         match is_cancelled {
             true => Failure::Code(interrupt.code()),
             false => error.context(image.display().to_string()).into(),

@@ -285,7 +285,7 @@ fn an_attribute_that_is_too_large_fails_its_file_only() {
     let path = folder.path().join("small.img");
     let made = drystone_mkfs::Options::new(8 << 20, [1; 16], [2; 4], 1);
     crate::make_image(&path, &made, false).unwrap();
-    let target = crate::Image::open(&path, &crate::OpenOptions::default()).unwrap();
+    let target = crate::Image::open(&path).unwrap();
     let items = [Item { path: "/".into(), name: None }];
     let monitor = GatheredProblems::new();
     let to = Endpoint::Image(target.file_system());

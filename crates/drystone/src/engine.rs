@@ -1,0 +1,91 @@
+//! The engine behind an open image, and the references that handles hold to it.
+
+use crate::{ErrorCause, FileSystemKind};
+use drystone_ext4::Ext4;
+use drystone_nilfs2::Nilfs2;
+use drystone_sync::{Arc, thread};
+use drystone_vfs::FileSystem;
+
+/// What serves the files of an image.
+#[derive(Debug)]
+pub(crate) enum Engine {
+    Ext4(Arc<Ext4>),
+    Nilfs2(Arc<Nilfs2>),
+}
+
+impl Engine {
+    pub fn kind(&self) -> FileSystemKind {
+        match self {
+            Engine::Ext4(_) => FileSystemKind::Ext4,
+            Engine::Nilfs2(_) => FileSystemKind::Nilfs2,
+        }
+    }
+
+    pub fn file_system(&self) -> &dyn FileSystem {
+        match self {
+            Engine::Ext4(engine) => &**engine,
+            Engine::Nilfs2(engine) => &**engine,
+        }
+    }
+
+    /// The engine of ext4, for `what` no other engine has.
+    pub fn ext4(&self, what: &'static str) -> Result<&Ext4, ErrorCause> {
+        match self {
+            Engine::Ext4(engine) => Ok(engine),
+            Engine::Nilfs2(_) => Err(ErrorCause::Lacks { kind: self.kind(), what }),
+        }
+    }
+
+    /// The engine of NILFS2, for `what` no other engine has.
+    pub fn nilfs2(&self, what: &'static str) -> Result<&Nilfs2, ErrorCause> {
+        match self {
+            Engine::Nilfs2(engine) => Ok(engine),
+            Engine::Ext4(_) => Err(ErrorCause::Lacks { kind: self.kind(), what }),
+        }
+    }
+
+    /// Makes everything durable and marks the image clean. Closing again does nothing.
+    pub fn close(&self) -> Result<(), ErrorCause> {
+        match self {
+            Engine::Ext4(engine) => Ok(engine.close()?),
+            Engine::Nilfs2(engine) => Ok(engine.unmount()?),
+        }
+    }
+}
+
+/// An engine that is closed when the last handle to it is dropped.
+#[derive(Debug)]
+pub(crate) struct OpenImage {
+    pub engine: Engine,
+}
+
+impl Drop for OpenImage {
+    /// Closes the image. While a panic unwinds, nothing more is written: what is half done stays for
+    /// the next opening to recover.
+    fn drop(&mut self) {
+        if thread::panicking() {
+            return;
+        }
+        if let Err(error) = self.engine.close() {
+            tracing::error!(%error, "an image could not be closed");
+        }
+    }
+}
+
+/// What a handle holds of its image.
+#[derive(Clone)]
+pub(crate) enum ImageReference<'i> {
+    /// A file system that outlives the handle.
+    Borrowed(&'i dyn FileSystem),
+    /// An image that stays open as long as the handle is there.
+    Shared(Arc<OpenImage>),
+}
+
+impl ImageReference<'_> {
+    pub fn file_system(&self) -> &dyn FileSystem {
+        match self {
+            ImageReference::Borrowed(file_system) => *file_system,
+            ImageReference::Shared(image) => image.engine.file_system(),
+        }
+    }
+}

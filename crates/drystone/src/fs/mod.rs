@@ -1,0 +1,324 @@
+//! Files by path, with the names and the behaviour of [`std::fs`].
+//!
+//! [`Fs`] has a method for each function of [`std::fs`], and takes the same paths: relative ones start at
+//! the root of the image. Errors have the [`kind`](Error::kind) that [`std::fs`] would report on Linux, also
+//! for empty paths, slashes at the end, `..`, and symbolic links that lead nowhere or in circles.
+//!
+//! `names` makes, moves and removes entries, `attributes` changes what inodes say of themselves,
+//! `file` is an open file, `directory` a listing, `walk` a tree, `transfer` copies from and to this
+//! machine.
+//!
+//! # State
+//!
+//! A handle holds one reference to its inode and gives it back when it is dropped.
+
+mod attributes;
+mod directory;
+mod file;
+mod held;
+mod metadata;
+mod names;
+mod options;
+mod transfer;
+mod walk;
+
+pub use directory::{DirEntry, ReadDir};
+pub use file::File;
+pub use metadata::{FileTimes, Metadata};
+pub use options::OpenOptions;
+pub use walk::{Walk, WalkEntry};
+
+use crate::engine::ImageReference;
+use crate::{Error, Result};
+use drystone_sync::Arc;
+use drystone_vfs::{
+    Errno, FileSystem, FileType, InodeGuard, LastName, NewNode, OpenFlags, PATH_LENGTH_MAX,
+    PathWalk, RequestContext,
+};
+use held::Held;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Permission bits that new entries don't get, as most systems have it.
+const DEFAULT_UMASK: u16 = 0o022;
+/// Read at a time: a damaged image may say that a file has any size.
+const READ_BYTES_MAX: u64 = 64 << 20;
+
+/// The files of an image, used by somebody.
+///
+/// It is cheap to clone, and may be used by many threads at once.
+#[derive(Clone)]
+pub struct Fs<'i> {
+    image: ImageReference<'i>,
+    context: Arc<RequestContext>,
+}
+
+impl<'i> Fs<'i> {
+    /// The files of any file system, used as the superuser.
+    pub fn over(file_system: &'i dyn FileSystem) -> Fs<'i> {
+        Fs::new(ImageReference::Borrowed(file_system))
+    }
+
+    pub(crate) fn new(image: ImageReference<'i>) -> Fs<'i> {
+        let context = RequestContext { umask: DEFAULT_UMASK, ..RequestContext::superuser() };
+        Fs { image, context: Arc::new(context) }
+    }
+
+    /// The same files, used by an ordinary user: permissions are checked, and what is made belongs to the
+    /// user. `groups` are the supplementary groups.
+    #[must_use]
+    pub fn as_user(&self, user: u32, group: u32, groups: &[u32]) -> Fs<'i> {
+        let umask = self.context.umask;
+        self.with_context(RequestContext {
+            umask,
+            ..RequestContext::user(user, group, groups.to_vec())
+        })
+    }
+
+    /// The same files, where new entries don't get these permission bits. 0o022 by default.
+    #[must_use]
+    pub fn with_umask(&self, umask: u32) -> Fs<'i> {
+        let umask = (umask & 0o777) as u16;
+        self.with_context(RequestContext { umask, ..(*self.context).clone() })
+    }
+
+    /// The same files, used with any identity.
+    #[must_use]
+    pub fn with_context(&self, context: RequestContext) -> Fs<'i> {
+        Fs { image: self.image.clone(), context: Arc::new(context) }
+    }
+
+    /// The inode level below.
+    pub fn file_system(&self) -> &dyn FileSystem {
+        self.image.file_system()
+    }
+
+    /// The identity that permissions are checked against.
+    pub fn context(&self) -> &RequestContext {
+        &self.context
+    }
+
+    /// The whole content of a file.
+    ///
+    /// # Errors
+    ///
+    /// There is no file, it can't be read, or it is a directory.
+    pub fn read(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
+        self.run("read", path.as_ref(), |path| {
+            self.read_found(&self.open_existing(path, OpenFlags::READ)?)
+        })
+    }
+
+    /// The whole content of a file, which must be UTF-8.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Fs::read); [`InvalidData`](std::io::ErrorKind::InvalidData) if it isn't UTF-8.
+    pub fn read_to_string(&self, path: impl AsRef<Path>) -> Result<String> {
+        let path = path.as_ref();
+        String::from_utf8(self.read(path)?).map_err(|error| {
+            let error = std::io::Error::new(std::io::ErrorKind::InvalidData, error.utf8_error());
+            Error::from(error).during("read").at(path)
+        })
+    }
+
+    /// Makes a file with this content, or replaces the content of one that is there.
+    ///
+    /// # Errors
+    ///
+    /// It can't be made or written, or is a directory.
+    pub fn write(&self, path: impl AsRef<Path>, contents: impl AsRef<[u8]>) -> Result<()> {
+        self.run("write", path.as_ref(), |path| {
+            let file = self.open_or_create(path, OPEN_TO_REPLACE)?;
+            let file_system = self.file_system();
+            file_system.write_all(&self.context, file.inode(), 0, contents.as_ref())?;
+            file_system.closed(file.inode());
+            Ok(())
+        })
+    }
+
+    /// Opens a file for reading.
+    ///
+    /// # Errors
+    ///
+    /// There is none, or it can't be read.
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<File<'i>> {
+        self.open_with(path, OpenOptions::new().read(true))
+    }
+
+    /// Opens a file for writing, makes it if it isn't there and cuts it off if it is: [`File::create`]
+    /// of the standard library.
+    ///
+    /// [`File::create`]: std::fs::File::create
+    ///
+    /// # Errors
+    ///
+    /// It can't be made or written.
+    pub fn create(&self, path: impl AsRef<Path>) -> Result<File<'i>> {
+        self.open_with(path, OpenOptions::new().write(true).create(true).truncate(true))
+    }
+
+    /// Makes a file that must not be there yet, and opens it for reading and writing.
+    ///
+    /// # Errors
+    ///
+    /// There is an entry of this name, or it can't be made.
+    pub fn create_new(&self, path: impl AsRef<Path>) -> Result<File<'i>> {
+        self.open_with(path, OpenOptions::new().read(true).write(true).create_new(true))
+    }
+
+    /// Opens a file as the options say.
+    ///
+    /// # Errors
+    ///
+    /// The options contradict each other ([`InvalidInput`](std::io::ErrorKind::InvalidInput)), or the file
+    /// can't be opened so.
+    pub fn open_with(&self, path: impl AsRef<Path>, options: OpenOptions) -> Result<File<'i>> {
+        let path = path.as_ref();
+        options.check().map_err(|error| Error::from(error).during("open").at(path))?;
+        self.run("open", path, |bytes| {
+            let found = match options.may_create() {
+                true => self.open_or_create(bytes, options)?,
+                false => self.open_existing(bytes, options.flags())?,
+            };
+            let file_type = found.attributes().file_type;
+            let held = Held::new(self.image.clone(), found);
+            Ok(File::new(held, Arc::clone(&self.context), path, file_type, options))
+        })
+    }
+
+    /// Returns when everything is durable.
+    ///
+    /// # Errors
+    ///
+    /// Something could not be written.
+    pub fn sync(&self) -> Result<()> {
+        self.file_system().sync().map_err(|error| Error::from(error).during("write to the device"))
+    }
+
+    /// Does something with the bytes of a path; an error gets the path.
+    fn run<T>(
+        &self,
+        operation: &'static str,
+        path: &Path,
+        body: impl FnOnce(&[u8]) -> drystone_vfs::Result<T>,
+    ) -> Result<T> {
+        checked_bytes(path)
+            .and_then(body)
+            .map_err(|error| Error::from(error).during(operation).at(path))
+    }
+
+    /// The way to the last name of a path.
+    fn walk_to<'f, 'p>(&'f self, path: &'p [u8]) -> drystone_vfs::Result<PathWalk<'f, 'p>> {
+        PathWalk::new(self.file_system(), &self.context, path)
+    }
+
+    /// What is at a path.
+    fn find(&self, path: &[u8], follow_last: bool) -> drystone_vfs::Result<InodeGuard<'_>> {
+        self.walk_to(path)?.find(follow_last)
+    }
+
+    fn open_existing(&self, path: &[u8], flags: OpenFlags) -> drystone_vfs::Result<InodeGuard<'_>> {
+        self.open_found(&self.find(path, true)?, flags)
+    }
+
+    /// Opens an inode. Devices, pipes and sockets are for a kernel to open.
+    fn open_found(
+        &self,
+        found: &InodeGuard<'_>,
+        flags: OpenFlags,
+    ) -> drystone_vfs::Result<InodeGuard<'_>> {
+        let file_system = self.file_system();
+        let opened = file_system.open(&self.context, found.inode(), flags)?;
+        let opened = InodeGuard::new(file_system, opened);
+        match opened.attributes().file_type {
+            FileType::Regular | FileType::Directory => Ok(opened),
+            _ => Err(Errno::ENXIO.into()),
+        }
+    }
+
+    /// Opens a file, or makes it where the last symbolic link leads.
+    fn open_or_create(
+        &self,
+        path: &[u8],
+        options: OpenOptions,
+    ) -> drystone_vfs::Result<InodeGuard<'_>> {
+        let file_system = self.file_system();
+        let mut walk = self.walk_to(path)?;
+        loop {
+            if walk.last() != LastName::Name {
+                let is_new = options.must_create();
+                return Err(walk.refusal(if is_new { Errno::EEXIST } else { Errno::EISDIR }));
+            }
+            if walk.has_slash() {
+                return Err(walk.refusal(Errno::EISDIR));
+            }
+            let found = match options.must_create() {
+                true => Err(Errno::ENOENT.into()),
+                false => walk.look_up(),
+            };
+            match found {
+                Ok(found) if found.attributes().file_type == FileType::Symlink => {
+                    walk.follow(found)?;
+                    continue;
+                }
+                Ok(found) if found.attributes().file_type == FileType::Directory => {
+                    return Err(Errno::EISDIR.into());
+                }
+                Ok(found) => return self.open_found(&found, options.flags()),
+                Err(error) if error.errno == Errno::ENOENT => {}
+                Err(error) => return Err(error),
+            }
+            let (directory, name) = (walk.directory(), walk.name());
+            let mode = options.permissions();
+            match file_system.create(&self.context, directory, name, NewNode::Regular, mode) {
+                Ok(made) => return Ok(InodeGuard::new(file_system, made)),
+                // Another thread was faster.
+                Err(error) if error.errno == Errno::EEXIST && !options.must_create() => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn read_found(&self, file: &InodeGuard<'_>) -> drystone_vfs::Result<Vec<u8>> {
+        if file.attributes().file_type == FileType::Directory {
+            return Err(Errno::EISDIR.into());
+        }
+        let size = file.attributes().size;
+        let mut content = Vec::new();
+        loop {
+            let start = content.len();
+            let more = (size - start as u64).min(READ_BYTES_MAX) as usize;
+            content.try_reserve_exact(more).map_err(|_| Errno::ENOMEM)?;
+            content.resize(start + more, 0);
+            let read =
+                self.file_system().read(file.inode(), start as u64, &mut content[start..])?;
+            content.truncate(start + read);
+            if read < more || content.len() as u64 == size {
+                return Ok(content);
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Fs<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Fs").field("context", &self.context).finish_non_exhaustive()
+    }
+}
+
+/// How [`Fs::write`] opens a file.
+const OPEN_TO_REPLACE: OpenOptions = OpenOptions::new().write(true).create(true).truncate(true);
+
+/// The bytes of a path that a system call would take.
+fn checked_bytes(path: &Path) -> drystone_vfs::Result<&[u8]> {
+    let bytes = path.as_os_str().as_bytes();
+    if bytes.contains(&0) {
+        return Err(Errno::EINVAL.into());
+    }
+    match bytes.len() {
+        0 => Err(Errno::ENOENT.into()),
+        length if length > PATH_LENGTH_MAX => Err(Errno::ENAMETOOLONG.into()),
+        _ => Ok(bytes),
+    }
+}

@@ -1,0 +1,115 @@
+//! Copies trees between this machine and the image.
+
+use super::Fs;
+use crate::transfer::{
+    Cause, CopyProblem, Endpoint, Item, Monitor, Options, Summary, archive, copy,
+};
+use crate::{Error, Result};
+use drystone_sync::{LockClass, Mutex};
+use drystone_vfs::Errno;
+use std::io::Write;
+use std::path::Path;
+
+/// The first problem of a copy.
+static FIRST_PROBLEM: LockClass = LockClass::new("first problem of a copy", 10);
+
+impl Fs<'_> {
+    /// Copies the file or the tree at `from` on this machine to the path `to`, with owners, permissions,
+    /// times, extended attributes, hard links and holes. A directory that is there is merged into,
+    /// anything else replaced. [`transfer`](crate::transfer) has options, and says how far it is.
+    ///
+    /// # Errors
+    ///
+    /// The first one; what can be copied is copied all the same. Only the superuser of an image may.
+    pub fn copy_in(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<Summary> {
+        let (from, to) = (from.as_ref(), to.as_ref());
+        self.copied("copy", from, to, |first| {
+            let target = Endpoint::Image(self.file_system());
+            let (item, into) = item_to(from, to);
+            copy(Endpoint::Host, &[item], target, into, &Options::default(), first)
+        })
+    }
+
+    /// Copies the file or the tree at `from` to the path `to` on this machine, as
+    /// [`copy_in`](Fs::copy_in) does.
+    ///
+    /// # Errors
+    ///
+    /// As [`copy_in`](Fs::copy_in). Owners can only be kept by root.
+    pub fn copy_out(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<Summary> {
+        let (from, to) = (from.as_ref(), to.as_ref());
+        self.copied("copy", from, to, |first| {
+            let source = Endpoint::Image(self.file_system());
+            let (item, into) = item_to(from, to);
+            let keep_owners = rustix::process::geteuid().is_root();
+            let options = Options { keep_owners, ..Options::default() };
+            copy(source, &[item], Endpoint::Host, into, &options, first)
+        })
+    }
+
+    /// Writes the directory at `path` to `out` as a tar archive, whose top it is.
+    ///
+    /// # Errors
+    ///
+    /// As [`copy_in`](Fs::copy_in); `out` takes no more.
+    pub fn write_tar(&self, path: impl AsRef<Path>, mut out: impl Write + Send) -> Result<Summary> {
+        let path = path.as_ref();
+        self.copied("archive", path, path, |first| {
+            let item = Item { path: path.to_path_buf(), name: None };
+            archive(self.file_system(), &item, &mut out, &Options::default(), first)
+        })
+    }
+
+    fn copied(
+        &self,
+        operation: &'static str,
+        from: &Path,
+        to: &Path,
+        body: impl FnOnce(&FirstProblem) -> std::result::Result<Summary, CopyProblem>,
+    ) -> Result<Summary> {
+        if self.context.check_permissions {
+            // It would copy with all rights.
+            return Err(Error::from(Errno::EPERM).during(operation).at(from));
+        }
+        let first = FirstProblem(Mutex::new(&FIRST_PROBLEM, None));
+        let outcome = body(&first);
+        match (first.0.into_inner(), outcome) {
+            (Some(problem), _) | (None, Err(problem)) => Err(error_of(problem)),
+            (None, Ok(summary)) if summary.failed > 0 => {
+                Err(Error::from(Errno::EIO).during(operation).at(to))
+            }
+            (None, Ok(summary)) => Ok(summary),
+        }
+    }
+}
+
+/// Keeps the first problem that is no mere warning.
+struct FirstProblem(Mutex<Option<CopyProblem>>);
+
+impl Monitor for FirstProblem {
+    fn problem(&self, problem: &CopyProblem) {
+        if !problem.is_warning {
+            self.0.lock().get_or_insert_with(|| problem.clone());
+        }
+    }
+}
+
+/// What to copy, and into which directory, so that it comes to be at `to`.
+fn item_to<'t>(from: &Path, to: &'t Path) -> (Item, &'t Path) {
+    let name = to.file_name().map(std::ffi::OsStr::to_os_string);
+    let into = match (&name, to.parent()) {
+        (Some(_), Some(above)) if above.as_os_str().is_empty() => Path::new("."),
+        (Some(_), Some(above)) => above,
+        _ => to,
+    };
+    (Item { path: from.to_path_buf(), name }, into)
+}
+
+fn error_of(problem: CopyProblem) -> Error {
+    let CopyProblem { action, path, cause, .. } = problem;
+    let error = match cause {
+        Cause::Host(errno) => Error::from(std::io::Error::from(errno)),
+        Cause::Image(error) => error.into(),
+    };
+    error.during(action).at(&path)
+}

@@ -1,0 +1,216 @@
+//! Path walking, which a kernel does above its file systems, for callers without one.
+
+use crate::{
+    Access, Entry, Errno, Error, FileSystem, FileType, InodeGuard, InodeNumber, RequestContext,
+    Result,
+};
+use std::borrow::Cow;
+use std::ops::Range;
+
+/// Symbolic links followed in one walk, as Linux counts them.
+pub const LINKS_FOLLOWED_MAX: u32 = 40;
+
+/// What a path ends in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LastName {
+    /// No name at all: the path is the root.
+    Root,
+    /// `.`
+    Dot,
+    /// `..`
+    DotDot,
+    /// A name.
+    Name,
+}
+
+/// A walk along a path, from the root. It stops before the last name, which calls treat differently:
+/// [`find`](PathWalk::find) looks it up, others make or remove it.
+pub struct PathWalk<'f, 'p> {
+    file_system: &'f dyn FileSystem,
+    context: &'f RequestContext,
+    /// The directory that was reached; none for the root, which is always held.
+    here: Option<InodeGuard<'f>>,
+    /// The path, or what a symbolic link has made of it.
+    path: Cow<'p, [u8]>,
+    last: Range<usize>,
+    links_followed: u32,
+}
+
+impl<'f, 'p> PathWalk<'f, 'p> {
+    /// Walks to the directory that holds the last name of `path`. Symbolic links on the way are followed.
+    ///
+    /// # Errors
+    /// A name on the way can't be looked up, or is no directory.
+    pub fn new(
+        file_system: &'f dyn FileSystem,
+        context: &'f RequestContext,
+        path: &'p [u8],
+    ) -> Result<PathWalk<'f, 'p>> {
+        let path = Cow::Borrowed(path);
+        let mut walk =
+            PathWalk { file_system, context, here: None, path, last: 0..0, links_followed: 0 };
+        walk.advance()?;
+        Ok(walk)
+    }
+
+    /// The directory that holds the last name.
+    #[must_use]
+    pub fn directory(&self) -> InodeNumber {
+        self.here.as_ref().map_or_else(|| self.file_system.root(), InodeGuard::inode)
+    }
+
+    /// The last name, without slashes.
+    #[must_use]
+    pub fn name(&self) -> &[u8] {
+        &self.path[self.last.clone()]
+    }
+
+    /// What the last name is.
+    #[must_use]
+    pub fn last(&self) -> LastName {
+        match self.name() {
+            b"" => LastName::Root,
+            b"." => LastName::Dot,
+            b".." => LastName::DotDot,
+            _ => LastName::Name,
+        }
+    }
+
+    /// Whether a slash follows the last name, which then must be that of a directory.
+    #[must_use]
+    pub fn has_slash(&self) -> bool {
+        self.last.end < self.path.len()
+    }
+
+    /// Looks up the last name. A symbolic link isn't followed.
+    ///
+    /// # Errors
+    /// As [`FileSystem::lookup`].
+    pub fn look_up(&self) -> Result<InodeGuard<'f>> {
+        let entry = match self.name() {
+            // Needs no permission to search it.
+            b"" => self.file_system.find_inode(self.directory())?,
+            name => self.file_system.lookup(self.context, self.directory(), name)?,
+        };
+        Ok(InodeGuard::new(self.file_system, entry))
+    }
+
+    /// The error of a call that the last name alone rules out, unless the directory may not even be
+    /// searched, which comes first.
+    #[must_use]
+    pub fn refusal(&self, error: impl Into<Error>) -> Error {
+        let searched =
+            self.file_system.check_access(self.context, self.directory(), Access::EXECUTE);
+        searched.err().unwrap_or_else(|| error.into())
+    }
+
+    /// Goes on to the target of `link`, which has the last name, and stops before the last name there.
+    ///
+    /// # Errors
+    /// `ELOOP` if too many links were followed; as [`new`](PathWalk::new).
+    pub fn follow(&mut self, link: InodeGuard<'f>) -> Result<()> {
+        let rest = self.last.end;
+        self.go_to_target(link, rest)?;
+        self.advance()
+    }
+
+    /// Looks up the last name. A symbolic link is followed if `follow_last`, or if a slash follows.
+    ///
+    /// # Errors
+    /// `ENOTDIR` if a slash follows what is no directory; as [`follow`](PathWalk::follow).
+    pub fn find(mut self, follow_last: bool) -> Result<InodeGuard<'f>> {
+        loop {
+            let found = self.look_up()?;
+            match found.attributes().file_type {
+                FileType::Symlink if follow_last || self.has_slash() => self.follow(found)?,
+                FileType::Directory => return Ok(found),
+                _ if self.has_slash() => return Err(Errno::ENOTDIR.into()),
+                _ => return Ok(found),
+            }
+        }
+    }
+
+    /// Replaces the path up to `rest` by the target of `link`.
+    fn go_to_target(&mut self, link: InodeGuard<'f>, rest: usize) -> Result<()> {
+        self.links_followed += 1;
+        if self.links_followed > LINKS_FOLLOWED_MAX {
+            return Err(Errno::ELOOP.into());
+        }
+        let mut path = self.file_system.read_link(link.inode())?;
+        match path.first() {
+            None => return Err(Errno::ENOENT.into()),
+            Some(b'/') => self.here = None,
+            Some(_) => {}
+        }
+        path.extend_from_slice(&self.path[rest..]);
+        self.path = Cow::Owned(path);
+        self.last = 0..0;
+        Ok(())
+    }
+
+    /// Goes from the end of `last` to the last name.
+    fn advance(&mut self) -> Result<()> {
+        let mut at = self.last.end;
+        loop {
+            let path = &*self.path;
+            let not_slash = |from: usize| {
+                path[from..].iter().position(|&byte| byte != b'/').map_or(path.len(), |n| from + n)
+            };
+            let start = not_slash(at);
+            let name_end = path[start..].iter().position(|&byte| byte == b'/');
+            let end = name_end.map_or(path.len(), |length| start + length);
+            let next = not_slash(end);
+            self.last = start..end;
+            if next == path.len() {
+                return Ok(());
+            }
+            let found = self.look_up()?;
+            match found.attributes().file_type {
+                FileType::Symlink => {
+                    self.go_to_target(found, end)?;
+                    at = 0;
+                }
+                FileType::Directory => {
+                    self.here = Some(found);
+                    at = next;
+                }
+                _ => return Err(Errno::ENOTDIR.into()),
+            }
+        }
+    }
+}
+
+/// Finds the inode at `path`, from the root. A symbolic link at the end is followed if
+/// `follow_last`. Gives a reference.
+pub fn resolve(
+    file_system: &dyn FileSystem,
+    context: &RequestContext,
+    path: &[u8],
+    follow_last: bool,
+) -> Result<Entry> {
+    Ok(PathWalk::new(file_system, context, path)?.find(follow_last)?.into_entry())
+}
+
+/// Finds the directory that `path` ends in, and the last name of the path, which need not exist.
+/// Gives a reference to the directory. `EINVAL` if the path ends in `.`, `..` or is the root.
+pub fn resolve_parent<'p>(
+    file_system: &dyn FileSystem,
+    context: &RequestContext,
+    path: &'p [u8],
+) -> Result<(Entry, &'p [u8])> {
+    let trimmed = trim_slashes(path);
+    let split = trimmed.iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1);
+    let (parent, name) = trimmed.split_at(split);
+    if name.is_empty() || name == b"." || name == b".." {
+        return Err(Error::with_detail(
+            Errno::EINVAL,
+            format!("'{}' doesn't end in a name", String::from_utf8_lossy(path)),
+        ));
+    }
+    Ok((resolve(file_system, context, parent, true)?, name))
+}
+
+fn trim_slashes(path: &[u8]) -> &[u8] {
+    let end = path.iter().rposition(|&byte| byte != b'/').map_or(0, |at| at + 1);
+    &path[..end]
+}
