@@ -77,10 +77,14 @@ impl AnyLocation {
     }
 }
 
-/// Cuts at the first `:/`, or a `:` at the end.
+/// Cuts at the first `:/` behind the scheme of an address, or a `:` at the end.
 fn split(text: &OsStr) -> Option<(&OsStr, &OsStr)> {
     let bytes = text.as_bytes();
-    if let Some(at) = bytes.windows(2).position(|window| window == b":/") {
+    let is_address = VolumeName::find(Path::new(text)).is_ok_and(|name| name.is_remote());
+    let scheme = bytes.windows(3).position(|window| window == b"://").filter(|_| is_address);
+    let from = scheme.map_or(0, |at| at + 3);
+    if let Some(at) = bytes[from..].windows(2).position(|window| window == b":/") {
+        let at = from + at;
         return Some((OsStr::from_bytes(&bytes[..at]), OsStr::from_bytes(&bytes[at + 1..])));
     }
     let image = bytes.strip_suffix(b":")?;
@@ -158,6 +162,15 @@ mod tests {
         assert_eq!(parsed("a.img:/"), pair("a.img", "/"));
         assert_eq!(parsed("dir/a:b.img:/etc/x:/y"), pair("dir/a:b.img", "/etc/x:/y"));
         assert!(Location::parse(OsStr::new(":/x")).is_err());
+    }
+
+    #[test]
+    fn addresses_have_a_colon_of_their_own() {
+        let pair = |a: &str, b: &str| (a.to_string(), b.to_string());
+        assert_eq!(parsed("nbd://host:1/x"), pair("nbd://host:1/x", "/"));
+        assert_eq!(parsed("nbd://host/x#2:/etc"), pair("nbd://host/x#2", "/etc"));
+        let unix = "nbd+unix:///?socket=/run/a";
+        assert_eq!(parsed(&format!("{unix}:/a:/b")), pair(unix, "/a:/b"));
     }
 
     #[test]

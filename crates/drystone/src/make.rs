@@ -5,10 +5,11 @@ use drystone_blockdev::{BlockDevice, Existing, FileDevice, OpenMode, edges_hold_
 use drystone_mkfs::{NewImage, Options, Summary};
 use drystone_nilfs2::mkfs::MakeOptions;
 use drystone_sync::Arc;
+use drystone_volumes::{ContainerDevice, VolumeError, is_named_qcow2, open_unless_raw};
 use std::io::ErrorKind;
 use std::path::Path;
 
-/// Makes an image where `name` says ([`VolumeName`]): in a new file of `options.size_bytes`, in place of a
+/// Makes an image where `name` says ([`VolumeName`]): in a new file of `options.size_bytes` (a qcow2, if it is called `*.qcow2`), in place of a
 /// file that is there, on a block device, or in a partition.
 ///
 /// # Errors
@@ -31,6 +32,10 @@ pub fn make_image(name: &Path, options: &Options, overwrite: bool) -> Result<Sum
         }
         // It may hold anything.
         MakingPlace::Fixed(device) => Ok(NewImage::new(options)?.write(&*device, false)?),
+        MakingPlace::NewContainer => {
+            let image = NewImage::new(options)?;
+            Ok(image.write(&create_qcow2(name.source(), options.size_bytes)?, true)?)
+        }
     }
 }
 
@@ -48,7 +53,8 @@ pub fn make_nilfs2(
 ) -> Result<(), Error> {
     // Before anything is touched.
     options.geometry(size_bytes)?;
-    match open_or_create(&VolumeName::find_whole(name)?, size_bytes, overwrite)? {
+    let name = VolumeName::find_whole(name)?;
+    match open_or_create(&name, size_bytes, overwrite)? {
         MakingPlace::File { device, .. } => {
             device.clear(size_bytes)?;
             Ok(drystone_nilfs2::mkfs::make(&device, options)?)
@@ -58,6 +64,10 @@ pub fn make_nilfs2(
             Err(ErrorCause::DeviceSize { bytes: device.size_bytes() }.into())
         }
         MakingPlace::Fixed(device) => Ok(drystone_nilfs2::mkfs::make(&*device, options)?),
+        MakingPlace::NewContainer => {
+            let device = create_qcow2(name.source(), size_bytes)?;
+            Ok(drystone_nilfs2::mkfs::make(&device, options)?)
+        }
     }
 }
 
@@ -67,6 +77,8 @@ enum MakingPlace {
     File { device: FileDevice, is_new: bool },
     /// A block device or a part of something: its size is given, and it may hold anything.
     Fixed(Arc<dyn BlockDevice>),
+    /// A qcow2 that isn't there yet.
+    NewContainer,
 }
 
 /// Opens what a name stands for, or makes a file.
@@ -76,14 +88,23 @@ fn open_or_create(
     overwrite: bool,
 ) -> Result<MakingPlace, Error> {
     let path = name.source();
-    if !name.parts().is_empty() {
-        let device = drystone_volumes::open_as_named(name, OpenMode::ReadWrite)?;
+    let is_new = name.parts().is_empty()
+        && !name.is_remote()
+        && path.metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound);
+    let fixed = match name.parts() {
+        _ if is_new => None,
+        [] => open_unless_raw(name, OpenMode::ReadWrite)?,
+        _ => Some(drystone_volumes::open_as_named(name, OpenMode::ReadWrite)?),
+    };
+    if let Some(device) = fixed {
         return match overwrite || !edges_hold_data(&device)? {
             true => Ok(MakingPlace::Fixed(device)),
             false => Err(ErrorCause::HoldsData.into()),
         };
     }
-    let is_new = path.metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound);
+    if is_new && is_named_qcow2(path) {
+        return Ok(MakingPlace::NewContainer);
+    }
     let device = match is_new {
         true => FileDevice::create(path, size_bytes, Existing::Refuse)?,
         false => FileDevice::open(path, OpenMode::ReadWrite)?,
@@ -95,6 +116,11 @@ fn open_or_create(
         true => MakingPlace::Fixed(Arc::new(device)),
         false => MakingPlace::File { device, is_new },
     })
+}
+
+fn create_qcow2(path: &Path, size_bytes: u64) -> Result<ContainerDevice, Error> {
+    let file = FileDevice::create(path, 0, Existing::Refuse)?;
+    Ok(ContainerDevice::create_qcow2(file, size_bytes).map_err(VolumeError::from)?)
 }
 
 /// Lays out an image for a file, whose content stays. The system says first whether a file may be

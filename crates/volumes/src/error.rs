@@ -1,6 +1,6 @@
 //! Why a volume can't be used.
 
-use crate::{FoundPartition, NameError, PartitionChoice, TableError};
+use crate::{ContainerError, FoundPartition, NameError, PartitionChoice, TableError};
 use drystone_blockdev::DeviceError;
 use std::fmt;
 
@@ -17,6 +17,9 @@ pub enum VolumeError {
     /// The partition table can't be used.
     #[error(transparent)]
     Table(TableError),
+    /// A disk image of a virtual machine can't be used.
+    #[error(transparent)]
+    Container(ContainerError),
     /// A partition was named where there is no partition table.
     #[error("no partition table, so that there is no partition {0}")]
     NotPartitioned(PartitionChoice),
@@ -60,6 +63,15 @@ pub enum VolumeError {
         /// The size of the disk.
         size: u64,
     },
+}
+
+impl From<ContainerError> for VolumeError {
+    fn from(error: ContainerError) -> VolumeError {
+        match error {
+            ContainerError::Device(error) => VolumeError::Device(error),
+            other => VolumeError::Container(other),
+        }
+    }
 }
 
 impl From<TableError> for VolumeError {

@@ -1,29 +1,36 @@
-//! Where images live: files and devices, and partitions of them, by one name.
+//! Where images live: files and devices, disk images of virtual machines, servers, and partitions of them, by one name.
 //!
 //! A [`VolumeName`] says which bytes are meant: `disk.img`, `disk.img#2`, `disk.img#root`,
 //! `disk.img@offset=1M`. [`open`] gives them as a [`BlockDevice`], whatever holds them, and locks no
 //! more than them. If the name is that of a disk, the one partition with a file system that is known here is
 //! taken; [`open_as_named`] takes the disk as it is, to make something new on it.
 //!
+//! A file in a format of virtual machines ([`ContainerFormat`]) is the disk that it holds.
+//!
 //! [`PartitionTable`] reads GPT and MBR tables, and [`Content`] tells what a partition holds.
 //!
 //! [`BlockDevice`]: drystone_blockdev::BlockDevice
 #![forbid(unsafe_code)]
 
+mod container;
 mod content;
 mod error;
 mod kind;
 mod name;
+mod nbd;
 mod open;
 mod size;
 mod table;
 
+pub use container::{ContainerDevice, ContainerError, ContainerFormat, is_named_qcow2};
 pub use content::{Content, FoundPartition};
 pub use error::{PartitionList, VolumeError};
 pub use kind::{FileSystemKind, nilfs2_superblocks, read_nilfs2};
 pub use name::{NameError, PartitionChoice, VolumeName, VolumePart};
+pub use nbd::{NbdAddress, NbdDevice};
 pub use open::{
-    ChangeableVolume, DiskContent, disk_content, kind_of, open, open_as_named, undo_file,
+    ChangeableVolume, DiskContent, disk_content, kind_of, open, open_as_named, open_unless_raw,
+    undo_file,
 };
 pub use size::parse_size;
 pub use table::{Partition, PartitionTable, PartitionType, TableError, TableKind};

@@ -1,6 +1,6 @@
 //! The names of volumes.
 
-use crate::parse_size;
+use crate::{nbd, parse_size};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -15,6 +15,7 @@ use uuid::Uuid;
 /// | `disk.img#root` | the one partition with this name, label, UUID or type |
 /// | `disk.img@offset=1M` | what begins there; `,size=64M` says how much it is |
 /// | `log.img@12` | a checkpoint of NILFS2 |
+/// | `nbd://host/export`, `nbd+unix:///export?socket=/path` | an export of an NBD server |
 ///
 /// These may follow one another. A name is taken apart only where a file is in front: `a#2` may also be the
 /// name of a file, and is that if the file is there.
@@ -67,6 +68,7 @@ impl VolumeName {
     /// [`NameError`] for an offset or a size that is none.
     pub fn find(name: &Path) -> Result<VolumeName, NameError> {
         let bytes = name.as_os_str().as_bytes();
+        let is_address = nbd::is_address(bytes);
         let is_source = |length: usize| {
             let source = Path::new(OsStr::from_bytes(&bytes[..length]));
             source.metadata().is_ok_and(|found| !found.is_dir())
@@ -75,6 +77,9 @@ impl VolumeName {
         let mut ends = marks.map(|(at, _)| at).filter(|at| *at > 0);
         let length = match is_source(bytes.len()) {
             true => bytes.len(),
+            false if is_address => {
+                ends.find(|at| begins_part(&bytes[*at..])).unwrap_or(bytes.len())
+            }
             false => ends.find(|at| is_source(*at)).unwrap_or(bytes.len()),
         };
         let (source, suffix) = bytes.split_at(length);
@@ -121,6 +126,19 @@ impl VolumeName {
         &self.source
     }
 
+    /// Whether it is behind a server instead.
+    #[must_use]
+    pub fn is_remote(&self) -> bool {
+        self.address().is_some()
+    }
+
+    /// The address of the export, if it is behind a server.
+    pub(crate) fn address(&self) -> Option<&str> {
+        self.source
+            .to_str()
+            .filter(|name| nbd::is_address(name.as_bytes()) && !self.source.exists())
+    }
+
     /// Which part of it is meant; of that, the next part, and so on.
     #[must_use]
     pub fn parts(&self) -> &[VolumePart] {
@@ -139,6 +157,9 @@ impl VolumeName {
     ///
     /// What the host says of the file.
     pub fn full(&self) -> std::io::Result<PathBuf> {
+        if self.is_remote() {
+            return Ok(self.with_source(self.source.clone()));
+        }
         Ok(self.with_source(self.source.canonicalize()?))
     }
 
@@ -161,12 +182,7 @@ impl VolumeName {
         let mut rest = suffix;
         while let [mark, tail @ ..] = rest {
             // The name of a partition may hold an '@' that begins nothing.
-            let begins = |at: &usize| match tail[*at] {
-                b'#' => true,
-                b'@' => is_range_or_checkpoint(&tail[at + 1..]),
-                _ => false,
-            };
-            let end = (0..tail.len()).find(begins).unwrap_or(tail.len());
+            let end = (0..tail.len()).find(|at| begins_part(&tail[*at..])).unwrap_or(tail.len());
             let (text, next) = tail.split_at(end);
             match mark {
                 b'#' => self.parts.push(VolumePart::Partition(PartitionChoice::read(text))),
@@ -203,6 +219,15 @@ impl VolumeName {
 impl std::fmt::Display for VolumeName {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.with_source(self.source.clone()).display().fmt(f)
+    }
+}
+
+/// Whether a text begins with a mark, and what may stand after it.
+fn begins_part(text: &[u8]) -> bool {
+    match text {
+        [b'#', ..] => true,
+        [b'@', rest @ ..] => is_range_or_checkpoint(rest),
+        _ => false,
     }
 }
 
@@ -289,6 +314,19 @@ mod tests {
             assert_eq!((volume.source(), volume.checkpoint()), (&*folder.path().join(name), None));
         }
         assert_eq!(found(folder.path(), "d.img#2#1").source(), folder.path().join("d.img"));
+    }
+
+    #[test]
+    fn addresses_end_where_a_part_begins() {
+        for (name, source, parts) in [
+            ("nbd://host:1/e", "nbd://host:1/e", vec![]),
+            ("nbd://host/a@b#2", "nbd://host/a@b", vec![partition("2")]),
+            ("nbd+unix:///?socket=/a@b#home", "nbd+unix:///?socket=/a@b", vec![partition("home")]),
+        ] {
+            let volume = VolumeName::find(Path::new(name)).unwrap();
+            assert_eq!((volume.source(), volume.parts()), (Path::new(source), &parts[..]));
+            assert!(volume.is_remote() && volume.full().unwrap() == Path::new(name));
+        }
     }
 
     #[test]

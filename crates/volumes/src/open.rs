@@ -8,8 +8,9 @@
 //! possible as long as a part of it is open.
 
 use crate::{
-    Content, FileSystemKind, FoundPartition, PartitionChoice, PartitionList, PartitionTable,
-    PartitionType, VolumeError, VolumeName, VolumePart,
+    ContainerDevice, ContainerFormat, Content, FileSystemKind, FoundPartition, NbdDevice,
+    PartitionChoice, PartitionList, PartitionTable, PartitionType, VolumeError, VolumeName,
+    VolumePart,
 };
 use drystone_blockdev::{
     BlockDevice, DeviceError, DeviceResult, FileDevice, OpenMode, Region, UndoFile, UndoTarget,
@@ -68,7 +69,7 @@ pub fn kind_of(name: &Path) -> Result<Option<FileSystemKind>, VolumeError> {
 ///
 /// As [`VolumeError`] says.
 pub fn disk_content(name: &VolumeName) -> Result<Option<DiskContent>, VolumeError> {
-    let whole: Arc<dyn BlockDevice> = Arc::new(FileDevice::open_to_look(name.source())?);
+    let whole = look(name)?.device()?;
     let range = locate(&whole, name.parts())?;
     let disk = part(&whole, &range)?;
     if Content::of(&disk)?.is_some_and(|content| content.kind.is_some()) {
@@ -84,8 +85,8 @@ pub fn disk_content(name: &VolumeName) -> Result<Option<DiskContent>, VolumeErro
 pub enum ChangeableVolume {
     /// A file or device.
     Whole(FileDevice),
-    /// A part of one, whose size doesn't change.
-    Part(Region<FileDevice>),
+    /// A part of one, or a disk image, whose size doesn't change.
+    Fixed(Arc<dyn BlockDevice>),
 }
 
 impl ChangeableVolume {
@@ -95,12 +96,14 @@ impl ChangeableVolume {
     ///
     /// As [`VolumeError`] says.
     pub fn open(name: &VolumeName) -> Result<ChangeableVolume, VolumeError> {
-        Ok(match find(name, true)? {
-            None => Self::Whole(FileDevice::open(name.source(), OpenMode::ReadWrite)?),
-            Some(range) => {
-                Self::Part(FileDevice::open_part(name.source(), OpenMode::ReadWrite, range)?)
-            }
-        })
+        open_found(name, OpenMode::ReadWrite, true)
+    }
+
+    fn into_device(self) -> Arc<dyn BlockDevice> {
+        match self {
+            Self::Whole(file) => Arc::new(file),
+            Self::Fixed(device) => device,
+        }
     }
 }
 
@@ -108,14 +111,14 @@ impl UndoTarget for ChangeableVolume {
     fn device(&self) -> &dyn BlockDevice {
         match self {
             Self::Whole(file) => file,
-            Self::Part(part) => part,
+            Self::Fixed(device) => device,
         }
     }
 
     fn restore_size(&self, size_bytes: u64) -> DeviceResult {
         match self {
             Self::Whole(file) => file.restore_size(size_bytes),
-            Self::Part(_) => Ok(()),
+            Self::Fixed(_) => Ok(()),
         }
     }
 }
@@ -127,10 +130,61 @@ impl UndoTarget for ChangeableVolume {
 ///
 /// As [`VolumeError`] says.
 pub fn undo_file(name: &VolumeName) -> Result<UndoFile, VolumeError> {
-    let Some(range) = find(name, true)? else { return Ok(UndoFile::beside(name.source())) };
+    let range = find_range(&look(name)?.device()?, name, true)?;
+    let Some(range) = range else { return Ok(UndoFile::beside(name.source())) };
     let mut path = name.source().as_os_str().to_owned();
     path.push(format!("@{}", range.start));
     Ok(UndoFile::beside(Path::new(&path)))
+}
+
+/// What a volume is found to be in, before it is opened.
+enum Source<'n> {
+    /// A file or block device, open to be looked at.
+    Raw(FileDevice),
+    /// A disk image.
+    Container(&'n Path, ContainerFormat),
+    /// An export of a server.
+    Nbd(&'n str),
+}
+
+/// Looks what a volume is in.
+fn look(name: &VolumeName) -> Result<Source<'_>, VolumeError> {
+    if let Some(address) = name.address() {
+        return Ok(Source::Nbd(address));
+    }
+    let file = FileDevice::open_to_look(name.source())?;
+    Ok(match ContainerFormat::of(&file)? {
+        None => Source::Raw(file),
+        Some(format) => Source::Container(name.source(), format),
+    })
+}
+
+impl Source<'_> {
+    /// All of it, to be read.
+    fn device(self) -> Result<Arc<dyn BlockDevice>, VolumeError> {
+        Ok(match self {
+            Source::Raw(file) => Arc::new(file),
+            Source::Container(path, format) => {
+                Arc::new(ContainerDevice::open(path, format, OpenMode::ReadOnly)?)
+            }
+            Source::Nbd(address) => Arc::new(NbdDevice::open(address, OpenMode::ReadOnly)?),
+        })
+    }
+}
+
+/// Opens a disk image or an export of a server as it is named; `None` for a raw file or a device.
+///
+/// # Errors
+///
+/// As [`VolumeError`] says.
+pub fn open_unless_raw(
+    name: &VolumeName,
+    mode: OpenMode,
+) -> Result<Option<Arc<dyn BlockDevice>>, VolumeError> {
+    match look(name)? {
+        Source::Raw(_) => Ok(None),
+        Source::Container(..) | Source::Nbd(_) => open_as_named(name, mode).map(Some),
+    }
 }
 
 fn open_chosen(
@@ -138,17 +192,58 @@ fn open_chosen(
     mode: OpenMode,
     is_file_system: bool,
 ) -> Result<Arc<dyn BlockDevice>, VolumeError> {
-    Ok(match find(name, is_file_system)? {
-        None => Arc::new(FileDevice::open(name.source(), mode)?),
-        Some(range) => Arc::new(FileDevice::open_part(name.source(), mode, range)?),
-    })
+    open_found(name, mode, is_file_system).map(ChangeableVolume::into_device)
+}
+
+fn open_found(
+    name: &VolumeName,
+    mode: OpenMode,
+    is_file_system: bool,
+) -> Result<ChangeableVolume, VolumeError> {
+    let path = name.source();
+    match look(name)? {
+        Source::Raw(file) => {
+            let whole: Arc<dyn BlockDevice> = Arc::new(file);
+            let range = find_range(&whole, name, is_file_system)?;
+            // Its lock would keep a writer of the whole out.
+            drop(whole);
+            Ok(match range {
+                None => ChangeableVolume::Whole(FileDevice::open(path, mode)?),
+                Some(range) => {
+                    ChangeableVolume::Fixed(Arc::new(FileDevice::open_part(path, mode, range)?))
+                }
+            })
+        }
+        Source::Container(_, format) => {
+            fixed(Arc::new(ContainerDevice::open(path, format, mode)?), name, is_file_system)
+        }
+        Source::Nbd(address) => {
+            fixed(Arc::new(NbdDevice::open(address, mode)?), name, is_file_system)
+        }
+    }
+}
+
+/// What is meant of a device that can't be locked in parts.
+fn fixed(
+    whole: Arc<dyn BlockDevice>,
+    name: &VolumeName,
+    is_file_system: bool,
+) -> Result<ChangeableVolume, VolumeError> {
+    let range = find_range(&whole, name, is_file_system)?;
+    Ok(ChangeableVolume::Fixed(match range {
+        None => whole,
+        Some(range) => Arc::new(part(&whole, &range)?),
+    }))
 }
 
 /// Which part of its source a volume is; `None` for all of it.
-fn find(name: &VolumeName, is_file_system: bool) -> Result<Option<Range<u64>>, VolumeError> {
-    let whole: Arc<dyn BlockDevice> = Arc::new(FileDevice::open_to_look(name.source())?);
-    let mut range = locate(&whole, name.parts())?;
-    if is_file_system && let Some(found) = only_file_system(&part(&whole, &range)?)? {
+fn find_range(
+    whole: &Arc<dyn BlockDevice>,
+    name: &VolumeName,
+    is_file_system: bool,
+) -> Result<Option<Range<u64>>, VolumeError> {
+    let mut range = locate(whole, name.parts())?;
+    if is_file_system && let Some(found) = only_file_system(&part(whole, &range)?)? {
         range = within(&range, &found)?;
     }
     let is_whole = range == (0..whole.size_bytes());

@@ -57,6 +57,16 @@ impl FileDevice {
         self.is_block_device
     }
 
+    /// The same open file once more, for a library that reads and writes it by its own means. This device
+    /// must live as long: it holds the locks.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Open`] with what the system said.
+    pub fn duplicate(&self) -> DeviceResult<File> {
+        self.file.try_clone().map_err(|error| open_error(&self.path, error))
+    }
+
     /// The first place at or after `offset` that may not be a hole; none if all is one up to the end.
     ///
     /// # Errors

@@ -102,9 +102,12 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
             options.commit_interval = arguments.commit_interval;
             let image = open_with(&location.image, Intent::Change, global, options)?;
             let name = VolumeName::find(&location.image).map_err(anyhow::Error::from)?;
-            let metadata = std::fs::metadata(name.source())
-                .with_context(|| location.image.display().to_string())?;
-            let excluded = vec![(metadata.dev(), metadata.ino())];
+            let mut excluded = Vec::new();
+            if !name.is_remote() {
+                let metadata = std::fs::metadata(name.source())
+                    .with_context(|| location.image.display().to_string())?;
+                excluded.push((metadata.dev(), metadata.ino()));
+            }
             let result = {
                 let copying = Copying { arguments, global, excluded, interrupt };
                 let place = Some((location.image.as_path(), image.file_system()));

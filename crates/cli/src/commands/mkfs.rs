@@ -92,11 +92,16 @@ pub enum MadeKind {
     Nilfs2,
 }
 
+/// Whether a volume is in a file that isn't there.
+fn is_missing(name: &VolumeName) -> bool {
+    !name.is_remote() && !name.source().exists()
+}
+
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     let path = &arguments.image;
     let size_bytes = match arguments.size {
         Some(size) => size,
-        None if !VolumeName::find(path)?.source().exists() => {
+        None if is_missing(&VolumeName::find(path)?) => {
             let message = "--size is needed for an image that isn't there";
             return Err(Failure::Usage(message.to_string()));
         }

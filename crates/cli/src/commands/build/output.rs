@@ -5,7 +5,7 @@ use crate::interrupt::Interrupt;
 use crate::messages::tell;
 use crate::unfinished::{FilePlace, Unfinished};
 use anyhow::{Context, anyhow};
-use drystone::VolumeName;
+use drystone::{ContainerDevice, VolumeName};
 use drystone_blockdev::{
     BlockDevice, DeviceError, FileDevice, OpenMode, edges_hold_data, holds_data,
 };
@@ -54,7 +54,7 @@ impl BuildOutput {
         let refuse = || Err(anyhow!("{} isn't empty; --force replaces it", path.display()));
         let name = VolumeName::find_whole(path)?;
         let path = path.to_owned();
-        if !name.parts().is_empty() {
+        if !name.parts().is_empty() || name.is_remote() {
             let device = drystone::open_as_named(&name, OpenMode::ReadWrite);
             let device = device.with_context(|| path.display().to_string())?;
             return match force || !edges_hold_data(&device)? {
@@ -101,6 +101,9 @@ impl BuildOutput {
                 let (made, file) = Unfinished::create(place.clone())?;
                 *unfinished = Some(made);
                 let device = FileDevice::from_file(file, &*path, OpenMode::ReadWrite)?;
+                if drystone::is_named_qcow2(path) {
+                    return Ok(Arc::new(ContainerDevice::create_qcow2(device, size_bytes)?));
+                }
                 device.resize(size_bytes)?;
                 Ok(Arc::new(device))
             }

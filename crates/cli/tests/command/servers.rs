@@ -1,0 +1,80 @@
+//! Images behind an NBD server: every command takes them.
+
+use crate::support::{Fixture, finish};
+use drystone_testkit::skip;
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Command};
+use std::time::Duration;
+
+/// A server of a file, which ends with this value.
+struct Server(Child);
+
+impl Server {
+    fn of(fixture: &Fixture, image: &str) -> Server {
+        let socket = fixture.path("socket");
+        let _ = std::fs::remove_file(&socket);
+        let mut command = Command::new("nbdkit");
+        command.args(["-f", "-U"]).arg(&socket).arg("file").arg(fixture.path(image));
+        let server = Server(command.spawn().unwrap());
+        while UnixStream::connect(&socket).is_err() {
+            drystone_sync::thread::sleep(Duration::from_millis(5));
+        }
+        server
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn images_are_made_filled_and_read_behind_a_server() {
+    let fixture = Fixture::empty();
+    std::fs::File::create(fixture.path("disk.img")).unwrap().set_len(64 << 20).unwrap();
+    let _server = Server::of(&fixture, "disk.img");
+    let remote = format!("nbd+unix:///?socket={}", fixture.path("socket").display());
+    fixture.put("tree/etc/hosts", "::1 localhost");
+    fixture.line(&format!("mkfs {remote} --label far -q")).good();
+    fixture.line(&format!("cp -r tree/etc {remote}:/copy")).good();
+    assert_eq!(fixture.line(&format!("cat {remote}:/copy/hosts")).good(), "::1 localhost");
+    assert_eq!(fixture.line(&format!("info --json {remote}")).json()["label"], "far");
+    fixture.line(&format!("check {remote}")).good();
+    fixture.expect_sound();
+    let message = fixture.line(&format!("build {remote} --from tree -q")).bad(1);
+    assert!(message.contains("isn't empty"), "{message}");
+    fixture.line(&format!("build {remote} --from tree --force -q")).good();
+    assert_eq!(fixture.line(&format!("ls {remote}:/")).good(), "etc\nlost+found\n");
+    fixture.expect_sound();
+    for (name, problem) in [("nbds://host/x", "TLS"), ("nbd://", "HOST"), ("nbd://h/?a=b", "?")] {
+        let message = fixture.line(&format!("ls {name}")).bad(1);
+        assert!(message.contains(problem), "{message}");
+    }
+}
+
+/// The server is killed and started again under a mount.
+#[test]
+fn a_mount_outlives_its_server() {
+    if !skip::can_mount("mounts of NBD exports") {
+        return;
+    }
+    let fixture = Fixture::with(&["--size", "64M"]);
+    fixture.line("chmod 777 disk.img:/").good();
+    let mut server = Server::of(&fixture, "disk.img");
+    let remote = format!("nbd+unix:///?socket={}", fixture.path("socket").display());
+    std::fs::create_dir(fixture.path("mnt")).unwrap();
+    fixture.line(&format!("mount {remote} mnt")).good();
+    for number in 0..20_u8 {
+        std::fs::write(fixture.path(format!("mnt/{number}")), vec![number; 100_000]).unwrap();
+        if number % 5 == 4 {
+            drop(server);
+            server = Server::of(&fixture, "disk.img");
+            finish(Command::new("sync").arg("-f").arg(fixture.path("mnt"))).good();
+        }
+    }
+    fixture.line("umount mnt").good();
+    assert_eq!(fixture.line(&format!("cat {remote}:/19")).bytes, vec![19; 100_000]);
+    fixture.expect_sound();
+}

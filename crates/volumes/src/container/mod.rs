@@ -1,0 +1,135 @@
+//! Disk images of virtual machines: files that hold a disk in a format of their own.
+//!
+//! A file is what its first bytes say, whatever its name. qcow2 is read and written; of VMDK, flat extents are
+//! read. The crate `imago` does both, after [`Qcow2Header::check`] has refused what it can't handle.
+//!
+//! # Crash
+//!
+//! The crate writes reference counts before the tables that use them, so the image survives the end of the
+//! process. It doesn't wait for the disk in between. After a power cut a table may thus refer to clusters
+//! that are counted as free. Opening to write finds these and counts them ([`restore_counts`]), before
+//! anything is allocated. Clusters that are counted but not used may remain; `qemu-img check -r leaks` frees
+//! them.
+
+mod device;
+mod header;
+mod refcounts;
+
+pub use device::ContainerDevice;
+use header::Qcow2Header;
+use refcounts::restore_counts;
+
+use drystone_blockdev::{DeviceError, FileDevice};
+use std::path::Path;
+
+/// The suffix of files that are made as qcow2.
+const QCOW2_SUFFIX: &str = "qcow2";
+
+/// A format of disk images. What is none of them is raw.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ContainerFormat {
+    /// QEMU's, version 2 or 3.
+    Qcow2,
+    /// VMware's, by its text descriptor.
+    Vmdk,
+    /// A VMDK whose descriptor and data are in one sparse file.
+    SparseVmdk,
+    /// Hyper-V's.
+    Vhdx,
+    /// VirtualBox's.
+    Vdi,
+    /// QEMU's first.
+    Qcow1,
+}
+
+/// What files begin with: the offset and the bytes.
+const MAGICS: [(ContainerFormat, u64, &[u8]); 7] = [
+    (ContainerFormat::Qcow1, 0, b"QFI\xfb\0\0\0\x01"),
+    (ContainerFormat::Qcow2, 0, b"QFI\xfb"),
+    (ContainerFormat::Vmdk, 0, b"# Disk DescriptorFile"),
+    (ContainerFormat::SparseVmdk, 0, b"KDMV"),
+    (ContainerFormat::SparseVmdk, 0, b"COWD"),
+    (ContainerFormat::Vhdx, 0, b"vhdxfile"),
+    (ContainerFormat::Vdi, 64, &0xbeda_107f_u32.to_le_bytes()),
+];
+
+impl ContainerFormat {
+    /// The format of a file; `None` for a raw image.
+    pub(crate) fn of(file: &FileDevice) -> Result<Option<ContainerFormat>, DeviceError> {
+        for (format, offset, expected) in MAGICS {
+            let mut bytes = vec![0; expected.len()];
+            if crate::kind::read_if_there(file, offset, &mut bytes)? && bytes == expected {
+                return Ok(Some(format));
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl std::fmt::Display for ContainerFormat {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Qcow2 => "qcow2",
+            Self::Vmdk => "VMDK",
+            Self::SparseVmdk => "a VMDK in one sparse file",
+            Self::Vhdx => "VHDX",
+            Self::Vdi => "VDI",
+            Self::Qcow1 => "qcow version 1",
+        })
+    }
+}
+
+/// Whether a new file of this name is made as qcow2.
+#[must_use]
+pub fn is_named_qcow2(path: &Path) -> bool {
+    path.extension().is_some_and(|suffix| suffix.eq_ignore_ascii_case(QCOW2_SUFFIX))
+}
+
+/// Why a disk image can't be used.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ContainerError {
+    /// The file, or one that it names, can't be opened or read.
+    #[error(transparent)]
+    Device(DeviceError),
+    /// The format isn't known well enough.
+    #[error("{0}, which can't be used; 'qemu-img convert -O qcow2' makes a copy that can")]
+    Unsupported(ContainerFormat),
+    /// The format is only read.
+    #[error(
+        "{0}, which is only read; 'qemu-img convert -O qcow2' makes a copy that can be written"
+    )]
+    OnlyRead(ContainerFormat),
+    /// A qcow2 has something that isn't supported.
+    #[error(
+        "a qcow2 with {0}, which can't be used; 'qemu-img convert -O qcow2' makes a copy that can"
+    )]
+    Feature(&'static str),
+    /// A qcow2 is damaged.
+    #[error("a damaged qcow2: {0}; 'qemu-img check -r all' may repair it")]
+    Damaged(String),
+    /// A qcow2 was being written when its writer ended, and is now to be read.
+    #[error(
+        "a qcow2 that wasn't closed; opening it once to write, or 'qemu-img check -r all', repairs it"
+    )]
+    Dirty,
+    /// The crate or the host says so.
+    #[error("{format}: {source}")]
+    Host {
+        /// The format.
+        format: ContainerFormat,
+        /// What it says.
+        source: drystone_sync::Arc<std::io::Error>,
+    },
+}
+
+impl From<DeviceError> for ContainerError {
+    fn from(error: DeviceError) -> ContainerError {
+        match error {
+            DeviceError::OutOfRange { .. } => {
+                ContainerError::Damaged("it ends too early".to_owned())
+            }
+            other => ContainerError::Device(other),
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! One connection: requests go out one after the other, and answers come in any order.
+//!
+//! # Locking
+//!
+//! [`NBD_SEND`] orders requests, and isn't held while an answer is awaited. [`NBD_PENDING`] guards what is
+//! awaited. A thread of its own reads the answers.
+
+use super::address::NbdAddress;
+use super::handshake::{Export, shake_hands, wrong};
+use super::protocol::*;
+use super::stream::Stream;
+use drystone_sync::{Arc, Condvar, LockClass, Mutex, thread};
+use std::collections::HashMap;
+use std::io;
+use std::time::Duration;
+
+static NBD_SEND: LockClass = LockClass::new("nbd send", 955);
+static NBD_PENDING: LockClass = LockClass::new("nbd pending", 960);
+
+/// The errno of a server that is about to end.
+const SHUTTING_DOWN: u32 = 108;
+
+/// A request that the server can be sent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Request<'d> {
+    pub kind: u16,
+    pub flags: u16,
+    pub offset: u64,
+    pub length: u32,
+    /// What is written.
+    pub data: &'d [u8],
+}
+
+/// Why a request has no good answer.
+#[derive(Debug)]
+pub(super) enum Failed {
+    /// The server says that it couldn't.
+    Refused(io::Error),
+    /// The connection is lost; whether the request was carried out isn't known.
+    Lost(io::Error),
+}
+
+#[derive(Debug)]
+pub(super) struct Connection {
+    shared: Arc<Shared>,
+    timeout: Duration,
+}
+
+#[derive(Debug)]
+struct Shared {
+    stream: Stream,
+    send: Mutex<()>,
+    pending: Mutex<PendingRequests>,
+    answered: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct PendingRequests {
+    requests: HashMap<u64, PendingRequest>,
+    next: u64,
+    /// Why the connection was lost.
+    lost: Option<String>,
+}
+
+#[derive(Debug)]
+struct PendingRequest {
+    /// What is read, as far as it is there.
+    data: Vec<u8>,
+    /// Where the range that is read begins, to which chunks refer.
+    offset: u64,
+    /// The error that a chunk has told.
+    failed: Option<u32>,
+    answer: Option<Result<(), u32>>,
+}
+
+impl Connection {
+    /// Connects, and starts the thread that reads answers.
+    pub fn open(address: &NbdAddress, timeout: Duration) -> io::Result<(Connection, Export)> {
+        let stream = Stream::connect(&address.socket, timeout)?;
+        let export = shake_hands(&stream, &address.export)?;
+        // The thread waits for answers as long as there may be any.
+        stream.set_read_timeout(None)?;
+        let shared = Arc::new(Shared {
+            stream,
+            send: Mutex::new(&NBD_SEND, ()),
+            pending: Mutex::new(&NBD_PENDING, PendingRequests::default()),
+            answered: Condvar::new(),
+        });
+        let reader = Arc::clone(&shared);
+        thread::spawn("nbd answers", move || reader.read_answers())?;
+        Ok((Connection { shared, timeout: address.answer_timeout }, export))
+    }
+
+    /// Sends a request and waits for its answer: what was read, if it is a read.
+    pub fn call(&self, request: Request<'_>) -> Result<Vec<u8>, Failed> {
+        let length = if request.kind == COMMAND_READ { request.length as usize } else { 0 };
+        let cookie = {
+            let mut pending = self.shared.pending.lock();
+            if let Some(problem) = &pending.lost {
+                return Err(lost(problem));
+            }
+            let cookie = pending.next;
+            pending.next += 1;
+            let data = vec![0; length];
+            let awaited =
+                PendingRequest { data, offset: request.offset, failed: None, answer: None };
+            pending.requests.insert(cookie, awaited);
+            cookie
+        };
+        if let Err(error) = self.shared.send(cookie, request) {
+            self.shared.lose(&error.to_string());
+        }
+        let mut pending = self.shared.pending.lock();
+        let has_none = |pending: &mut PendingRequests| {
+            let is_awaited = |request: &PendingRequest| request.answer.is_none();
+            pending.lost.is_none() && pending.requests.get(&cookie).is_some_and(is_awaited)
+        };
+        if self.shared.answered.wait_while_timeout(&mut pending, self.timeout, has_none) {
+            drop(pending);
+            self.shared.lose("the server doesn't answer");
+            pending = self.shared.pending.lock();
+        }
+        let awaited = pending.requests.remove(&cookie);
+        match awaited.and_then(|request| Some((request.answer?, request.data))) {
+            Some((Ok(()), data)) => Ok(data),
+            Some((Err(SHUTTING_DOWN), _)) => Err(lost("the server is shutting down")),
+            Some((Err(errno), _)) => {
+                let errno = i32::try_from(errno).unwrap_or(i32::MAX);
+                Err(Failed::Refused(io::Error::from_raw_os_error(errno)))
+            }
+            None => Err(lost(pending.lost.as_deref().unwrap_or("no answer"))),
+        }
+    }
+
+    /// Takes leave, if the server listens.
+    pub fn close(&self) {
+        let request =
+            Request { kind: COMMAND_DISCONNECT, flags: 0, offset: 0, length: 0, data: &[] };
+        // It has no answer, and the connection may be lost already.
+        let _ = self.shared.send(u64::MAX, request);
+        self.shared.lose("closed");
+    }
+}
+
+fn lost(problem: &str) -> Failed {
+    Failed::Lost(io::Error::new(io::ErrorKind::ConnectionAborted, problem))
+}
+
+impl Shared {
+    fn send(&self, cookie: u64, request: Request<'_>) -> io::Result<()> {
+        let mut header = [0; 28];
+        header[..4].copy_from_slice(&REQUEST_MAGIC.to_be_bytes());
+        header[4..6].copy_from_slice(&request.flags.to_be_bytes());
+        header[6..8].copy_from_slice(&request.kind.to_be_bytes());
+        header[8..16].copy_from_slice(&cookie.to_be_bytes());
+        header[16..24].copy_from_slice(&request.offset.to_be_bytes());
+        header[24..].copy_from_slice(&request.length.to_be_bytes());
+        let _order = self.send.lock();
+        self.stream.write_all(&header)?;
+        self.stream.write_all(request.data)
+    }
+
+    /// Gives the connection up, and wakes all who wait.
+    fn lose(&self, problem: &str) {
+        self.pending.lock().lost.get_or_insert_with(|| problem.to_owned());
+        self.stream.shut_down();
+        self.answered.notify_all();
+    }
+
+    fn read_answers(&self) {
+        loop {
+            if let Err(error) = self.read_answer() {
+                return self.lose(&error.to_string());
+            }
+        }
+    }
+
+    fn read_answer(&self) -> io::Result<()> {
+        match self.stream.read_u32()? {
+            SIMPLE_REPLY_MAGIC => {
+                let (errno, cookie) = (self.stream.read_u32()?, self.stream.read_u64()?);
+                if errno == 0 {
+                    let (offset, length) = self.awaited_range(cookie)?;
+                    self.receive(cookie, offset, length)?;
+                }
+                self.answer(cookie, (errno != 0).then_some(errno), true)
+            }
+            STRUCTURED_REPLY_MAGIC => self.read_chunk(),
+            _ => Err(wrong("something that is no answer")),
+        }
+    }
+
+    fn read_chunk(&self) -> io::Result<()> {
+        let (flags, kind) = (self.stream.read_u16()?, self.stream.read_u16()?);
+        let (cookie, length) = (self.stream.read_u64()?, self.stream.read_u32()?);
+        let short = || wrong("too short a chunk");
+        let mut errno = None;
+        match kind {
+            CHUNK_NONE => self.stream.skip(u64::from(length))?,
+            CHUNK_DATA => {
+                let data = length.checked_sub(8).ok_or_else(short)?;
+                let offset = self.stream.read_u64()?;
+                self.receive(cookie, offset, data as usize)?;
+            }
+            // The buffer has zeros there already.
+            CHUNK_HOLE => self.stream.skip(u64::from(length))?,
+            _ if kind & CHUNK_ERROR != 0 => {
+                let rest = length.checked_sub(4).ok_or_else(short)?;
+                errno = Some(self.stream.read_u32()?.max(1));
+                self.stream.skip(u64::from(rest))?;
+            }
+            _ => return Err(wrong("a chunk of a kind that wasn't asked for")),
+        }
+        self.answer(cookie, errno, flags & CHUNK_DONE != 0)
+    }
+
+    fn awaited_range(&self, cookie: u64) -> io::Result<(u64, usize)> {
+        let pending = self.pending.lock();
+        let request = pending.requests.get(&cookie).ok_or_else(unasked)?;
+        Ok((request.offset, request.data.len()))
+    }
+
+    /// Reads data of an answer.
+    fn receive(&self, cookie: u64, offset: u64, length: usize) -> io::Result<()> {
+        if length == 0 {
+            return Ok(());
+        }
+        // The buffer is taken out, so that others needn't wait meanwhile.
+        let mut pending = self.pending.lock();
+        let request = pending.requests.get_mut(&cookie).ok_or_else(unasked)?;
+        let start = offset.checked_sub(request.offset).ok_or_else(unasked)?;
+        let start = usize::try_from(start).map_err(|_| unasked())?;
+        let mut data = std::mem::take(&mut request.data);
+        drop(pending);
+        let end = start.checked_add(length).filter(|end| *end <= data.len());
+        self.stream.read_exact(&mut data[start..end.ok_or_else(unasked)?])?;
+        if let Some(request) = self.pending.lock().requests.get_mut(&cookie) {
+            request.data = data;
+        }
+        Ok(())
+    }
+
+    /// Notes an error, and that the answer is complete.
+    fn answer(&self, cookie: u64, errno: Option<u32>, is_complete: bool) -> io::Result<()> {
+        let mut pending = self.pending.lock();
+        let request = pending.requests.get_mut(&cookie).ok_or_else(unasked)?;
+        if let Some(errno) = errno {
+            request.failed = Some(errno);
+        }
+        if is_complete {
+            request.answer = Some(request.failed.map_or(Ok(()), Err));
+            self.answered.notify_all();
+        }
+        Ok(())
+    }
+}
+
+fn unasked() -> io::Error {
+    wrong("an answer to what wasn't asked")
+}

@@ -1,0 +1,140 @@
+//! The fixed newstyle handshake.
+
+use super::protocol::*;
+use super::stream::Stream;
+use std::io;
+
+/// Bytes of an answer to an option; those that are used have up to 14.
+const REPLY_BYTES_MAX: u32 = 64 << 10;
+/// Requests are at most as large, if the server doesn't say so: all servers take that.
+const REQUEST_BYTES_MAX: u32 = 32 << 20;
+
+/// What the server says of an export.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Export {
+    pub size_bytes: u64,
+    pub flags: u16,
+    /// Requests begin and end at a multiple of this power of two.
+    pub block_bytes: u32,
+    /// The largest request.
+    pub request_bytes_max: u32,
+}
+
+impl Export {
+    pub fn has(&self, flag: u16) -> bool {
+        self.flags & flag != 0
+    }
+}
+
+/// Agrees with a server on an export.
+pub(super) fn shake_hands(stream: &Stream, name: &str) -> io::Result<Export> {
+    if stream.read_u64()? != SERVER_MAGIC || stream.read_u64()? != OPTION_MAGIC {
+        return Err(wrong("no NBD server, or one with the oldstyle handshake"));
+    }
+    let flags = stream.read_u16()?;
+    if flags & FIXED_NEWSTYLE == 0 {
+        return Err(wrong("an NBD server without the fixed newstyle handshake"));
+    }
+    let shared = flags & (FIXED_NEWSTYLE | NO_ZEROES);
+    stream.write_all(&u32::from(shared).to_be_bytes())?;
+    // A server without structured replies sends simple ones.
+    send_option(stream, OPTION_STRUCTURED_REPLY, &[])?;
+    if read_reply(stream, OPTION_STRUCTURED_REPLY)?.0 == REPLY_TLS_REQUIRED {
+        return Err(wrong("the server insists on TLS, which isn't supported"));
+    }
+    let mut request = (name.len() as u32).to_be_bytes().to_vec();
+    request.extend_from_slice(name.as_bytes());
+    request.extend_from_slice(&1_u16.to_be_bytes());
+    request.extend_from_slice(&INFO_BLOCK_SIZE.to_be_bytes());
+    send_option(stream, OPTION_GO, &request)?;
+    let mut export =
+        Export { size_bytes: 0, flags: 0, block_bytes: 1, request_bytes_max: REQUEST_BYTES_MAX };
+    let mut is_described = false;
+    loop {
+        let (kind, data) = read_reply(stream, OPTION_GO)?;
+        match kind {
+            REPLY_INFO => is_described |= export.read_info(&data)?,
+            REPLY_ACK if is_described => break,
+            REPLY_UNSUPPORTED => return by_export_name(stream, name, shared),
+            REPLY_UNKNOWN => return Err(wrong(&format!("the server has no export '{name}'"))),
+            REPLY_TLS_REQUIRED => {
+                return Err(wrong("the export insists on TLS, which isn't supported"));
+            }
+            _ => {
+                let text = String::from_utf8_lossy(&data);
+                return Err(wrong(&format!("the server refuses: {}", text.escape_debug())));
+            }
+        }
+    }
+    export.checked()
+}
+
+/// How servers did it before they had the option above.
+fn by_export_name(stream: &Stream, name: &str, shared: u16) -> io::Result<Export> {
+    send_option(stream, OPTION_EXPORT_NAME, name.as_bytes())?;
+    let (size_bytes, flags) = (stream.read_u64()?, stream.read_u16()?);
+    if shared & NO_ZEROES == 0 {
+        stream.skip(124)?;
+    }
+    let request_bytes_max = REQUEST_BYTES_MAX;
+    Export { size_bytes, flags, block_bytes: 1, request_bytes_max }.checked()
+}
+
+impl Export {
+    /// Takes a piece of information over. True if it is the description of the export.
+    fn read_info(&mut self, data: &[u8]) -> io::Result<bool> {
+        let field = |at: usize, length: usize| -> io::Result<u64> {
+            let bytes = data.get(at..at + length).ok_or_else(|| wrong("too short an answer"))?;
+            Ok(bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)))
+        };
+        match field(0, 2)? as u16 {
+            INFO_EXPORT => {
+                (self.size_bytes, self.flags) = (field(2, 8)?, field(10, 2)? as u16);
+                Ok(true)
+            }
+            INFO_BLOCK_SIZE => {
+                self.block_bytes = field(2, 4)? as u32;
+                self.request_bytes_max = (field(10, 4)? as u32).min(REQUEST_BYTES_MAX);
+                Ok(false)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    fn checked(self) -> io::Result<Export> {
+        let is_sound = self.block_bytes.is_power_of_two()
+            && self.block_bytes <= 1 << 20
+            && self.request_bytes_max >= self.block_bytes.max(4096)
+            && self.size_bytes <= i64::MAX as u64
+            && self.size_bytes.is_multiple_of(u64::from(self.block_bytes));
+        match is_sound {
+            true => Ok(self),
+            false => Err(wrong(&format!("sizes that can't be: {self:?}"))),
+        }
+    }
+}
+
+fn send_option(stream: &Stream, option: u32, data: &[u8]) -> io::Result<()> {
+    let mut bytes = OPTION_MAGIC.to_be_bytes().to_vec();
+    bytes.extend_from_slice(&option.to_be_bytes());
+    bytes.extend_from_slice(&(data.len() as u32).to_be_bytes());
+    bytes.extend_from_slice(data);
+    stream.write_all(&bytes)
+}
+
+fn read_reply(stream: &Stream, option: u32) -> io::Result<(u32, Vec<u8>)> {
+    if stream.read_u64()? != OPTION_REPLY_MAGIC || stream.read_u32()? != option {
+        return Err(wrong("no answer to what was asked"));
+    }
+    let (kind, length) = (stream.read_u32()?, stream.read_u32()?);
+    if length > REPLY_BYTES_MAX {
+        return Err(wrong("too long an answer"));
+    }
+    let mut data = vec![0; length as usize];
+    stream.read_exact(&mut data)?;
+    Ok((kind, data))
+}
+
+pub(super) fn wrong(problem: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, problem)
+}

@@ -1,0 +1,357 @@
+//! Exports of nbdkit(1) and qemu-nbd(8), and what becomes of them when servers and connections end.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use drystone_blockdev::{BlockDevice, OpenMode};
+use drystone_sync::atomic::{AtomicBool, Ordering};
+use drystone_sync::{Arc, clock, thread};
+use drystone_testkit::judges::Scratch;
+use drystone_volumes::{VolumeError, VolumeName, open_as_named};
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+const DISK_BYTES: usize = 8 << 20;
+
+/// A server on a Unix socket, which ends with this value.
+struct Server {
+    child: Child,
+    socket: PathBuf,
+}
+
+impl Server {
+    fn nbdkit(socket: PathBuf, arguments: &str) -> Server {
+        let mut command = Command::new("nbdkit");
+        command.args(["-f", "-U"]).arg(&socket).args(arguments.split_whitespace());
+        Server::start(command, socket)
+    }
+
+    fn qemu(socket: PathBuf, arguments: &str, image: &Path) -> Server {
+        let mut command = Command::new("qemu-nbd");
+        command.args(["--persistent", "-k"]).arg(&socket);
+        command.args(arguments.split_whitespace()).arg(image);
+        Server::start(command, socket)
+    }
+
+    fn start(mut command: Command, socket: PathBuf) -> Server {
+        let _ = std::fs::remove_file(&socket);
+        let child = command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let start = clock::now();
+        while UnixStream::connect(&socket).is_err() {
+            assert!(start.elapsed() < Duration::from_secs(20), "{command:?} doesn't start");
+            thread::sleep(Duration::from_millis(5));
+        }
+        Server { child, socket }
+    }
+
+    fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    fn open(&self, words: &str) -> Result<Arc<dyn BlockDevice>, VolumeError> {
+        open(&self.socket, words, OpenMode::ReadWrite)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn open(socket: &Path, words: &str, mode: OpenMode) -> Result<Arc<dyn BlockDevice>, VolumeError> {
+    let name = format!("nbd+unix:///?socket={}{words}", socket.display());
+    open_as_named(&VolumeName::find(Path::new(&name)).unwrap(), mode)
+}
+
+/// Changes a device and what it should hold the same way.
+fn change(device: &dyn BlockDevice, model: &mut [u8], seed: u64, steps: usize) {
+    let mut random = fastrand::Rng::with_seed(seed);
+    for _ in 0..steps {
+        let offset = random.usize(..model.len() - 1);
+        let length = random.usize(1..=(model.len() - offset).min(200_000));
+        let range = offset..offset + length;
+        match random.u8(..12) {
+            0..5 => {
+                model[range.clone()].fill(random.u8(..));
+                device.write_at(offset as u64, &model[range]).unwrap();
+            }
+            5..7 => {
+                model[range.clone()].fill(random.u8(..));
+                device.write_durable_at(offset as u64, &model[range]).unwrap();
+            }
+            7..9 => {
+                model[range].fill(0);
+                device.zero_range(offset as u64, length as u64).unwrap();
+            }
+            9 => device.flush().unwrap(),
+            _ => expect(device, &model[range], offset),
+        }
+    }
+    expect(device, model, 0);
+}
+
+fn expect(device: &dyn BlockDevice, expected: &[u8], offset: usize) {
+    let mut bytes = vec![0; expected.len()];
+    device.read_at(offset as u64, &mut bytes).unwrap();
+    assert!(bytes == expected, "{} bytes at {offset}", bytes.len());
+}
+
+#[test]
+fn every_server_is_read_and_written() {
+    let scratch = Scratch::new("nbd-servers").unwrap();
+    let socket = scratch.join("socket");
+    for arguments in [
+        "memory 8M",
+        "--no-sr memory 8M",
+        "--filter=fua memory 8M fuamode=discard",
+        "--filter=nozero memory 8M",
+        "--filter=blocksize-policy memory 8M blocksize-minimum=4096 blocksize-preferred=4096 \
+         blocksize-maximum=64K blocksize-error-policy=error",
+        "--filter=multi-conn memory 8M multi-conn-mode=disable",
+        "sparse-random 8M",
+    ] {
+        let server = Server::nbdkit(socket.clone(), arguments);
+        if arguments.starts_with("sparse-random") {
+            let device = open(&socket, "", OpenMode::ReadOnly).unwrap();
+            device.read_at(0, &mut vec![0; DISK_BYTES]).unwrap();
+            continue;
+        }
+        let device = server.open("").unwrap();
+        assert_eq!(device.size_bytes(), DISK_BYTES as u64);
+        device.discard(1000, 100_000).unwrap();
+        device.zero_range(0, DISK_BYTES as u64).unwrap();
+        change(&*device, &mut vec![0; DISK_BYTES], 1, 150);
+    }
+    let image = scratch.join("image");
+    for (format, arguments) in [("raw", "-f raw"), ("qcow2", "-f qcow2 -e 4 --discard=unmap")] {
+        let mut create = Command::new("qemu-img");
+        create.args(["create", "-q", "-f", format]).arg(&image).arg("8M");
+        assert!(create.status().unwrap().success());
+        let mut model = vec![0; DISK_BYTES];
+        let server = Server::qemu(socket.clone(), arguments, &image);
+        let device = server.open("").unwrap();
+        change(&*device, &mut model, 2, 150);
+        device.flush().unwrap();
+        drop((device, server));
+        // What was flushed is in the file.
+        let server = Server::qemu(socket.clone(), arguments, &image);
+        expect(&*server.open("").unwrap(), &model, 0);
+    }
+}
+
+#[test]
+fn what_a_server_refuses_is_told() {
+    let scratch = Scratch::new("nbd-refused").unwrap();
+    let socket = scratch.join("socket");
+    let message =
+        |result: Result<Arc<dyn BlockDevice>, VolumeError>| result.unwrap_err().to_string();
+    let error = message(open(&socket, "", OpenMode::ReadOnly));
+    assert!(error.contains("No such file"), "{error}");
+    let server = Server::nbdkit(socket.clone(), "-r memory 8M");
+    assert!(message(server.open("")).contains("read-only"));
+    open(&socket, "", OpenMode::ReadOnly).unwrap();
+    drop(server);
+    let trigger = scratch.join("trigger");
+    let arguments = format!(
+        "--filter=error memory 8M error=EIO error-rate=100% error-file={}",
+        trigger.display()
+    );
+    let server = Server::nbdkit(socket, &arguments);
+    let device = server.open("").unwrap();
+    device.write_at(0, &[1; 4096]).unwrap();
+    std::fs::write(&trigger, "").unwrap();
+    for _ in 0..2 {
+        let error = device.write_at(0, &[2; 4096]).unwrap_err().to_string();
+        assert!(error.contains("write of 4096 bytes at byte 0 failed"), "{error}");
+        device.read_at(0, &mut [0; 512]).unwrap_err();
+    }
+    std::fs::remove_file(&trigger).unwrap();
+    device.zero_range(0, DISK_BYTES as u64).unwrap();
+    change(&*device, &mut vec![0; DISK_BYTES], 3, 20);
+}
+
+/// Requests go side by side, on one connection too.
+#[test]
+fn requests_do_not_wait_for_each_other() {
+    let scratch = Scratch::new("nbd-delay").unwrap();
+    let server = Server::nbdkit(scratch.join("socket"), "--filter=delay memory 8M rdelay=500ms");
+    let device = server.open("&connections=1").unwrap();
+    let start = clock::now();
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| device.read_at(0, &mut [0; 4096]).unwrap());
+        }
+    });
+    assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
+}
+
+/// A server that forgets all that isn't flushed gets it again.
+#[test]
+fn unflushed_changes_are_sent_again() {
+    let scratch = Scratch::new("nbd-restart").unwrap();
+    let mut server = Server::nbdkit(scratch.join("socket"), "memory 8M");
+    let device = server.open("").unwrap();
+    let mut model = vec![0; DISK_BYTES];
+    for round in 0..5_u8 {
+        for at in 0..64 {
+            let range = at * 100_000 + usize::from(round) * 30_000..at * 100_000 + 95_000;
+            if range.is_empty() {
+                continue;
+            }
+            model[range.clone()].fill(round * 50 + at as u8);
+            match at % 3 {
+                0 => device.write_durable_at(range.start as u64, &model[range]).unwrap(),
+                _ => device.write_at(range.start as u64, &model[range]).unwrap(),
+            }
+        }
+        server.kill();
+        server = Server::nbdkit(server.socket.clone(), "memory 8M");
+        expect(&*device, &model, 0);
+    }
+}
+
+/// The server is killed again and again while several threads write.
+#[test]
+fn a_server_that_is_killed_loses_nothing() {
+    let scratch = Scratch::new("nbd-killed").unwrap();
+    let image = scratch.join("image");
+    std::fs::write(&image, vec![0; DISK_BYTES]).unwrap();
+    let arguments = format!("file {}", image.display());
+    let mut server = Server::nbdkit(scratch.join("socket"), &arguments);
+    let device = server.open("&connections=3").unwrap();
+    let is_over = AtomicBool::new(false);
+    let mut models: Vec<Vec<u8>> = vec![vec![0; DISK_BYTES / 4]; 4];
+    thread::scope(|scope| {
+        for (number, model) in models.iter_mut().enumerate() {
+            let (device, is_over) = (&device, &is_over);
+            scope.spawn(move || {
+                let mut random = fastrand::Rng::with_seed(number as u64);
+                while !is_over.load(Ordering::Relaxed) {
+                    let offset = random.usize(..model.len() - 5000);
+                    let range = offset..offset + random.usize(1..5000);
+                    model[range.clone()].fill(random.u8(..));
+                    let at = (number * DISK_BYTES / 4 + offset) as u64;
+                    device.write_at(at, &model[range.clone()]).unwrap();
+                    expect(&**device, &model[range], at as usize);
+                    if random.u8(..10) == 0 {
+                        device.flush().unwrap();
+                    }
+                }
+            });
+        }
+        for _ in 0..10 {
+            thread::sleep(Duration::from_millis(100));
+            server.kill();
+            server = Server::nbdkit(server.socket.clone(), &arguments);
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    device.flush().unwrap();
+    assert!(std::fs::read(&image).unwrap() == models.concat());
+}
+
+/// Passes bytes on in both directions, and cuts each connection after a number of them.
+fn cutting_proxy(listener: UnixListener, server: PathBuf, mut random: fastrand::Rng) {
+    for client in listener.incoming() {
+        let Ok(client) = client else { return };
+        let Ok(server) = UnixStream::connect(&server) else { return };
+        for (from, to) in [(&client, &server), (&server, &client)] {
+            let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+            // The handshake has some 200 bytes.
+            let bits = random.u32(5..21);
+            let mut left = 1 + random.usize(..1 << bits);
+            thread::spawn("proxy", move || {
+                let mut bytes = vec![0; 4096];
+                while left > 0
+                    && let Ok(length) = from.read(&mut bytes)
+                    && length > 0
+                {
+                    let length = length.min(left);
+                    left -= length;
+                    if to.write_all(&bytes[..length]).is_err() {
+                        break;
+                    }
+                }
+                let _ = from.shutdown(std::net::Shutdown::Both);
+                let _ = to.shutdown(std::net::Shutdown::Both);
+            })
+            .unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_connection_may_be_cut_at_any_byte() {
+    let scratch = Scratch::new("nbd-cut").unwrap();
+    let server = Server::nbdkit(scratch.join("socket"), "memory 8M");
+    let listener = UnixListener::bind(scratch.join("proxy")).unwrap();
+    let target = server.socket.clone();
+    thread::spawn("proxy", move || {
+        cutting_proxy(listener, target, fastrand::Rng::with_seed(4));
+    })
+    .unwrap();
+    let start = clock::now();
+    let device = loop {
+        if let Ok(device) =
+            open(&scratch.join("proxy"), "&connections=2&timeout=5", OpenMode::ReadWrite)
+        {
+            break device;
+        }
+        assert!(start.elapsed() < Duration::from_secs(20));
+    };
+    let mut model = vec![0; DISK_BYTES];
+    let mut random = fastrand::Rng::with_seed(5);
+    for step in 0..150 {
+        let offset = random.usize(..DISK_BYTES - 9000);
+        let range = offset..offset + random.usize(1..9000);
+        model[range.clone()].fill(random.u8(..));
+        device.write_at(offset as u64, &model[range.clone()]).unwrap();
+        expect(&*device, &model[range], offset);
+        if step % 10 == 0 {
+            device.flush().unwrap();
+        }
+    }
+    expect(&*server.open("").unwrap(), &model, 0);
+}
+
+/// After the time limit there is an error, and for good.
+#[test]
+fn waiting_has_an_end() {
+    let scratch = Scratch::new("nbd-limit").unwrap();
+    let mut server = Server::nbdkit(scratch.join("socket"), "memory 8M");
+    let device = server.open("&reconnect=1").unwrap();
+    device.write_at(0, &[1; 4096]).unwrap();
+    server.kill();
+    let start = clock::now();
+    let error = device.read_at(0, &mut [0; 512]).unwrap_err().to_string();
+    assert!(error.contains("no connection to the server for 1 s"), "{error}");
+    assert!(start.elapsed() < Duration::from_secs(5));
+    let server = Server::nbdkit(server.socket.clone(), "memory 8M");
+    device.flush().unwrap_err();
+    device.write_at(0, &[1; 4096]).unwrap_err();
+    drop(device);
+    // A server that takes connections, and answers nothing.
+    drop(server);
+    let server = Server::nbdkit(scratch.join("slow"), "--filter=delay memory 8M rdelay=20");
+    let device = server.open("&timeout=1&reconnect=2").unwrap();
+    let start = clock::now();
+    let error = device.read_at(0, &mut [0; 512]).unwrap_err().to_string();
+    assert!(error.contains("the server doesn't answer"), "{error}");
+    assert!(start.elapsed() < Duration::from_secs(10));
+}
+
+/// A server that comes back with another disk isn't written.
+#[test]
+fn another_disk_is_not_taken() {
+    let scratch = Scratch::new("nbd-other").unwrap();
+    let mut server = Server::nbdkit(scratch.join("socket"), "memory 8M");
+    let device = server.open("").unwrap();
+    server.kill();
+    let _server = Server::nbdkit(server.socket.clone(), "memory 16M");
+    let error = device.write_at(0, &[1; 4096]).unwrap_err().to_string();
+    assert!(error.contains("another size"), "{error}");
+}
