@@ -2,12 +2,18 @@
 //! second repair changes nothing.
 
 use super::{Bench, cases, images, judge, problems};
-use drystone_blockdev::{BlockDevice, Overlay};
+use drystone_blockdev::{
+    BlockDevice, DeviceOperation, Effect, Fault, Faulty, MemoryDevice, Overlay, Trigger,
+    UndoDevice, UndoError, roll_back,
+};
 use drystone_ext4_format::group::GroupFlags;
-use drystone_fsck::{Decision, Options, RepairReport, RepairedProblem, Severity, check, repair};
+use drystone_fsck::{
+    Decision, Options, Problem, RepairReport, RepairedProblem, Severity, check, repair,
+};
 use drystone_testkit::environment::number;
 use drystone_testkit::judges::{Judgement, Scratch, have};
-use std::collections::BTreeMap;
+use drystone_testkit::metadata_map::Content;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::FileExt;
 
@@ -145,4 +151,70 @@ fn what_is_mended_is_clean_to_e2fsck() {
     let unmended: usize = left.values().map(Vec::len).sum();
     eprintln!("seed {seed}: {mended} mended, {unmended} left, {} failures", failures.len());
     assert!(failures.is_empty(), "DRYSTONE_SEED={seed}: {failures:#?}");
+}
+
+/// Damages some fields of an image, each in another structure; the bytes then.
+fn damaged(bench: &Bench, image: &std::path::Path, set: &images::Set) -> Vec<u8> {
+    let cases = cases(bench, set, number("DRYSTONE_SEED").unwrap_or(1));
+    let mut blocks = BTreeSet::new();
+    for (target, value) in cases {
+        let is_new = !matches!(target.content, Content::Superblock) && blocks.insert(target.block);
+        if is_new && blocks.len() <= 6 {
+            bench.damage(&target, value);
+        }
+    }
+    fs::read(image).unwrap()
+}
+
+fn content(device: &dyn BlockDevice) -> Vec<u8> {
+    let mut bytes = vec![0; device.size_bytes() as usize];
+    device.read_at(0, &mut bytes).unwrap();
+    bytes
+}
+
+/// Power is lost at each write to the image or to the log.
+#[test]
+fn a_repair_that_is_cut_is_rolled_back() {
+    if !have("mke2fs") {
+        return;
+    }
+    let scratch = Scratch::new("fsck-cut").unwrap();
+    let set = &images::SETS[0];
+    let path = images::make(&scratch, set);
+    let before = damaged(&Bench::new(&path), &path, set);
+    let (mut cuts, mut writes) = (0, [0, 0]);
+    for cuts_log in [false, true] {
+        for cut in 0.. {
+            let image = Faulty::new(MemoryDevice::from_bytes(&before));
+            let log = Faulty::new(MemoryDevice::new(4 * before.len() as u64));
+            let effect = Effect::Short { bytes: cut * 700 % 5000 };
+            let fault = Fault::of(DeviceOperation::Write, effect).when(Trigger::From(cut));
+            if cuts_log { &log } else { &image }.inject(fault);
+            let run = || -> Result<(), String> {
+                let device = UndoDevice::begin(&image, &log, before.len() as u64)
+                    .map_err(|error| error.to_string())?;
+                // Each problem's changes are written on their own.
+                let mut choose = |_: &Problem, _| match device.flush() {
+                    Ok(()) => Decision::Repair,
+                    Err(_) => Decision::Cancel,
+                };
+                let report = repair(&device, NOW_SECONDS, &mut choose, &mut |_| {})
+                    .map_err(|error| error.to_string())?;
+                assert!(report.is_cancelled || report.is_clean(), "{:?}", report.problems);
+                device.finish().map_err(|error| error.to_string())?;
+                Ok(())
+            };
+            if run().is_ok() {
+                writes[usize::from(cuts_log)] = cut;
+                break;
+            }
+            cuts += 1;
+            match roll_back(image.inner(), log.inner()) {
+                Ok(_) | Err(UndoError::NoLog) => {}
+                Err(error) => panic!("cut {cut} of the log: {cuts_log}: {error}"),
+            }
+            assert!(content(image.inner()) == before, "cut {cut} of the log: {cuts_log}");
+        }
+    }
+    assert!(writes.iter().all(|&count| count > 0) && cuts > 10, "{writes:?}");
 }
