@@ -102,6 +102,14 @@ pub(crate) struct InodeClaims {
 }
 
 impl InodeClaims {
+    /// Whether an extent goes on in a cluster of the file whose blocks so far are in another cluster.
+    pub fn is_split(&self, claims: &Claims, extent: &Extent) -> bool {
+        let log_ratio = claims.layout.log_cluster_ratio();
+        let (cluster, logical) =
+            (claims.cluster(extent.physical.get()), extent.logical.as_u64() >> log_ratio);
+        log_ratio > 0 && self.last.is_some_and(|last| last.1 == logical && last.0 != cluster)
+    }
+
     /// The clusters of an extent, without the first if it is the same cluster of the file as the last
     /// one of the extent before. A cluster of one block is never shared.
     pub fn next(&mut self, claims: &Claims, extent: &Extent) -> Range<u64> {

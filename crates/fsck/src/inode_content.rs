@@ -245,6 +245,10 @@ fn walk(checker: &mut Checker<'_>, inode: &Inode, mapped: &mut Mapped) -> Result
                 let issue = InodeIssue::Misaligned { logical, physical };
                 reporter.report(Issue::Inode { inode: inode.number, issue });
             }
+            if mapped.claims.is_split(claims, &extent) {
+                let issue = InodeIssue::SplitCluster { logical, physical };
+                reporter.report(Issue::Inode { inode: inode.number, issue });
+            }
             let clusters = mapped.claims.next(claims, &extent);
             // A copy that lies in a bad block is lost: mke2fs warns, and makes the image.
             let is_lost = inode.number == InodeNumber::BAD_BLOCKS

@@ -213,6 +213,7 @@ fn check_features(superblock: &Superblock, features: Features, issues: &mut Vec<
             "orphan_file",
             "an orphan file",
         ),
+        (compat.contains(Compat::ORPHAN_FILE) && !has_journal, "orphan_file", "has_journal"),
         (
             incompat.contains(Incompat::CASEFOLD) && encoding.is_none(),
             "casefold",

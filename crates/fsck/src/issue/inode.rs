@@ -70,6 +70,16 @@ pub enum InodeIssue {
         /// Its place.
         physical: PhysicalBlock,
     },
+    /// Blocks of one cluster of the file lie in two clusters of the device.
+    #[error(
+        "logical block {logical} at block {physical} is not in the cluster of the block before it"
+    )]
+    SplitCluster {
+        /// The block of the file.
+        logical: LogicalBlock,
+        /// Its place.
+        physical: PhysicalBlock,
+    },
     /// A node of its tree was met before, in another place.
     #[error("block {block} of its map is part of another map, or twice in this one")]
     SharedNode {

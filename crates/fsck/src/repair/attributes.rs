@@ -136,19 +136,25 @@ pub(super) fn drop_block(
     Ok(Some("the inode's attribute block was given up"))
 }
 
-/// Takes a block from all inodes that name it for their attributes, and that can't have one there.
-pub(super) fn drop_everywhere(
-    mender: &mut Mender<'_, '_>,
-    block: PhysicalBlock,
-) -> Result<Mended, Error> {
+/// Takes attribute blocks from all inodes that have them where none can be.
+pub(super) fn drop_impossible(mender: &mut Mender<'_, '_>) -> Result<Mended, Error> {
+    const SWEPT: Mended = Some("attribute blocks outside of the image were given up");
+    if mender.is_swept {
+        return Ok(SWEPT);
+    }
+    mender.is_swept = true;
     let layout = mender.checker.image.layout;
     let mut done = None;
     for group in layout.groups() {
         let inodes: Vec<InodeNumber> = mender.checker.states.used_in(group).collect();
         for number in inodes {
             let Some((inode, _)) = mender.checker.inode(number)? else { continue };
-            if inode.attribute_block == Some(block) {
-                done = drop_block(mender, number)?;
+            let is_impossible = inode.attribute_block.is_some_and(|block| {
+                !layout.contains_blocks(block, 1)
+                    || block.get() <= u64::from(layout.first_data_block())
+            });
+            if is_impossible && drop_block(mender, number)?.is_some() {
+                done = SWEPT;
             }
         }
     }

@@ -55,6 +55,8 @@ impl KeptEntry {
 struct Sieve {
     names: Names,
     met: HashSet<u64>,
+    /// Directories that were met.
+    children: HashSet<u32>,
     own: InodeNumber,
     /// An inode whose name goes.
     unwanted: Option<InodeNumber>,
@@ -80,6 +82,13 @@ impl Sieve {
             && states.is_used(target);
         if !is_name || !is_target || entry.is_dot() || self.unwanted == Some(target) {
             return None;
+        }
+        // A directory has one name, in the directory that the check has met first.
+        if let Some(at) = mender.checker.directories.position(target) {
+            let parent = mender.checker.directories.all[at].parent;
+            if parent != 0 && parent != self.own.get() || !self.children.insert(target.get()) {
+                return None;
+            }
         }
         let mut name = entry.name.to_vec();
         // Two names may share a hash. Then one of two different files gets a longer name.
@@ -167,6 +176,7 @@ fn sieve(
     Sieve {
         names: Names::new(&mender.checker.image, &context.layout),
         met: HashSet::new(),
+        children: HashSet::new(),
         own: context.inode.number,
         unwanted,
         encrypted: context.layout.encrypted,
@@ -271,13 +281,18 @@ pub(super) fn connect(mender: &mut Mender<'_, '_>, number: InodeNumber) -> Resul
         // No attribute has this value.
         return mender.clear_inode(number);
     }
-    let target = match lost_and_found(mender)? {
-        Some(target) => target,
-        None => match make_lost_and_found(mender)? {
-            Some(target) => target,
-            None => return Ok(None),
-        },
+    let target = match mender.lost_and_found {
+        Some(known) => known,
+        None => {
+            let found = match lost_and_found(mender)? {
+                Some(target) => Some(target),
+                None => make_lost_and_found(mender)?,
+            };
+            mender.lost_and_found = Some(found);
+            found
+        }
     };
+    let Some(target) = target else { return Ok(None) };
     let name = format!("#{number}");
     let kind = mender.checker.states.kind(number);
     let added = add(mender, target, name.as_bytes(), number, kind)?;
@@ -302,11 +317,19 @@ fn add(
     let context = DirectoryContext::new(&mender.checker.image, inode);
     let entry_type = if context.layout.file_type { kind } else { EntryType::Unknown };
     let entry = NewEntry { name, inode: number, entry_type, hash: None };
-    for block in blocks_of(mender, &context)? {
+    // The block with the last name probably has room for another.
+    let is_lost_and_found = mender.lost_and_found == Some(Some(directory));
+    let last = mender.lost_and_found_block.filter(|_| is_lost_and_found);
+    let blocks = match last {
+        Some(block) => vec![block],
+        None => blocks_of(mender, &context)?,
+    };
+    for block in blocks {
         let mut bytes = mender.checker.image.read_block(block)?;
         if DirectoryBlockMut::trusted(&mut bytes, &context.layout).insert(&entry).is_ok() {
             dir::seal(&mut bytes, &context.layout);
             mender.write_block(block, &bytes)?;
+            mender.lost_and_found_block = Some(block).filter(|_| is_lost_and_found);
             return Ok(Some("the name was added"));
         }
     }
@@ -328,6 +351,7 @@ fn add(
     if maps::store(mender, pieces)?.is_none() {
         return Ok(None);
     }
+    mender.lost_and_found_block = Some(block).filter(|_| is_lost_and_found);
     fields::set_size(mender, directory, (end + 1) << layout.log_block_size())
 }
 

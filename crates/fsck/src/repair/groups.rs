@@ -121,12 +121,17 @@ fn move_part(
 }
 
 /// Looks for the inode table of a group in the whole image: inodes' checksums hold their numbers.
-fn find_table(mender: &Mender<'_, '_>, group: GroupNumber) -> Result<Option<PhysicalBlock>, Error> {
+fn find_table(
+    mender: &mut Mender<'_, '_>,
+    group: GroupNumber,
+) -> Result<Option<PhysicalBlock>, Error> {
     let layout = mender.checker.image.layout;
     let has_checksums = layout.checksum_seed().is_some();
-    if !has_checksums && group != GroupNumber::FIRST {
+    let is_possible = has_checksums || group == GroupNumber::FIRST;
+    if !is_possible || mender.searches_left == 0 {
         return Ok(None);
     }
+    mender.searches_left -= 1;
     let mut bytes = mender.checker.image.block_buffer();
     for block in u64::from(layout.first_data_block()) + 1..layout.blocks_count() {
         let block = PhysicalBlock::new(block);

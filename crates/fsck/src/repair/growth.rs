@@ -4,6 +4,7 @@ use super::mender::{Mended, Mender};
 use crate::image::Error;
 use crate::special::GROWTH_POINTER;
 use drystone_ext4_format::block_map::{self, pointers_per_block, set_pointer};
+use drystone_ext4_format::features::Compat;
 use drystone_ext4_format::inode::{BLOCK_AREA_BYTES, FileType, Inode, InodeFlags};
 use drystone_ext4_format::{GroupNumber, InodeNumber, PhysicalBlock};
 
@@ -14,6 +15,9 @@ pub(super) fn rebuild(mender: &mut Mender<'_, '_>) -> Result<Mended, Error> {
         return Ok(DONE);
     }
     let layout = mender.checker.image.layout;
+    if !layout.features().compat.contains(Compat::RESIZE_INODE) {
+        return mender.clear_inode(number);
+    }
     let Some((inode, _)) = mender.checker.inode(number)? else { return Ok(None) };
     let Some(table) = layout.group_base(GroupNumber::FIRST).descriptors else { return Ok(None) };
     let stored = block_map::pointer(&inode.block_area, GROWTH_POINTER, number, None, &layout);

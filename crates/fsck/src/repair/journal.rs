@@ -1,5 +1,6 @@
 //! The journal: emptied when it was replayed, or when what it holds can't be used.
 
+use super::maps;
 use super::mender::{Mended, Mender};
 use super::superblock::change_features;
 use crate::image::{Error, Image};
@@ -65,6 +66,30 @@ pub(super) fn mend(mender: &mut Mender<'_, '_>, issue: &JournalIssue) -> Result<
     }
 }
 
+/// Restores the map of the journal's inode, or makes it anew from what holds.
+pub(super) fn mend_map(mender: &mut Mender<'_, '_>) -> Result<Mended, Error> {
+    if mender.restore_journal_inode()? {
+        return Ok(Some("the journal's inode was restored from the superblock"));
+    }
+    maps::rebuild(mender, InodeNumber::JOURNAL, Some)
+}
+
+/// Finds the journal again that the superblock doesn't name, or goes without.
+pub(super) fn mend_missing(mender: &mut Mender<'_, '_>) -> Result<Mended, Error> {
+    if mender.restore_journal_inode()? {
+        return Ok(Some("the journal's inode was restored from the superblock"));
+    }
+    let found = mender.checker.inode(InodeNumber::JOURNAL)?;
+    let is_journal = found.is_some_and(|(inode, _)| {
+        inode.is_regular() && inode.links_count > 0 && inode.has_block_mapping()
+    });
+    if is_journal {
+        let journal = Some(InodeNumber::JOURNAL);
+        return mender.edit_superblock(|superblock| superblock.set_journal_inode(journal));
+    }
+    give_up(mender)
+}
+
 /// Makes the image one without a journal.
 pub(super) fn give_up(mender: &mut Mender<'_, '_>) -> Result<Mended, Error> {
     let mended = change_features(mender, |features| {
@@ -119,15 +144,16 @@ impl Mender<'_, '_> {
         let number = InodeNumber::JOURNAL;
         let Some(backup) = self.checker.image.superblock.journal_backup() else { return Ok(false) };
         let Some((old, _)) = self.checker.inode(number)? else { return Ok(false) };
-        let is_same = old.block_area == backup.block_area
+        let place = NodePlace::root(number);
+        let has_extents = ExtentNode::reopen(&backup.block_area, place).is_ok();
+        let is_same = old.flags.contains(InodeFlags::EXTENTS) == has_extents
+            && old.block_area == backup.block_area
             && old.size_bytes == backup.size_bytes
             && old.links_count == 1
             && old.is_regular();
-        if is_same {
+        if is_same && self.checker.image.superblock.journal_inode() == Some(number) {
             return Ok(false);
         }
-        let place = NodePlace::root(number);
-        let has_extents = ExtentNode::reopen(&backup.block_area, place).is_ok();
         let mended = self.edit_fields(number, |inode| {
             inode.mode = FileType::Regular.mode_bits() | 0o600;
             inode.links_count = 1;

@@ -1,7 +1,7 @@
 //! Maps of files: made anew from the extents that hold.
 //!
 //! A map is never mended in place. The extents that can be read are collected, changed as the problem
-//! asks, and a new map is written: into blocks that the old one had for itself, and new ones.
+//! asks, and a new map is written: into new blocks, and only if there are none into its old ones.
 
 use super::fields;
 use super::mender::{Mended, Mender};
@@ -19,7 +19,6 @@ use drystone_ext4_format::extent::{
 use drystone_ext4_format::inode::{BLOCK_AREA_BYTES, Inode, InodeFlags};
 use drystone_ext4_format::xattr::{self, AttributePlace, AttributesBlock};
 use drystone_ext4_format::{InodeNumber, LogicalBlock, PhysicalBlock};
-use std::collections::HashMap;
 use std::ops::Range;
 
 /// Entries of the root of an extent tree.
@@ -101,9 +100,10 @@ struct Builder<'b, 'm, 'i> {
 
 impl Builder<'_, '_, '_> {
     fn node(&mut self) -> Result<Option<PhysicalBlock>, Error> {
-        match self.pieces.nodes.pop() {
+        // A damaged pointer may have led to somebody's data: the old nodes are the last choice.
+        match self.mender.allocate()? {
             Some(block) => Ok(Some(block)),
-            None => self.mender.allocate(),
+            None => Ok(self.pieces.nodes.pop()),
         }
     }
 
@@ -226,8 +226,9 @@ pub(super) fn unshare(
     unshare_attributes(mender, &inode)?;
     let Some(mut pieces) = take_apart(mender, number)? else { return Ok(DONE) };
     let ratio = u64::from(layout.blocks_per_cluster());
-    let mut copies: HashMap<(u64, u64), u64> = HashMap::new();
     let mut met = BlockSet::new(mender.checker.claims.bound());
+    // The last cluster of the file, and where it lies.
+    let mut current: Option<(u64, u64)> = None;
     let mut unshared: Vec<Extent> = Vec::new();
     let mut buffer = mender.checker.image.block_buffer();
     for extent in std::mem::take(&mut pieces.extents) {
@@ -239,24 +240,26 @@ pub(super) fn unshare(
                 break;
             };
             let cluster = mender.checker.claims.cluster(physical.get());
-            let is_shared = !mender.checker.claims.twice.runs(cluster..cluster + 1).is_empty();
-            let key = (cluster, logical.as_u64() / ratio);
-            // One that the inode has twice stays in the first place.
-            let is_first =
-                is_own_twice && (met.insert(cluster) || copies.get(&key) == Some(&cluster));
-            if is_first {
-                copies.insert(key, cluster);
-            } else if is_shared {
-                let copy = match copies.get(&key) {
-                    Some(copy) => *copy,
-                    None => {
+            let file_cluster = logical.as_u64() / ratio;
+            let target = match current {
+                Some((last, target)) if last == file_cluster => target,
+                _ => {
+                    let is_shared =
+                        !mender.checker.claims.twice.runs(cluster..cluster + 1).is_empty();
+                    // One that the inode has twice stays in the first place.
+                    let stays = if is_own_twice { met.insert(cluster) } else { !is_shared };
+                    if stays {
+                        cluster
+                    } else {
                         let Some(block) = mender.allocate()? else { return Ok(None) };
                         mender.checker.claims.cluster(block.get())
                     }
-                };
-                copies.insert(key, copy);
-                let within = physical.get() - mender.checker.claims.block(cluster).get();
-                let place = PhysicalBlock::new(mender.checker.claims.block(copy).get() + within);
+                }
+            };
+            current = Some((file_cluster, target));
+            if target != cluster {
+                let start = mender.checker.claims.block(target).get();
+                let place = PhysicalBlock::new(start + logical.as_u64() % ratio);
                 mender.checker.image.read_blocks(physical, &mut buffer)?;
                 mender.write_block(place, &buffer)?;
                 physical = place;

@@ -16,6 +16,9 @@ use std::ops::Range;
 /// How a problem was mended; nothing if it can't be.
 pub(super) type Mended = Option<&'static str>;
 
+/// How often a round looks for an inode table in the whole image.
+const SEARCHES_MAX: u32 = 16;
+
 /// Mends problems of an image that was checked.
 pub(super) struct Mender<'m, 'i> {
     /// What the check has found. It isn't brought up to date: a rule reads again what it changes.
@@ -28,6 +31,14 @@ pub(super) struct Mender<'m, 'i> {
     pub rebuilt_maps: BTreeSet<u32>,
     /// Directories whose blocks were.
     pub rebuilt_directories: BTreeSet<u32>,
+    /// Whether attribute blocks outside of the image were taken from all inodes.
+    pub is_swept: bool,
+    /// How often inode tables may still be looked for in the whole image.
+    pub searches_left: u32,
+    /// `lost+found`, once it was looked for, and whether it can be had.
+    pub lost_and_found: Option<Option<InodeNumber>>,
+    /// The block of it that got the last name.
+    pub lost_and_found_block: Option<PhysicalBlock>,
     /// Groups that may have room, first by their bitmaps, and then whatever their bitmaps say.
     free_groups: Range<u32>,
 }
@@ -43,6 +54,10 @@ impl<'m, 'i> Mender<'m, 'i> {
             rebuilt_groups: BTreeSet::new(),
             rebuilt_maps: BTreeSet::new(),
             rebuilt_directories: BTreeSet::new(),
+            is_swept: false,
+            searches_left: SEARCHES_MAX,
+            lost_and_found: None,
+            lost_and_found_block: None,
             free_groups: 0..groups.saturating_mul(2),
         }
     }

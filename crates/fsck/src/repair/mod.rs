@@ -53,6 +53,9 @@ const TRIES_MAX: u8 = 3;
 /// Problems that a round looks at. More are left to the next.
 const ROUND_PROBLEMS_MAX: usize = 100_000;
 
+/// Problems that are mended at most. An image with more is beyond repair, and would take all memory.
+const TRACKED_MAX: usize = 1_000_000;
+
 /// Problems that the report holds. All are counted.
 const REPORTED_MAX: usize = 1_000_000;
 
@@ -267,6 +270,10 @@ impl Session<'_> {
         key: &str,
         mender: &mut Mender<'_, '_>,
     ) -> Result<RepairOutcome, Error> {
+        let is_full = self.tries.len() >= TRACKED_MAX && !self.tries.contains_key(key);
+        if is_full {
+            return Ok(RepairOutcome::Impossible);
+        }
         let tries = self.tries.entry(key.to_owned()).or_default();
         if *tries == TRIES_MAX {
             return Ok(RepairOutcome::Impossible);

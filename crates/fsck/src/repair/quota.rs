@@ -52,7 +52,9 @@ fn write_file(
     let Some(mut pieces) = maps::take_apart(mender, number)? else { return Ok(None) };
     let mut extents: Vec<Extent> = Vec::new();
     for (logical, bytes) in (0..).map(LogicalBlock::new).zip(content.chunks(block_size)) {
-        let found = mapping::find(&pieces.extents, logical);
+        // A cluster of the file that was begun goes on.
+        let is_begun = logical.as_u64() % u64::from(layout.blocks_per_cluster()) > 0;
+        let found = mapping::find(&pieces.extents, logical).filter(|_| !is_begun);
         let new = match found {
             Some(block) => Some(block),
             None => mender.allocate_for(&extents, logical)?,

@@ -24,6 +24,9 @@ pub(super) fn mend(mender: &mut Mender<'_, '_>, issue: &Issue) -> Result<Mended,
             | SuperblockIssue::FreeInodes { .. }
             | SuperblockIssue::ErrorsRecorded { .. }),
         ) => totals::mend_superblock(mender, issue),
+        Issue::Superblock(SuperblockIssue::FeatureNeeds { feature: "has_journal", .. }) => {
+            journal::mend_missing(mender)
+        }
         Issue::Superblock(issue) => superblock::mend(mender, issue),
         Issue::Backup { group, block, issue } => {
             superblock::mend_backup(mender, *group, *block, issue)
@@ -36,6 +39,14 @@ pub(super) fn mend(mender: &mut Mender<'_, '_>, issue: &Issue) -> Result<Mended,
         Issue::Blocks { issue: BlockIssue::ClaimedTwice { first, second }, .. } => {
             match (*first, *second) {
                 (_, Owner::Inode(InodeNumber::RESIZE)) => growth::rebuild(mender),
+                // Files keep their place; what serves the image itself is written anew anyway.
+                (Owner::Inode(inode), Owner::Inode(_))
+                    if inode < mender.checker.image.layout.first_inode()
+                        && inode != InodeNumber::RESIZE
+                        && first != second =>
+                {
+                    maps::unshare(mender, inode, false)
+                }
                 (_, Owner::Inode(inode)) => maps::unshare(mender, inode, first == second),
                 (Owner::Inode(inode), _) => maps::unshare(mender, inode, false),
                 _ => Ok(None),
@@ -85,6 +96,7 @@ fn mend_structure(mender: &mut Mender<'_, '_>, corrupt: &Corrupt) -> Result<Mend
         | Corrupt::ExtentChecksum { inode, .. }
         | Corrupt::BlockPointer { inode, .. } => match inode {
             InodeNumber::RESIZE => growth::rebuild(mender),
+            InodeNumber::JOURNAL => journal::mend_map(mender),
             inode => maps::rebuild(mender, inode, Some),
         },
         Corrupt::Directory { inode, .. }
@@ -101,7 +113,7 @@ fn mend_structure(mender: &mut Mender<'_, '_>, corrupt: &Corrupt) -> Result<Mend
             if mender.checker.image.superblock.mmp_block() == Some(block) {
                 superblock::move_mmp(mender)
             } else {
-                attributes::drop_everywhere(mender, block)
+                attributes::drop_impossible(mender)
             }
         }
         Corrupt::Inline { inode, problem } => match problem {
@@ -137,6 +149,7 @@ fn mend_inode(
             Some(done) => Ok(Some(done)),
             None => directories::make_root(mender),
         },
+        InodeIssue::SplitCluster { .. } => maps::unshare(mender, inode, false),
         InodeIssue::Unattached => directories::connect(mender, inode),
         InodeIssue::Unconnected => {
             let directories = &mender.checker.directories;
@@ -148,9 +161,7 @@ fn mend_inode(
                 _ => Ok(None),
             }
         }
-        InodeIssue::SecondParent { second, .. } => {
-            directories::rebuild(mender, second, Some(inode))
-        }
+        InodeIssue::SecondParent { second, .. } => directories::rebuild(mender, second, None),
         InodeIssue::Parent { .. } => directories::rebuild(mender, inode, None),
         InodeIssue::DirectoryHole { .. } | InodeIssue::DirectoryUnwritten { .. } => {
             maps::close_holes(mender, inode)

@@ -8,7 +8,7 @@ use drystone_ext4_format::group::GroupDescriptor;
 use drystone_ext4_format::hash::HashVersion;
 use drystone_ext4_format::mmp::{Mmp, MmpState};
 use drystone_ext4_format::superblock::{SUPERBLOCK_OFFSET_BYTES, StateFlags, Superblock};
-use drystone_ext4_format::{GroupNumber, InodeNumber, PhysicalBlock};
+use drystone_ext4_format::{GroupNumber, PhysicalBlock};
 
 /// Where fields lie that nothing else sets.
 const RESERVED_DESCRIPTOR_BLOCKS: usize = 0xce;
@@ -90,20 +90,6 @@ fn mend_need(mender: &mut Mender<'_, '_>, feature: &str) -> Result<Mended, Error
         }
         "needs_recovery" => {
             mender.edit_superblock(|superblock| superblock.set_needs_recovery(false))
-        }
-        "has_journal" => {
-            let found = mender.checker.inode(InodeNumber::JOURNAL)?;
-            let is_journal = found.is_some_and(|(inode, _)| {
-                inode.is_regular() && inode.links_count > 0 && inode.has_block_mapping()
-            });
-            if is_journal {
-                let journal = Some(InodeNumber::JOURNAL);
-                return mender.edit_superblock(|superblock| superblock.set_journal_inode(journal));
-            }
-            change_features(mender, |features| {
-                features.compat.remove(Compat::HAS_JOURNAL);
-                features.incompat.remove(Incompat::RECOVER);
-            })
         }
         "orphan_present" => {
             mender.edit_superblock(|superblock| superblock.set_orphan_present(false))
