@@ -7,6 +7,7 @@
 //! - `crates/*/tests/damage` damages images for as long as the stress suite takes, and
 //!   `crates/*/tests/fields` each field of an image, for the checker and for e2fsck.
 //! - `crates/*/tests/kernel` has the real kernel of NILFS2 change volumes, for the stress suite too.
+//! - `crates/*/tests/reshape` changes images of every kind as a whole, for the stress suite too.
 //! - Loom explores `crates/*/tests/loom*.rs` and the unit tests in `crates/*/src/**/loom*.rs`, in
 //!   a target folder of its own, since `--cfg loom` changes every crate.
 
@@ -26,6 +27,9 @@ const SECONDS_PER_VALUE: u64 = 120;
 
 /// Seconds in which volumes of NILFS2 of each layout are changed by the kernel and the engine.
 const SECONDS_PER_LIFE: u64 = 200;
+
+/// Seconds in which images of each kind are changed as a whole once, and judged.
+const SECONDS_PER_CHANGE: u64 = 30;
 
 /// The whole suite; lists at the end what was skipped.
 pub fn test(arguments: &[String]) -> anyhow::Result<()> {
@@ -62,6 +66,7 @@ pub fn stress(seconds: u64, seed: Option<u64>) -> anyhow::Result<()> {
         ("matrix", "DRYSTONE_OPERATIONS", operations),
         ("policies", "DRYSTONE_OPERATIONS", operations),
         ("kernel", "DRYSTONE_LIVES", seconds.div_ceil(SECONDS_PER_LIFE)),
+        ("reshape", "DRYSTONE_CHANGES", seconds.div_ceil(SECONDS_PER_CHANGE)),
     ] {
         parts.run(name, || long_suite(name, variable, amount, seed));
     }

@@ -28,8 +28,17 @@ pub struct ChangeOptions {
 /// [`ErrorCause::InUse`] if a process has it open; [`ErrorCause::Reshape`] if the image can't be changed so. The image
 /// is as it was, or will be when it is opened to be changed the next time.
 pub fn tune_image(name: &Path, tuning: &Tuning, options: &ChangeOptions) -> Result<(), Error> {
-    change(&open_settled(name)?, options, None, |device| {
-        Ok(drystone_reshape::tune(device, tuning, now())?)
+    let image = open_settled(name)?;
+    let is_checked = tuning.changes_structure();
+    if is_checked {
+        check(image.volume.device(), "checking", &mut |_| {})?;
+    }
+    change(&image, options, None, |device| {
+        drystone_reshape::tune(device, tuning, now())?;
+        if is_checked {
+            check(device, "checking again", &mut |_| {})?;
+        }
+        Ok(())
     })
 }
 

@@ -30,4 +30,5 @@ pub mod verity;
 pub use error::{Error, Result};
 pub use image::{NewImage, Summary, make};
 pub use options::{JournalSize, Options, default_features};
+pub use plan::{JOURNAL_BLOCKS_MAX, JOURNAL_BLOCKS_MIN, default_journal_blocks};
 pub use resize::{RESERVED_MAP_POINTER, ReservedMap};

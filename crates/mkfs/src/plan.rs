@@ -28,9 +28,9 @@ const FIRST_INODE: u32 = 11;
 /// Bytes of extra fields that Linux uses.
 const EXTRA_INODE_SIZE: u16 = 32;
 /// Largest journal that can be asked for, in blocks.
-const JOURNAL_BLOCKS_MAX: u64 = 10_240_000;
+pub const JOURNAL_BLOCKS_MAX: u64 = 10_240_000;
 /// Smallest journal that Linux accepts, in blocks.
-const JOURNAL_BLOCKS_MIN: u64 = 1024;
+pub const JOURNAL_BLOCKS_MIN: u64 = 1024;
 
 /// A geometry and what follows from it.
 #[derive(Clone, Debug)]
@@ -308,7 +308,9 @@ fn journal_blocks(
     Ok(wanted as u32)
 }
 
-fn default_journal_blocks(blocks: u64) -> u64 {
+/// Blocks of the journal that an image of so many blocks gets by default; 0 for none.
+#[must_use]
+pub fn default_journal_blocks(blocks: u64) -> u64 {
     match blocks {
         0..2048 => 0,
         2048..32_768 => 1024,

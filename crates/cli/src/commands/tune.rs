@@ -6,7 +6,7 @@ use crate::failure::Outcome;
 use crate::global::Global;
 use crate::location::Location;
 use drystone::reshape::{MountOptionChange, ReservedSpace, Tuning, mount_option_names};
-use drystone::{ChangeOptions, ErrorPolicy, HashVersion};
+use drystone::{ChangeOptions, ErrorPolicy, FeatureChange, Features, HashVersion};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -23,6 +23,8 @@ Examples:
   drystone tune disk.img --reserved-percent 1
   drystone tune disk.img --errors remount-ro --mount-options discard,^acl
   drystone tune disk.img --max-mounts 30 --check-interval 180d
+  drystone tune disk.img --features ^has_journal
+  drystone tune disk.img --features has_journal,orphan_file,quota --journal-size 1M
   drystone tune disk.img --label data --undo before.undo")]
 pub struct Arguments {
     /// The image.
@@ -88,6 +90,14 @@ struct Changes {
     /// Blocks of one stripe over all disks of an array.
     #[arg(long, value_name = "BLOCKS")]
     raid_stripe: Option<u32>,
+    /// Features to turn on, or with ^ off: has_journal, orphan_file, quota, project, metadata_csum_seed,
+    /// stable_inodes; only on: dir_index, extent, ea_inode, large_dir, large_file, huge_file, dir_nlink,
+    /// verity.
+    #[arg(short = 'O', long, value_name = "LIST", value_parser = features)]
+    features: Option<FeatureChange>,
+    /// Make the journal anew with this size.
+    #[arg(short = 'J', long, value_name = "SIZE", value_parser = crate::size::parse)]
+    journal_size: Option<u64>,
     /// The hash of new directory indexes.
     #[arg(long, value_enum)]
     hash: Option<Hash>,
@@ -108,6 +118,10 @@ enum Hash {
     Legacy,
     HalfMd4,
     Tea,
+}
+
+fn features(list: &str) -> Result<FeatureChange, String> {
+    Features::parse(list).map_err(|error| error.to_string())
 }
 
 fn mount_options(list: &str) -> Result<MountOptionChange, String> {
@@ -142,6 +156,8 @@ impl Changes {
             check_interval_seconds: self.check_interval,
             check_time_seconds: self.checked,
             last_mounted: bytes(&self.last_mounted),
+            features: self.features.unwrap_or_default(),
+            journal_bytes: self.journal_size,
             raid_stride_blocks: self.raid_stride,
             raid_stripe_blocks: self.raid_stripe,
             hash_version: self.hash.map(|hash| match hash {

@@ -33,7 +33,7 @@ fn a_cut_anywhere_goes_back_to_every_file() {
         let (image, _) = device.finish().unwrap();
         let writes = image.operations(DeviceOperation::Write);
         let mut random = fastrand::Rng::with_seed(number("DRYSTONE_SEED").unwrap_or(1));
-        for _ in 0..number("DRYSTONE_CUTS").unwrap_or(6) {
+        for _ in 0..number("DRYSTONE_CHANGES").unwrap_or(0).max(6) {
             let cut = random.u64(..writes);
             let image = Faulty::new(base.snapshot());
             let effect = Effect::Short { bytes: random.u64(..8) * 512 };

@@ -4,5 +4,6 @@
 
 mod cuts;
 mod resizing;
+mod sequences;
 mod support;
 mod tuning;

@@ -142,6 +142,11 @@ impl<'d> Image<'d> {
         Ok(self.device.write_at(self.inode_offset(inode.number)?, bytes)?)
     }
 
+    /// Writes the bytes of an inode as they are.
+    pub fn write_inode_bytes(&self, number: InodeNumber, bytes: &[u8]) -> Result<()> {
+        Ok(self.device.write_at(self.inode_offset(number)?, bytes)?)
+    }
+
     fn inode_offset(&self, number: InodeNumber) -> Result<u64> {
         let group = self.layout.group_of_inode(number)?;
         let table = self.groups[group.index()].inode_table;

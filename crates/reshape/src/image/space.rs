@@ -123,6 +123,41 @@ impl Image<'_> {
         Ok(used.filter_map(|bit| self.layout.inode_of_bit(group, bit as u32)).collect())
     }
 
+    /// Takes the lowest free inode of a group, if it has one.
+    pub fn take_inode(&mut self, group: GroupNumber) -> Result<Option<InodeNumber>> {
+        if self.groups[group.index()].free_inodes_count == 0 {
+            return Ok(None);
+        }
+        let layout = self.layout;
+        let bits = self.inode_bitmap(group)?;
+        let Some(bit) = bitmap::find_zero(bits, 0..layout.inodes_per_group() as usize) else {
+            return Ok(None);
+        };
+        bitmap::set(bits, bit);
+        // A bit below the inodes of a group, which fit.
+        self.extend_used_table(group, bit as u32)?;
+        Ok(layout.inode_of_bit(group, bit as u32))
+    }
+
+    /// Makes an inode's place in the table part of what is read of the table.
+    fn extend_used_table(&mut self, group: GroupNumber, bit: u32) -> Result<()> {
+        let per_group = self.layout.inodes_per_group();
+        let descriptor = &self.groups[group.index()];
+        let used = per_group - descriptor.unused_inodes_count;
+        if bit < used {
+            return Ok(());
+        }
+        if !descriptor.flags.contains(GroupFlags::INODE_ZEROED) {
+            let size = self.layout.inode_size() as u64;
+            let start = self.offset_of(descriptor.inode_table) + u64::from(used) * size;
+            self.device.zero_range(start, u64::from(per_group - used) * size)?;
+        }
+        let descriptor = &mut self.groups[group.index()];
+        descriptor.flags |= GroupFlags::INODE_ZEROED;
+        descriptor.unused_inodes_count = per_group - bit - 1;
+        Ok(())
+    }
+
     pub fn empty_inode_bitmap(&self) -> Vec<u8> {
         let mut bits = vec![0; self.layout.block_size()];
         let whole = bits.len() * 8;

@@ -5,6 +5,8 @@ use super::geometry::resized;
 use crate::error::{Refusal, ReshapeError, Result};
 use crate::image::Image;
 use drystone_ext4_format::GroupNumber;
+use drystone_ext4_format::features::Compat;
+use drystone_ext4_format::group::GroupDescriptor;
 use drystone_ext4_format::layout::Geometry;
 
 /// Sizes that are tried.
@@ -72,13 +74,17 @@ fn lower_bound(image: &Image<'_>) -> Result<u64> {
         .iter()
         .map(|group| u64::from(layout.inodes_per_group() - group.free_inodes_count))
         .sum();
+    // Inodes that must keep their numbers keep their groups.
+    let is_stable = layout.features().compat.contains(Compat::STABLE_INODES);
+    let has_inodes = |group: &GroupDescriptor| group.free_inodes_count < layout.inodes_per_group();
+    let last = image.groups.iter().rposition(has_inodes).filter(|_| is_stable).unwrap_or(0);
     let mut needed = data + u64::from(layout.first_data_block());
     for number in 0..layout.group_count() {
         let group = GroupNumber::new(number);
         needed += base(group) + own;
         let end = layout.group_first_block(group).get() + u64::from(layout.blocks_per_group());
         let held = u64::from(number + 1) * u64::from(layout.inodes_per_group());
-        if needed <= end && held >= inodes {
+        if needed <= end && held >= inodes && group.index() >= last {
             // The last group has at least its own metadata, and some more.
             return Ok(needed.max(layout.group_first_block(group).get() + base(group) + own + 51));
         }

@@ -9,7 +9,6 @@ use crate::image::Image;
 use crate::rewrite::{InodeNumbers, Rewriter};
 use drystone_ext4_format::GroupNumber;
 use drystone_ext4_format::InodeNumber;
-use drystone_ext4_format::group::GroupFlags;
 use drystone_ext4_format::inode::Inode;
 use drystone_ext4_format::layout::{Geometry, Layout};
 use drystone_ondisk::bitmap;
@@ -45,7 +44,7 @@ pub(super) fn shrink(
     let taken: BTreeSet<u32> = numbers.values().copied().collect();
     let mut rewriter = Rewriter::new(image, old, &plan.moves, &numbers);
     for group in 0..groups as u32 {
-        rewrite_group(&mut rewriter, GroupNumber::new(group), &taken)?;
+        rewriter.group(GroupNumber::new(group), &taken)?;
         let (done, total) = (u64::from(group) + 1, groups);
         progress(ReshapeProgress { step: "correcting inodes", done, total });
     }
@@ -105,64 +104,15 @@ fn new_numbers(
             if group.get() >= layout.group_count() {
                 return Err(Refusal::NoSpace { what: "its inodes" }.into());
             }
-            let count = layout.inodes_per_group() as usize;
-            if image.groups[group.index()].free_inodes_count > 0
-                && let Some(bit) = bitmap::find_zero(image.inode_bitmap(group)?, 0..count)
-            {
-                bitmap::set(image.inode_bitmap(group)?, bit);
-                // A bit below the inodes of a group, which fit.
-                prepare(image, group, bit as u32)?;
-                if inode.is_directory() {
-                    image.groups[group.index()].used_directories_count += 1;
-                }
-                break layout.inode_of_bit(group, bit as u32);
+            if let Some(new) = image.take_inode(group)? {
+                break new;
             }
             group = GroupNumber::new(group.get() + 1);
         };
-        // The group has as many inodes.
-        numbers.insert(number.get(), new.map_or(0, InodeNumber::get));
+        if inode.is_directory() {
+            image.groups[group.index()].used_directories_count += 1;
+        }
+        numbers.insert(number.get(), new.get());
     }
     Ok(numbers)
-}
-
-/// Makes an inode's place in the table part of what is read of the table.
-fn prepare(image: &mut Image<'_>, group: GroupNumber, bit: u32) -> Result<()> {
-    let layout = image.layout;
-    let descriptor = &image.groups[group.index()];
-    let used = layout.inodes_per_group() - descriptor.unused_inodes_count;
-    if bit < used {
-        return Ok(());
-    }
-    if !descriptor.flags.contains(GroupFlags::INODE_ZEROED) {
-        let size = layout.inode_size() as u64;
-        let start = image.offset_of(descriptor.inode_table) + u64::from(used) * size;
-        let length = u64::from(layout.inodes_per_group() - used) * size;
-        image.device.zero_range(start, length)?;
-    }
-    let descriptor = &mut image.groups[group.index()];
-    descriptor.flags |= GroupFlags::INODE_ZEROED;
-    descriptor.unused_inodes_count = layout.inodes_per_group() - bit - 1;
-    Ok(())
-}
-
-/// Rewrites the inodes of a group but those whose numbers are `taken` anew.
-fn rewrite_group(
-    rewriter: &mut Rewriter<'_, '_>,
-    group: GroupNumber,
-    taken: &BTreeSet<u32>,
-) -> Result<()> {
-    let image = &rewriter.image;
-    let used = image.used_inodes(group)?;
-    let Some(last) = used.last() else { return Ok(()) };
-    let layout = image.layout;
-    let (_, bit) = layout.bit_of_inode(*last)?;
-    let size = layout.inode_size();
-    let mut table = vec![0; (bit as usize + 1) * size];
-    let start = image.offset_of(image.groups[group.index()].inode_table);
-    image.device.read_at(start, &mut table)?;
-    for number in used.into_iter().filter(|number| !taken.contains(&number.get())) {
-        let (_, bit) = layout.bit_of_inode(number)?;
-        rewriter.inode(number, &mut table[bit as usize * size..][..size])?;
-    }
-    Ok(())
 }

@@ -74,7 +74,7 @@ impl Rewriter<'_, '_> {
         let attributes = Attributes::check_in_inode(&bytes[area.clone()], place)?;
         // The value is a part of the inode.
         let value = match attributes.find(SYSTEM, b"data").map(|entry| entry.value) {
-            Some(Value::Inline(value)) => {
+            Some(Value::Inline(value)) if !value.is_empty() => {
                 let start = value.as_ptr() as usize - bytes.as_ptr() as usize;
                 start..start + value.len()
             }

@@ -7,14 +7,17 @@ use super::Rewriter;
 use crate::error::{Refusal, Result};
 use crate::moves::Moves;
 use drystone_ext4_format::block_map::{
-    self, ROOT_POINTERS, levels_of_root_pointer, logical_of_root_pointer, set_pointer,
+    self, MapPath, ROOT_POINTERS, levels_of_root_pointer, logical_of_root_pointer, set_pointer,
 };
 use drystone_ext4_format::extent::{
     DEPTH_MAX, Extent, ExtentIndex, ExtentNode, ExtentNodeMut, NodePlace, ROOT_ENTRIES,
-    entries_per_block,
+    WRITTEN_BLOCKS_MAX, entries_per_block,
 };
+use drystone_ext4_format::features::Incompat;
 use drystone_ext4_format::inode::{BLOCK_AREA_BYTES, Inode, InodeFlags};
 use drystone_ext4_format::{InodeSeed, LogicalBlock, PhysicalBlock};
+use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// Blocks of a file, where they are now.
 #[derive(Clone, Copy, Debug)]
@@ -60,6 +63,119 @@ impl Rewriter<'_, '_> {
                 || self.image.superblock.orphan_file_inode() == Some(inode.number);
             self.pointers(inode, wants_runs)
         }
+    }
+
+    /// Gives a new file these blocks.
+    pub fn map_runs(&mut self, inode: &mut Inode, runs: &[Range<u64>]) -> Result<()> {
+        let layout = self.image.layout;
+        let data: u64 = runs.iter().map(|run| run.end - run.start).sum();
+        let per_cluster = u64::from(layout.blocks_per_cluster()) * layout.sectors_per_block();
+        inode.sectors += layout.clusters_for(data) * per_cluster;
+        if !layout.features().incompat.contains(Incompat::EXTENTS) {
+            let nodes = self.build_pointers(inode, runs)?;
+            inode.sectors += nodes * per_cluster;
+            return Ok(());
+        }
+        inode.flags |= InodeFlags::EXTENTS;
+        let mut tree = ReadTree::default();
+        let mut logical = 0;
+        for run in runs {
+            let mut start = run.start;
+            while start < run.end {
+                // Bounded by the length of an extent.
+                let length = (run.end - start).min(u64::from(WRITTEN_BLOCKS_MAX)) as u32;
+                tree.extents.push(Extent {
+                    logical: LogicalBlock::new(logical),
+                    length,
+                    physical: PhysicalBlock::new(start),
+                    unwritten: false,
+                });
+                start += u64::from(length);
+                logical += length;
+            }
+        }
+        let seed = inode.seed(&layout);
+        self.build_tree(inode, &tree, seed)
+    }
+
+    /// Builds the block map of a new file. Returns how many blocks of pointers there are.
+    fn build_pointers(&mut self, inode: &mut Inode, runs: &[Range<u64>]) -> Result<u64> {
+        let layout = self.image.layout;
+        let mut holders: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
+        let mut area = inode.block_area;
+        for (logical, physical) in runs.iter().flat_map(Range::clone).enumerate() {
+            // No file that is made here is as long as a map allows.
+            let Some(path) = MapPath::new(LogicalBlock::new(logical as u32), &layout) else {
+                break;
+            };
+            let mut holder: Option<u64> = None;
+            for (level, &index) in path.indexes().iter().enumerate() {
+                let bytes = match holder {
+                    None => &mut area[..],
+                    Some(block) => holders.entry(block).or_default(),
+                };
+                if level + 1 == path.indexes().len() {
+                    set_pointer(bytes, index, Some(PhysicalBlock::new(physical)));
+                    break;
+                }
+                let at = index as usize * 4;
+                let stored = [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]];
+                let child = match u32::from_le_bytes(stored) {
+                    0 => {
+                        let child = self.take_node(&mut Vec::new())?;
+                        let bytes = match holder {
+                            None => &mut area[..],
+                            Some(block) => holders.entry(block).or_default(),
+                        };
+                        set_pointer(bytes, index, Some(child));
+                        holders.insert(child.get(), vec![0; layout.block_size()]);
+                        child.get()
+                    }
+                    child => u64::from(child),
+                };
+                holder = Some(child);
+            }
+        }
+        inode.block_area = area;
+        for (block, bytes) in &holders {
+            self.image.write_block(PhysicalBlock::new(*block), bytes)?;
+        }
+        Ok(holders.len() as u64)
+    }
+
+    /// All blocks of a file, those that map it among them.
+    pub fn all_blocks(&self, inode: &Inode) -> Result<Vec<Range<u64>>> {
+        let one = |block: PhysicalBlock| block.get()..block.get() + 1;
+        let mut blocks = Vec::new();
+        if inode.flags.contains(InodeFlags::EXTENTS) {
+            let mut tree = ReadTree::default();
+            let place = NodePlace::root(inode.number);
+            self.read_tree(&inode.block_area, place, DEPTH_MAX + 1, &mut tree)?;
+            blocks.extend(tree.nodes.into_iter().map(one));
+            blocks.extend(tree.extents.iter().map(|extent| {
+                extent.physical.get()..extent.physical.get() + u64::from(extent.length)
+            }));
+            return Ok(blocks);
+        }
+        let mut pending: Vec<(Vec<u8>, u32, usize)> = (0..ROOT_POINTERS as u32)
+            .filter(|&index| logical_of_root_pointer(index, &self.old).is_some())
+            .map(|index| (inode.block_area.to_vec(), index, levels_of_root_pointer(index)))
+            .collect();
+        while let Some((holder, index, levels)) = pending.pop() {
+            let found = block_map::pointer(&holder, index, inode.number, None, &self.old)?;
+            let Some(block) = found else { continue };
+            blocks.push(one(block));
+            if levels > 0 {
+                let bytes = self.image.read_block(block)?;
+                for index in 0..block_map::pointers_per_block(&self.old) {
+                    let at = index as usize * 4;
+                    if bytes[at..at + 4] != [0; 4] {
+                        pending.push((bytes[at..at + 4].to_vec(), 0, levels - 1));
+                    }
+                }
+            }
+        }
+        Ok(blocks)
     }
 
     /// The blocks of a file that was rewritten.

@@ -20,8 +20,8 @@ use drystone_ext4_format::inode::{Inode, InodeFlags};
 use drystone_ext4_format::layout::Layout;
 use drystone_ext4_format::orphan_file::{self, OrphanPlace};
 use drystone_ext4_format::superblock::JournalBackup;
-use drystone_ext4_format::{InodeNumber, InodeSeed};
-use std::collections::BTreeMap;
+use drystone_ext4_format::{GroupNumber, InodeNumber, InodeSeed};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// New numbers of inodes by the old ones. No number is both.
 pub(crate) type InodeNumbers = BTreeMap<u32, u32>;
@@ -88,6 +88,35 @@ impl<'i, 'd> Rewriter<'i, 'd> {
         }
         if is_changed {
             self.image.write_inode(&inode, bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Rewrites the inodes of a group but those whose numbers are `taken` anew.
+    pub fn group(&mut self, group: GroupNumber, taken: &BTreeSet<u32>) -> Result<()> {
+        let used: BTreeSet<_> = self.image.used_inodes(group)?.into_iter().collect();
+        let layout = self.image.layout;
+        let descriptor = &self.image.groups[group.index()];
+        let count = match used.last() {
+            _ if self.image.is_without_inodes(group) => 0,
+            // Deleted inodes have checksums, too.
+            _ if self.reseals => layout.inodes_per_group() - descriptor.unused_inodes_count,
+            Some(last) => layout.bit_of_inode(*last)?.1 + 1,
+            None => 0,
+        };
+        let size = layout.inode_size();
+        let mut table = vec![0; count as usize * size];
+        self.image.device.read_at(self.image.offset_of(descriptor.inode_table), &mut table)?;
+        for (bit, bytes) in (0..count).zip(table.chunks_exact_mut(size)) {
+            let Some(number) = layout.inode_of_bit(group, bit) else { break };
+            if used.contains(&number) {
+                if !taken.contains(&number.get()) {
+                    self.inode(number, bytes)?;
+                }
+            } else if self.reseals && bytes.iter().any(|&byte| byte != 0) {
+                Inode::seal(bytes, number, &layout);
+                self.image.write_inode_bytes(number, bytes)?;
+            }
         }
         Ok(())
     }

@@ -3,10 +3,13 @@
 //! # Reference
 //! `tune2fs(8)` for what each setting means; "Super Block" in the kernel's ext4 data structure pages.
 
+mod features;
+mod files;
+
 use crate::error::{Refusal, Result};
 use crate::image::{Image, ReshapeDevice};
 use drystone_ext4_format::checksum::Checksums;
-use drystone_ext4_format::features::{Compat, Incompat};
+use drystone_ext4_format::features::{Compat, FeatureChange, Incompat};
 use drystone_ext4_format::hash::HashVersion;
 use drystone_ext4_format::superblock::{ErrorPolicy, Superblock};
 
@@ -117,6 +120,18 @@ pub struct Tuning {
     pub raid_stripe_blocks: Option<u32>,
     /// The hash of new directory indexes.
     pub hash_version: Option<HashVersion>,
+    /// Features to turn on and off.
+    pub features: FeatureChange,
+    /// The size of the journal, which is made anew.
+    pub journal_bytes: Option<u64>,
+}
+
+impl Tuning {
+    /// Whether more changes than what the superblock says.
+    #[must_use]
+    pub fn changes_structure(&self) -> bool {
+        self.features != FeatureChange::default() || self.journal_bytes.is_some()
+    }
 }
 
 /// Changes the settings of the image on `device`. `now` is in seconds since 1970.
@@ -138,6 +153,10 @@ pub fn tune(device: &dyn ReshapeDevice, tuning: &Tuning, now: u64) -> Result<()>
     image.set_superblock(superblock);
     if has_identity_changed && image.layout.checksums() != Checksums::None {
         image.store_groups()?;
+    }
+    if tuning.changes_structure() {
+        features::change(&mut image, &tuning.features, tuning.journal_bytes, now)?;
+        return image.store();
     }
     image.store_superblock()?;
     Ok(device.flush()?)
