@@ -4,6 +4,7 @@ use crate::failure::{Failure, Outcome};
 use crate::interrupt::Interrupt;
 use crate::output::Escaped;
 use anyhow::anyhow;
+use drystone::Fs;
 use drystone::vfs::{
     self, Attributes, Dots, Errno, FileSystem, FileType, InodeNumber, RequestContext, check_listed,
     resolve, resolve_parent,
@@ -15,7 +16,9 @@ use std::path::Path;
 
 /// An open image, used with the rights of the superuser.
 pub struct ImageTree<'a> {
-    /// Its files.
+    /// Its files, by path. New entries get the permissions that a command gives them.
+    pub fs: Fs<'a>,
+    /// Its files, by inode.
     pub file_system: &'a dyn FileSystem,
     /// Who asks.
     pub context: RequestContext,
@@ -68,8 +71,10 @@ impl Entered {
 impl<'a> ImageTree<'a> {
     /// The files of `file_system`, which is in `image`.
     pub fn new(file_system: &'a dyn FileSystem, image: &'a Path) -> ImageTree<'a> {
+        let fs = Fs::over(file_system).with_umask(0);
         let context = RequestContext::superuser();
-        ImageTree { file_system, context, image, has_reported: Cell::new(false), interrupt: None }
+        let has_reported = Cell::new(false);
+        ImageTree { fs, file_system, context, image, has_reported, interrupt: None }
     }
 
     /// The same, for work that ends early after an interrupt.
@@ -146,6 +151,11 @@ impl<'a> ImageTree<'a> {
     /// An error with its place.
     pub fn error(&self, path: &[u8], cause: &dyn std::fmt::Display) -> anyhow::Error {
         anyhow!("{}:{}: {cause}", self.image.display(), Escaped(path))
+    }
+
+    /// An error of [`fs`](ImageTree::fs), with the place that the user named.
+    pub fn error_at(&self, path: &Path, error: drystone::Error) -> anyhow::Error {
+        self.error(path.as_os_str().as_bytes(), &error.into_cause())
     }
 
     /// Reports a failure at a path; the command goes on and fails at its end.

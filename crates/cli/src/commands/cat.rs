@@ -6,9 +6,7 @@ use crate::image::{Intent, with_each};
 use crate::location::Location;
 use crate::terminal::Output;
 use crate::tree::ImageTree;
-use drystone::vfs::Errno;
-use std::io::Write;
-use std::os::unix::ffi::OsStrExt;
+use std::io::{Read, Write};
 use std::path::Path;
 
 /// Read at a time.
@@ -33,23 +31,15 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
 }
 
 fn print(tree: &ImageTree<'_>, path: &Path, output: &mut Output<'_>) -> Outcome {
-    let bytes = path.as_os_str().as_bytes();
-    let file = tree.find(path, true)?;
-    if file.is_directory() {
-        return Err(tree.error(bytes, &Errno::EISDIR.text()).into());
-    }
+    let problem = |error| tree.error_at(path, error);
+    let mut file = tree.fs.open(path).map_err(problem)?;
     let mut buffer = vec![0; BUFFER_BYTES];
-    let mut offset = 0;
     loop {
-        let length = tree
-            .file_system
-            .read(file.inode(), offset, &mut buffer)
-            .map_err(|error| tree.error(bytes, &error))?;
+        let length = file.read(&mut buffer).map_err(|error| problem(error.into()))?;
         if length == 0 {
             return Ok(());
         }
         output.write_all(&buffer[..length])?;
-        offset += length as u64;
     }
 }
 

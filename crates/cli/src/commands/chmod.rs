@@ -8,7 +8,9 @@ use crate::mode::Change;
 use crate::tree::{ImageNode, ImageTree};
 use crate::walk::{Visitor, WalkStep, walk};
 use drystone::vfs::{FileType, SetAttributes};
+use std::fs::Permissions;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 /// Change permissions
@@ -37,11 +39,14 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
 
 fn change(tree: &ImageTree<'_>, path: &Path, mode: &Change, recursive: bool) -> Outcome {
     let bytes = path.as_os_str().as_bytes();
-    let node = tree.find(path, true)?;
     if recursive {
-        return walk(tree, node, bytes, &mut ChangingModes { mode });
+        return walk(tree, tree.find(path, true)?, bytes, &mut ChangingModes { mode });
     }
-    Ok(change_one(tree, &node, mode).map_err(|error| tree.error(bytes, &error))?)
+    let problem = |error| tree.error_at(path, error);
+    let metadata = tree.fs.metadata(path).map_err(problem)?;
+    let permissions = mode.apply(metadata.attributes().permissions, metadata.is_dir());
+    let permissions = Permissions::from_mode(u32::from(permissions));
+    Ok(tree.fs.set_permissions(path, permissions).map_err(problem)?)
 }
 
 fn change_one(

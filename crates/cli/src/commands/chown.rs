@@ -79,14 +79,21 @@ fn change(
     follow: bool,
     recursive: bool,
 ) -> Outcome {
+    if !recursive {
+        let NewOwner { user, group } = owner;
+        let changed = match follow {
+            true => tree.fs.chown(path, user, group),
+            false => tree.fs.lchown(path, user, group),
+        };
+        return Ok(changed.map_err(|error| tree.error_at(path, error))?);
+    }
     let node = tree.find(path, follow)?;
-    let mut changing = ChangingOwners { owner, recursive };
+    let mut changing = ChangingOwners { owner };
     walk(tree, node, path.as_os_str().as_bytes(), &mut changing)
 }
 
 struct ChangingOwners {
     owner: NewOwner,
-    recursive: bool,
 }
 
 impl Visitor for ChangingOwners {
@@ -100,7 +107,7 @@ impl Visitor for ChangingOwners {
         if let Err(error) = result {
             tree.report(step.path, &error);
         }
-        Ok(self.recursive)
+        Ok(true)
     }
 }
 

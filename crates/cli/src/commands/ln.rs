@@ -72,6 +72,9 @@ impl LinkSource<'_, '_> {
 fn make(tree: &ImageTree<'_>, target: &LinkTarget, link: &Path, force: bool) -> Outcome {
     let path = place_of(tree, target, link);
     let bytes = path.as_os_str().as_bytes();
+    if let (LinkTarget::Text(text), false) = (target, force) {
+        return Ok(tree.fs.symlink(text, &path).map_err(|error| tree.error_at(&path, error))?);
+    }
     let problem = |error| tree.error(bytes, &error);
     let source = match target {
         LinkTarget::Text(text) => LinkSource::Text(text.as_bytes()),
@@ -110,7 +113,7 @@ fn place_of(tree: &ImageTree<'_>, target: &LinkTarget, link: &Path) -> PathBuf {
         LinkTarget::Text(text) => Path::new(text),
         LinkTarget::File(path) => path,
     };
-    let is_directory = tree.find(link, true).is_ok_and(|node| node.is_directory());
+    let is_directory = tree.fs.metadata(link).is_ok_and(|metadata| metadata.is_dir());
     match last_name(target) {
         Some(name) if is_directory => {
             let path = join(link.as_os_str().as_bytes(), name.as_bytes());

@@ -1,13 +1,12 @@
 //! `mkdir`: makes directories.
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::Outcome;
 use crate::global::Global;
 use crate::image::{Intent, with_each};
 use crate::location::Location;
 use crate::mode::Change;
-use crate::tree::{ImageNode, ImageTree};
-use drystone::vfs::{Errno, FileType, NewNode};
-use std::os::unix::ffi::OsStrExt;
+use crate::tree::ImageTree;
+use drystone::vfs::NewNode;
 use std::path::Path;
 
 /// Make directories
@@ -36,46 +35,18 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
 
 fn make(tree: &ImageTree<'_>, path: &Path, arguments: &Arguments) -> Outcome {
     let permissions = arguments.mode.as_ref().map_or(0o755, |mode| mode.apply(0o777, true));
-    if !arguments.parents {
-        let (parent, name) = tree.find_parent(path)?;
-        make_one(tree, &parent, name, permissions, path)?;
-        return Ok(());
+    let problem = |error| tree.error_at(path, error);
+    if arguments.parents {
+        if tree.fs.metadata(path).is_ok_and(|metadata| metadata.is_dir()) {
+            return Ok(());
+        }
+        // Those above get ordinary permissions, as mkdir does.
+        if let Some(above) = path.parent() {
+            tree.fs.with_umask(0o022).create_dir_all(above).map_err(problem)?;
+        }
     }
-    // Names are made one after the other; the ones above get ordinary permissions, as mkdir does.
-    let bytes = path.as_os_str().as_bytes();
-    let names: Vec<&[u8]> =
-        bytes.split(|&byte| byte == b'/').filter(|name| !name.is_empty()).collect();
-    let mut here = tree.find(Path::new("/"), true)?;
-    for (index, name) in names.iter().enumerate() {
-        let is_last = index + 1 == names.len();
-        let permissions = if is_last { permissions } else { 0o755 };
-        here = match make_one(tree, &here, name, permissions, path) {
-            Ok(made) => made,
-            Err(error) => {
-                // It may be there, perhaps behind a link; what is no directory fails here.
-                let above: Vec<u8> = names[..=index].join(&b'/');
-                match tree.find(Path::new(std::ffi::OsStr::from_bytes(&above)), true) {
-                    Ok(node) if node.attributes.file_type == FileType::Directory => node,
-                    Ok(_) => return Err(tree.error(bytes, &Errno::ENOTDIR.text()).into()),
-                    Err(_) => return Err(error),
-                }
-            }
-        };
-    }
-    Ok(())
-}
-
-fn make_one<'a>(
-    tree: &ImageTree<'a>,
-    parent: &ImageNode<'a>,
-    name: &[u8],
-    permissions: u16,
-    path: &Path,
-) -> Result<ImageNode<'a>, Failure> {
-    tree.file_system
-        .create(&tree.context, parent.inode(), name, NewNode::Directory, permissions)
-        .map(|made| tree.hold(made))
-        .map_err(|error| tree.error(path.as_os_str().as_bytes(), &error).into())
+    let made = tree.fs.make_node(path, NewNode::Directory, u32::from(permissions));
+    Ok(made.map_err(problem)?)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use crate::failure::{Failure, Outcome};
 use crate::global::Global;
 use crate::image::{Intent, with_one};
-use crate::location::{Location, is_same_image};
+use crate::location::{Location, is_same_image, last_name};
 use crate::tree::ImageTree;
 use drystone::vfs::RenameFlags;
 use std::os::unix::ffi::OsStrExt;
@@ -55,11 +55,8 @@ fn rename(
     arguments: &Arguments,
 ) -> Outcome {
     let is_name = arguments.no_target_directory || arguments.exchange;
-    let directory = match tree.find(target, true) {
-        Ok(node) if node.is_directory() && !is_name => Some(node),
-        _ => None,
-    };
-    if directory.is_none() && sources.len() > 1 {
+    let is_directory = !is_name && tree.fs.metadata(target).is_ok_and(|metadata| metadata.is_dir());
+    if !is_directory && sources.len() > 1 {
         let message = "with several sources the last place must be a directory";
         return Err(tree.error(target.as_os_str().as_bytes(), &message).into());
     }
@@ -69,22 +66,14 @@ fn rename(
         _ => RenameFlags::empty(),
     };
     tree.for_each(sources, |source| {
-        let (parent, name) = tree.find_parent(source)?;
-        let named;
-        let (new_parent, new_name) = match &directory {
-            Some(directory) => (directory.inode(), name),
-            None => {
-                named = tree.find_parent(target)?;
-                (named.0.inode(), named.1)
-            }
+        let place = match (is_directory, last_name(source)) {
+            (true, Some(name)) => target.join(name),
+            _ => target.to_path_buf(),
         };
-        let (context, old_parent) = (&tree.context, parent.inode());
-        tree.file_system.rename(context, old_parent, name, new_parent, new_name, flags).map_err(
-            |error| {
-                let cause = format!("can't move to {}: {error}", target.display());
-                tree.error(source.as_os_str().as_bytes(), &cause).into()
-            },
-        )
+        tree.fs.rename_with(source, place, flags).map_err(|error| {
+            let cause = format!("can't move to {}: {}", target.display(), error.into_cause());
+            tree.error(source.as_os_str().as_bytes(), &cause).into()
+        })
     })
 }
 

@@ -54,7 +54,7 @@ fn remove(tree: &ImageTree<'_>, path: &Path, arguments: &Arguments) -> Outcome {
     };
     if !node.is_directory() {
         drop(node);
-        tree.file_system.unlink(&tree.context, parent.inode(), name).map_err(problem)?;
+        tree.fs.remove_file(path).map_err(|error| tree.error_at(path, error))?;
     } else if arguments.recursive {
         let mut removal = Removal::default();
         walk(tree, node, bytes, &mut removal)?;
@@ -63,8 +63,7 @@ fn remove(tree: &ImageTree<'_>, path: &Path, arguments: &Arguments) -> Outcome {
             removed.map_err(problem)?;
         }
     } else if arguments.dir {
-        let removed = tree.file_system.remove_directory(&tree.context, parent.inode(), name);
-        removed.map_err(problem)?;
+        tree.fs.remove_dir(path).map_err(|error| tree.error_at(path, error))?;
     } else {
         return Err(tree.error(bytes, &"is a directory (-r removes it)").into());
     }
@@ -72,10 +71,7 @@ fn remove(tree: &ImageTree<'_>, path: &Path, arguments: &Arguments) -> Outcome {
 }
 
 fn is_missing(tree: &ImageTree<'_>, path: &Path) -> bool {
-    let bytes = path.as_os_str().as_bytes();
-    drystone::vfs::resolve(tree.file_system, &tree.context, bytes, false)
-        .map(|found| tree.hold(found))
-        .is_err_and(|error| error.errno == Errno::ENOENT)
+    tree.fs.symlink_metadata(path).is_err_and(|error| error.errno() == Errno::ENOENT)
 }
 
 /// Removes everything below the start.

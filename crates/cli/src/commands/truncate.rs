@@ -5,9 +5,9 @@ use crate::global::Global;
 use crate::image::{Intent, with_each};
 use crate::location::Location;
 use crate::size;
-use crate::tree::{ImageNode, ImageTree};
-use drystone::vfs::{Errno, NewNode, SetAttributes};
-use std::os::unix::ffi::OsStrExt;
+use crate::tree::ImageTree;
+use drystone::OpenOptions;
+use drystone::vfs::Errno;
 use std::path::Path;
 
 /// Set the length of files
@@ -64,28 +64,14 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
 }
 
 fn set(tree: &ImageTree<'_>, path: &Path, length: Length, no_create: bool) -> Outcome {
-    let bytes = path.as_os_str().as_bytes();
-    let problem = |error| tree.error(bytes, &error);
-    let found = drystone::vfs::resolve(tree.file_system, &tree.context, bytes, true);
-    let file: ImageNode<'_> = match found {
-        Err(error) if error.errno == Errno::ENOENT && no_create => return Ok(()),
-        Err(error) if error.errno == Errno::ENOENT => {
-            let (parent, name) = tree.find_parent(path)?;
-            let made = tree.file_system.create(
-                &tree.context,
-                parent.inode(),
-                name,
-                NewNode::Regular,
-                0o644,
-            );
-            tree.hold(made.map_err(problem)?)
-        }
-        other => tree.hold(other.map_err(problem)?),
+    let problem = |error| tree.error_at(path, error);
+    let options = OpenOptions::new().write(true).create(!no_create).mode(0o644);
+    let file = match tree.fs.open_with(path, options) {
+        Err(error) if error.errno() == Errno::ENOENT && no_create => return Ok(()),
+        opened => opened.map_err(problem)?,
     };
-    let size = Some(length.apply(file.attributes.size));
-    let changes = SetAttributes { size, ..SetAttributes::default() };
-    tree.file_system.set_attributes(&tree.context, file.inode(), &changes).map_err(problem)?;
-    Ok(())
+    let size = file.metadata().map_err(problem)?.len();
+    Ok(file.set_len(length.apply(size)).map_err(problem)?)
 }
 
 #[cfg(test)]
