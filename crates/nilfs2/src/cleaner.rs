@@ -23,7 +23,7 @@ use drystone_nilfs2_format::cpfile::CheckpointFlags;
 use drystone_nilfs2_format::dat::DatEntry;
 use drystone_nilfs2_format::log::{Finfo, Item, LogHeader, read_sections};
 use drystone_nilfs2_format::sufile::{SegmentUsage, UsageFlags};
-use drystone_nilfs2_format::{CheckpointNumber, PhysicalBlock, SegmentNumber};
+use drystone_nilfs2_format::{CheckpointNumber, FileBlock, PhysicalBlock, SegmentNumber};
 use drystone_sync::MutexGuard;
 use drystone_sync::atomic::Ordering;
 use std::ops::Deref;
@@ -84,12 +84,11 @@ struct KeptCheckpoints {
 
 impl KeptCheckpoints {
     fn needs(&self, entry: &DatEntry, finfo: &Finfo) -> bool {
-        if entry.is_live() {
-            return true;
-        }
-        if finfo.checkpoint.0 == 0 {
-            return false;
-        }
+        entry.is_live() || finfo.checkpoint.0 != 0 && self.has_period_of(entry)
+    }
+
+    /// Whether one of them has a block that the newest state hasn't.
+    fn has_period_of(&self, entry: &DatEntry) -> bool {
         let index = self.snapshots.partition_point(|snapshot| *snapshot < entry.start);
         let in_snapshot = self.snapshots.get(index).is_some_and(|found| *found < entry.end);
         in_snapshot || entry.end > self.first_protected && entry.end > entry.start
@@ -188,12 +187,12 @@ impl<'a> Cleaner<'a> {
     fn clean_emptiest(&self, protection_s: u64) -> Result<usize> {
         let mut log = self.log.lock();
         let kept = self.begin_cleaning(&mut log, protection_s)?;
-        let mut candidates = Vec::new();
-        for (segment, usage) in self.candidates(&mut log)? {
-            if let Some(found) = self.examine(segment, usage, &kept)? {
-                candidates.push((found.live_blocks(), segment, usage));
-            }
-        }
+        let live_blocks = self.live_blocks(&kept)?;
+        let mut candidates: Vec<_> = self
+            .candidates(&mut log)?
+            .into_iter()
+            .map(|(segment, usage)| (live_blocks[segment.0 as usize], segment, usage))
+            .collect();
         candidates.sort_by_key(|(live, segment, _)| (*live, *segment));
         let per_segment = self.volume.geometry.blocks_per_segment();
         // What is moved needs room itself.
@@ -213,6 +212,32 @@ impl<'a> Cleaner<'a> {
             return Ok(0);
         }
         self.finish_cleaning(&mut log, &kept, batch)
+    }
+
+    /// Blocks that live in each segment, by the DAT, which is read as a whole. That is a hundredth of what
+    /// the segments hold. Nodes of the DAT's own map aren't counted.
+    fn live_blocks(&self, kept: &KeptCheckpoints) -> Result<Vec<u64>> {
+        let geometry = &self.volume.geometry;
+        // There is room for all segments' usages on the device, and so for their counts in memory.
+        let mut live = vec![0; geometry.segments() as usize];
+        let mut count = |block| {
+            if let Some(segment) = geometry.segment_of(block) {
+                live[segment.0 as usize] += 1;
+            }
+        };
+        let mut from = FileBlock(0);
+        loop {
+            // Only the log writer changes the DAT; readers get in between two blocks.
+            let Some(block) = self.dat.read().next_block(from, &self.volume)? else { break };
+            from = FileBlock(block.key.0 + 1);
+            count(block.place);
+            for entry in block.entries {
+                if entry.is_live() || kept.has_period_of(&entry) {
+                    count(entry.block);
+                }
+            }
+        }
+        Ok(live)
     }
 
     /// Makes the newest state durable, and both superblocks lead to it.

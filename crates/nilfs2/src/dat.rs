@@ -10,13 +10,15 @@
 use crate::error::Result;
 use crate::metadata_file::MetadataFile;
 use crate::volume::{BlockBytes, BlockSource, Volume};
-use drystone_nilfs2_format::allocator::EntryLayout;
+use drystone_nilfs2_format::allocator::{EntryBlock, EntryLayout};
 use drystone_nilfs2_format::dat::{DatEntry, ENTRY_BYTES};
 use drystone_nilfs2_format::error::DatProblem;
 use drystone_nilfs2_format::inode::Inode;
-use drystone_nilfs2_format::{CheckpointNumber, Corrupt, InodeNumber, PhysicalBlock, VirtualBlock};
+use drystone_nilfs2_format::{
+    CheckpointNumber, Corrupt, FileBlock, InodeNumber, PhysicalBlock, VirtualBlock,
+};
 use drystone_ondisk::bitmap;
-use drystone_sync::RwLock;
+use drystone_sync::{Arc, RwLock};
 
 /// The DAT in memory.
 #[derive(Debug)]
@@ -25,6 +27,15 @@ pub(crate) struct DatFile {
     layout: EntryLayout,
     block_bytes: usize,
     first_candidate: u64,
+}
+
+/// A block of the DAT.
+#[derive(Debug)]
+pub(crate) struct DatBlock {
+    pub(crate) key: FileBlock,
+    pub(crate) place: PhysicalBlock,
+    /// Its entries; none for bitmaps and counts.
+    pub(crate) entries: Vec<DatEntry>,
 }
 
 impl DatFile {
@@ -58,6 +69,23 @@ impl DatFile {
             Some(bits) if bitmap::test(bits, bit) => self.entry(number, volume).map(Some),
             _ => Ok(None),
         }
+    }
+
+    /// The first block from `from` on. It isn't kept in memory.
+    pub(crate) fn next_block(&self, from: FileBlock, volume: &Volume) -> Result<Option<DatBlock>> {
+        let Some(found) = self.file.map.next(from, volume)? else { return Ok(None) };
+        let (key, place) = (FileBlock(found.key), PhysicalBlock(found.pointer));
+        let mut entries = Vec::new();
+        if matches!(self.layout.role_of(key), EntryBlock::Entries { .. }) {
+            let block = match self.file.cached(key) {
+                Some(block) => Arc::clone(block),
+                None => volume.read_block(place)?,
+            };
+            for bytes in block.chunks_exact(ENTRY_BYTES) {
+                entries.push(DatEntry::read(bytes)?);
+            }
+        }
+        Ok(Some(DatBlock { key, place, entries }))
     }
 
     fn set_entry(&mut self, number: VirtualBlock, entry: &DatEntry, volume: &Volume) -> Result<()> {
