@@ -45,5 +45,5 @@ mod writer_thread;
 
 pub use checkpoints::CheckpointSummary;
 pub use error::{Error, Result};
-pub use mount::{MountOptions, Nilfs2};
+pub use mount::{GrownVolume, MountOptions, Nilfs2, grow};
 pub use policy::{InodeSearch, UnknownInodeSearch};

@@ -260,6 +260,28 @@ impl Superblock {
         self.raw.wtime.set(time_s);
     }
 
+    /// Has the volume end with a device of another size.
+    ///
+    /// # Errors
+    /// If it has no room for a segment. Nothing is changed then.
+    pub fn set_device_bytes(&mut self, device_bytes: u64) -> Result<(), SuperblockProblem> {
+        let old = self.geometry;
+        // A block has at most 64 KiB, a segment at most 2^20 blocks.
+        let (block_bytes, per_segment) =
+            (old.block_bytes() as u32, old.blocks_per_segment() as u32);
+        let segments = Geometry::segments_for(device_bytes, block_bytes, per_segment);
+        let percent = old.reserved_percent();
+        self.geometry = Geometry::new(block_bytes, per_segment, segments, percent, device_bytes)?;
+        self.raw.nsegments.set(segments);
+        self.raw.dev_size.set(device_bytes);
+        Ok(())
+    }
+
+    /// Sets when the volume was last mounted for writing.
+    pub fn set_mounted_s(&mut self, time_s: u64) {
+        self.raw.mtime.set(time_s);
+    }
+
     /// Notes a mount for writing.
     pub fn note_mount(&mut self, time_s: u64) {
         self.raw.mtime.set(time_s);

@@ -57,11 +57,18 @@ impl Superblocks {
         self.write_at(SuperblockPlace::Second, volume)
     }
 
-    /// The volume is mounted for writing: until it is unmounted it isn't clean.
-    pub(crate) fn begin_mount(&mut self, volume: &Volume) -> Result<()> {
-        self.current.note_mount(volume.wall_s());
+    /// The volume is mounted for writing: until it is unmounted it isn't clean. The time of the mount is
+    /// kept if recovery, which needs it, may have to be done again.
+    pub(crate) fn begin_mount(&mut self, volume: &Volume, keeps_time: bool) -> Result<()> {
+        let time_s = if keeps_time { self.current.mounted_s() } else { volume.wall_s() };
+        self.current.note_mount(time_s);
         self.current.set_state(self.current.state() - VolumeState::CLEAN);
         self.write_both(volume)
+    }
+
+    /// Recovery is done. Until a superblock is written, another one would do more than it has to.
+    pub(crate) fn end_recovery(&mut self, volume: &Volume) {
+        self.current.set_mounted_s(volume.wall_s());
     }
 
     /// The volume has been unmounted, and everything is in the newest log.

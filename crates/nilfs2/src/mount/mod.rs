@@ -6,8 +6,11 @@
 //! leaves what was there before, or what comes of it.
 
 mod control;
+mod grow;
 mod interface;
 mod recover;
+
+pub use grow::{GrownVolume, grow};
 
 use crate::checkpoints::read_checkpoint;
 use crate::dat::{DatFile, Translated};
@@ -82,9 +85,10 @@ impl Nilfs2 {
         if is_read_only {
             return Ok(mounted);
         }
-        engine.log.lock().superblocks.begin_mount(&engine.volume)?;
+        engine.log.lock().superblocks.begin_mount(&engine.volume, found.was_unclean)?;
         if found.was_unclean {
             found.finish(engine)?;
+            engine.log.lock().superblocks.end_recovery(&engine.volume);
         }
         let shared = Arc::clone(engine);
         let interval = options.fixed_time_s.is_none().then_some(interval);
@@ -104,6 +108,7 @@ impl Nilfs2 {
     /// If something can't be written; the next mount recovers what was synced.
     pub fn unmount(&self) -> Result<()> {
         let Some(thread) = self.writer.lock().take() else { return Ok(()) };
+        self.free_nameless();
         let synced = self.engine.requests.checkpoint();
         self.engine.requests.stop();
         let joined = thread.join();
@@ -113,6 +118,18 @@ impl Nilfs2 {
         }
         let mut log = self.engine.log.lock();
         log.superblocks.end_mount(&self.engine.volume)
+    }
+}
+
+impl Nilfs2 {
+    /// Deletes inodes without names that callers never gave back: nothing would find them later.
+    fn free_nameless(&self) {
+        let engine = &self.engine;
+        engine.inodes.for_each(|inode| {
+            if inode.fields.lock().record.links_count == 0 {
+                self.operations().do_forget(drystone_vfs::InodeNumber(inode.number.0), u64::MAX);
+            }
+        });
     }
 }
 

@@ -1,12 +1,15 @@
 //! What a mount does after a crash, once the newest state is found.
 
+use crate::checkpoints::Checkpoints;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::log::LogPosition;
 use crate::log_writer::LogWriter;
 use crate::recovery::NewestState;
 use drystone_nilfs2_format::sufile::{SegmentUsage, UsageFlags};
-use drystone_nilfs2_format::{InodeNumber, SegmentNumber};
+use drystone_nilfs2_format::{
+    CheckpointNumber, FileBlock, InodeNumber, SegmentNumber, VirtualBlock,
+};
 
 /// What recovery has to do for the engine.
 #[derive(Debug)]
@@ -76,11 +79,23 @@ impl RecoveryWork {
     }
 }
 
-/// Frees inodes that lost their names while they were in use before a crash.
+/// Frees inodes that lost their names while they were in use before a crash. That was after the last mount
+/// for writing, so that only records are read whose block was written since.
 fn free_nameless(engine: &Engine) -> Result<()> {
+    let last_before = last_checkpoint_before_mount(engine)?;
     let mut from = InodeNumber::FIRST_ORDINARY;
+    let mut looked_at = None;
     while let Some((used, next)) = engine.ifile.used_from(from, engine.source())? {
         for number in used {
+            let (key, _) = engine.ifile.layout.entry(number.0);
+            let is_recent = match looked_at {
+                Some((known, is_recent)) if known == key => is_recent,
+                _ => written_in(engine, key)?.is_some_and(|found| found > last_before),
+            };
+            looked_at = Some((key, is_recent));
+            if !is_recent {
+                continue;
+            }
             let record = engine.ifile.record(number, engine.source());
             if record.is_ok_and(|record| record.links_count == 0) {
                 let inode = engine.inode(number, 0)?;
@@ -90,4 +105,23 @@ fn free_nameless(engine: &Engine) -> Result<()> {
         from = next;
     }
     Ok(())
+}
+
+/// The newest checkpoint that is older than the last mount for writing; 0 if there is none.
+fn last_checkpoint_before_mount(engine: &Engine) -> Result<CheckpointNumber> {
+    let mut log = engine.log.lock();
+    let mounted_s = log.superblocks.current.mounted_s();
+    let all = Checkpoints::new(engine).list_checkpoints(&mut log)?;
+    let before = all.iter().rev().find(|found| found.created_s < mounted_s);
+    Ok(before.map_or(CheckpointNumber(0), |found| found.number))
+}
+
+/// The checkpoint that a block of the ifile was written for.
+fn written_in(engine: &Engine, key: FileBlock) -> Result<Option<CheckpointNumber>> {
+    let pointer = engine.ifile.file.read().map.get(key, &engine.source())?;
+    if pointer == 0 {
+        return Ok(None);
+    }
+    let entry = engine.dat.write().entry(VirtualBlock(pointer), &engine.volume)?;
+    Ok(Some(entry.start))
 }

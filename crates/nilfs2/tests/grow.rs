@@ -1,0 +1,56 @@
+//! Growing a volume: what it holds stays, and the new segments are used.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod support;
+
+use drystone_blockdev::{BlockDevice, MemoryDevice};
+use drystone_nilfs2::{GrownVolume, MountOptions, grow};
+use drystone_sync::Arc;
+use drystone_testkit::tree::diff;
+use drystone_vfs::{FileSystem, NewNode, RequestContext};
+use support::{image, judge, mount, tree};
+
+/// A larger device with the same bytes.
+fn enlarged(device: &MemoryDevice, mebibytes: u64) -> Arc<MemoryDevice> {
+    let mut bytes = vec![0; device.size_bytes() as usize];
+    device.read_at(0, &mut bytes).unwrap();
+    let larger = MemoryDevice::new(mebibytes << 20);
+    larger.write_at(0, &bytes).unwrap();
+    Arc::new(larger)
+}
+
+fn fill(
+    device: &Arc<MemoryDevice>,
+    name: &[u8],
+    mebibytes: usize,
+) -> Result<(), drystone_vfs::Error> {
+    let context = RequestContext::superuser();
+    let fs = mount(device, &MountOptions::default());
+    let entry = fs.create(&context, fs.root(), name, NewNode::Regular, 0o644)?;
+    let written = fs.write_all(&context, entry.inode, 0, &vec![7; mebibytes << 20]);
+    fs.unmount().unwrap();
+    written
+}
+
+#[test]
+fn a_grown_volume_keeps_its_files_and_takes_more() {
+    for (block_bytes, blocks_per_segment) in [(4096, 16), (1024, 64)] {
+        let small = image(8, block_bytes, blocks_per_segment);
+        fill(&small, b"first", 4).unwrap();
+        let before =
+            tree(&mount(&small, &MountOptions { read_only: true, ..MountOptions::default() }));
+        let device = enlarged(&small, 40);
+        let shared: Arc<dyn BlockDevice> = Arc::clone(&device) as Arc<dyn BlockDevice>;
+        let GrownVolume { segments_before, segments } = grow(&shared).unwrap();
+        assert!(segments > 4 * segments_before, "{segments_before} became {segments}");
+        judge(&*device, "a grown volume");
+        let after =
+            tree(&mount(&device, &MountOptions { read_only: true, ..MountOptions::default() }));
+        assert_eq!(diff(&before, &after), Vec::<String>::new());
+        fill(&device, b"second", 24).unwrap();
+        judge(&*device, "a grown and filled volume");
+        // Again, without more room.
+        assert_eq!(grow(&shared).unwrap(), GrownVolume { segments_before: segments, segments });
+        judge(&*device, "a volume that was to grow twice");
+    }
+}
