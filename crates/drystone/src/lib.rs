@@ -122,6 +122,7 @@ mod disk;
 mod engine;
 mod error;
 pub mod fs;
+mod grow_nilfs2;
 mod image;
 mod information;
 mod make;
@@ -163,6 +164,7 @@ pub use drystone_volumes::{
 };
 pub use error::{Error, ErrorCause, Result};
 pub use fs::{File, Fs, OpenOptions};
+pub use grow_nilfs2::grow_nilfs2;
 pub use image::{CreateOptions, Image, ImageOptions};
 pub use information::{Ext4Information, Information, Nilfs2Information};
 pub use make::{make_image, make_nilfs2, size_of};

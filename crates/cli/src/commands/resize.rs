@@ -8,7 +8,7 @@ use crate::size;
 use crate::terminal::print_line;
 use anyhow::Context;
 use drystone::reshape::NewSize;
-use drystone::{ChangeOptions, resize_image};
+use drystone::{ChangeOptions, FileSystemKind, resize_image};
 use serde::Serialize;
 use std::path::PathBuf;
 
@@ -18,7 +18,7 @@ use std::path::PathBuf;
 The image must not be in use. A file grows and is cut with the image in it; a partition or block device \
 keeps its size. When an image shrinks, what is beyond the new end moves, and files there may get other inode \
 numbers. If the command is interrupted, the image is rolled back the next time it is changed, or by \
-'drystone undo'.
+'drystone undo'. NILFS2 only grows, without an undo log.
 
 Examples:
   drystone resize disk.img 64M
@@ -60,11 +60,41 @@ struct ResizedJson {
     inodes_moved: u64,
 }
 
+/// What an image of NILFS2 has become, in JSON.
+#[derive(Serialize)]
+struct GrownNilfs2Json {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    segments_before: u64,
+    segments: u64,
+}
+
+fn grow_nilfs2(arguments: &Arguments, global: &Global) -> Outcome {
+    let path = &arguments.image.image;
+    if arguments.undo.is_some() {
+        return Err(Failure::Usage("NILFS2 grows without an undo log".to_string()));
+    }
+    let size = arguments.size.unwrap_or(NewSize::Minimum);
+    let grown = drystone::grow_nilfs2(path, size).with_context(|| path.display().to_string())?;
+    let (segments_before, segments) = (grown.segments_before, grown.segments);
+    if global.json {
+        let json = GrownNilfs2Json { kind: "nilfs2", segments_before, segments };
+        print_line(&serde_json::to_string(&json)?)?;
+    } else if !global.quiet {
+        print_line(&format!("{}: {segments} segments, {segments_before} before", path.display()))?;
+    }
+    Ok(())
+}
+
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     if global.read_only {
         return Err(Failure::Usage("this command changes the image".to_string()));
     }
     let path = &arguments.image.image;
+    // What is wrong with it is told when it is opened to be changed.
+    if let Ok(Some(FileSystemKind::Nilfs2)) = drystone::kind_of(path) {
+        return grow_nilfs2(arguments, global);
+    }
     let options = ChangeOptions { undo: arguments.undo.clone() };
     let steps = Steps::new(global.quiet);
     // One of them is there.

@@ -154,3 +154,24 @@ fn a_build_for_which_nilfs2_is_no_good_is_refused() {
     assert_eq!(fixture.line("cat a.img:/file").good(), "text");
     fixture.line("check a.img -q").good();
 }
+
+#[test]
+fn an_image_grows_and_is_not_cut() {
+    let fixture = made();
+    fixture.put("file", vec![9; 5 << 20]);
+    fixture.line("cp file disk.img:/").good();
+    let told = fixture.line("resize disk.img +64M --json").json_lines();
+    assert_eq!((&told[0]["type"], &told[0]["segments_before"]), (&"nilfs2".into(), &255.into()));
+    assert_eq!(told[0]["segments"], 511);
+    fixture.line("check disk.img -q").good();
+    assert_eq!(fixture.line("cat disk.img:/file").bytes, vec![9; 5 << 20]);
+    fixture.put("large", vec![8; 70 << 20]);
+    fixture.line("cp large disk.img:/").good();
+    fixture.line("check disk.img -q").good();
+    for smaller in ["-1M", "64M", "--minimum"] {
+        let refused = fixture.line(&format!("resize disk.img {smaller}")).bad(1);
+        assert!(refused.contains("no way to become smaller"), "{refused}");
+    }
+    assert!(fixture.line("resize disk.img +1M --undo log").bad(2).contains("undo log"));
+    fixture.line("check disk.img -q").good();
+}

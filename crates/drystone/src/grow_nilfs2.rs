@@ -1,0 +1,45 @@
+//! Grows NILFS2 images.
+
+use crate::settled::check_settled;
+use crate::{Error, FileSystemKind, VolumeName};
+use drystone_blockdev::BlockDevice;
+use drystone_nilfs2::GrownVolume;
+use drystone_reshape::NewSize;
+use drystone_sync::Arc;
+use drystone_volumes::ChangeableVolume;
+use std::path::Path;
+
+/// Grows the NILFS2 image that `name` stands for. A regular file grows with it; a partition or a block
+/// device must have become larger before. A crash leaves the old size or the new one.
+///
+/// # Errors
+///
+/// [`Error::InUse`] if a process has it open; [`Error::Lacks`] for a size that is smaller than that of the
+/// file; [`Error::DeviceSize`] for a partition or a block device of another size.
+pub fn grow_nilfs2(name: &Path, size: NewSize) -> Result<GrownVolume, Error> {
+    let name = VolumeName::find_whole(name)?;
+    check_settled(&name)?;
+    let volume = ChangeableVolume::open(&name)?;
+    let size_before = match &volume {
+        ChangeableVolume::Whole(file) => file.size_bytes(),
+        ChangeableVolume::Part(part) => part.size_bytes(),
+    };
+    let size_bytes = match size {
+        NewSize::Exactly(bytes) => bytes,
+        NewSize::More(bytes) => size_before.saturating_add(bytes),
+        NewSize::Less(_) | NewSize::Minimum => 0,
+    };
+    if size_bytes < size_before {
+        return Err(Error::Lacks { kind: FileSystemKind::Nilfs2, what: "way to become smaller" });
+    }
+    let device: Arc<dyn BlockDevice> = match volume {
+        ChangeableVolume::Whole(file) if !file.is_block_device() => {
+            file.resize(size_bytes)?;
+            Arc::new(file)
+        }
+        _ if size_bytes != size_before => return Err(Error::DeviceSize { bytes: size_before }),
+        ChangeableVolume::Whole(device) => Arc::new(device),
+        ChangeableVolume::Part(part) => Arc::new(part),
+    };
+    Ok(drystone_nilfs2::grow(&device)?)
+}
