@@ -1,7 +1,7 @@
 //! Grows NILFS2 images.
 
 use crate::settled::check_settled;
-use crate::{Error, FileSystemKind, VolumeName};
+use crate::{Error, ErrorCause, FileSystemKind, VolumeName};
 use drystone_blockdev::BlockDevice;
 use drystone_nilfs2::GrownVolume;
 use drystone_reshape::NewSize;
@@ -14,15 +14,15 @@ use std::path::Path;
 ///
 /// # Errors
 ///
-/// [`Error::InUse`] if a process has it open; [`Error::Lacks`] for a size that is smaller than that of the
-/// file; [`Error::DeviceSize`] for a partition or a block device of another size.
+/// [`ErrorCause::InUse`] if a process has it open; [`ErrorCause::Lacks`] for a size that is smaller than that of the
+/// file; [`ErrorCause::DeviceSize`] for a partition or a block device of another size.
 pub fn grow_nilfs2(name: &Path, size: NewSize) -> Result<GrownVolume, Error> {
     let name = VolumeName::find_whole(name)?;
     check_settled(&name)?;
     let volume = ChangeableVolume::open(&name)?;
     let size_before = match &volume {
         ChangeableVolume::Whole(file) => file.size_bytes(),
-        ChangeableVolume::Part(part) => part.size_bytes(),
+        ChangeableVolume::Fixed(device) => device.size_bytes(),
     };
     let size_bytes = match size {
         NewSize::Exactly(bytes) => bytes,
@@ -30,16 +30,22 @@ pub fn grow_nilfs2(name: &Path, size: NewSize) -> Result<GrownVolume, Error> {
         NewSize::Less(_) | NewSize::Minimum => 0,
     };
     if size_bytes < size_before {
-        return Err(Error::Lacks { kind: FileSystemKind::Nilfs2, what: "way to become smaller" });
+        return Err(ErrorCause::Lacks {
+            kind: FileSystemKind::Nilfs2,
+            what: "way to become smaller",
+        }
+        .into());
     }
     let device: Arc<dyn BlockDevice> = match volume {
         ChangeableVolume::Whole(file) if !file.is_block_device() => {
             file.resize(size_bytes)?;
             Arc::new(file)
         }
-        _ if size_bytes != size_before => return Err(Error::DeviceSize { bytes: size_before }),
+        _ if size_bytes != size_before => {
+            return Err(ErrorCause::DeviceSize { bytes: size_before }.into());
+        }
         ChangeableVolume::Whole(device) => Arc::new(device),
-        ChangeableVolume::Part(part) => Arc::new(part),
+        ChangeableVolume::Fixed(device) => device,
     };
     Ok(drystone_nilfs2::grow(&device)?)
 }

@@ -7,11 +7,13 @@
 
 use crate::error::Result;
 use crate::lock_classes::READERS;
-use drystone_blockdev::BlockDevice;
+use drystone_blockdev::{BlockDevice, DeviceError};
 use drystone_nilfs2_format::error::DatProblem;
 use drystone_nilfs2_format::{Corrupt, Geometry, PhysicalBlock, VirtualBlock};
-use drystone_sync::{Arc, PerCore, RwLock, RwLockReadGuard, clock};
+use drystone_sync::{Arc, PerCore, RwLock, RwLockReadGuard, clock, thread};
 use drystone_vfs::Timestamp;
+use std::io::IoSlice;
+use std::time::Duration;
 
 /// The bytes of a block. The log writer keeps a clone of what it writes; the next change copies.
 pub(crate) type BlockBytes = Arc<[u8]>;
@@ -22,14 +24,25 @@ pub(crate) trait BlockSource {
     fn read(&self, pointer: u64) -> Result<BlockBytes>;
 }
 
+/// How often a write to a full medium is tried again.
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
+
+/// How a mount treats its device.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct VolumeOptions {
+    /// Stamps everything with this time, in seconds since 1970, instead of the clock's.
+    pub(crate) fixed_time_s: Option<u64>,
+    /// How long the log waits for room on the medium of the device.
+    pub(crate) full_medium_wait: Duration,
+}
+
 /// What a volume is, without what changes.
 #[derive(Debug)]
 pub(crate) struct Volume {
     pub(crate) device: Arc<dyn BlockDevice>,
     pub(crate) geometry: Geometry,
     pub(crate) seed: u32,
-    /// Stamps everything with this time, in seconds since 1970, instead of the clock's.
-    fixed_time_s: Option<u64>,
+    options: VolumeOptions,
     readers: PerCore<RwLock<()>>,
 }
 
@@ -38,25 +51,25 @@ impl Volume {
         device: Arc<dyn BlockDevice>,
         geometry: Geometry,
         seed: u32,
-        fixed_time_s: Option<u64>,
+        options: VolumeOptions,
     ) -> Self {
         let readers = PerCore::new(|_| RwLock::new(&READERS, ()));
-        Self { device, geometry, seed, fixed_time_s, readers }
+        Self { device, geometry, seed, options, readers }
     }
 
     /// Whether logs are written only when a caller asks for them, so that the same calls give the same bytes.
     pub(crate) fn is_reproducible(&self) -> bool {
-        self.fixed_time_s.is_some()
+        self.options.fixed_time_s.is_some()
     }
 
     /// Seconds since 1970.
     pub(crate) fn wall_s(&self) -> u64 {
-        self.fixed_time_s.unwrap_or_else(|| clock::wall().0.max(0).cast_unsigned())
+        self.options.fixed_time_s.unwrap_or_else(|| clock::wall().0.max(0).cast_unsigned())
     }
 
     /// The time that changes are stamped with.
     pub(crate) fn now(&self) -> Timestamp {
-        match self.fixed_time_s {
+        match self.options.fixed_time_s {
             Some(seconds) => Timestamp { seconds: seconds.cast_signed(), nanoseconds: 0 },
             None => {
                 let (seconds, nanoseconds) = clock::wall_coarse();
@@ -83,6 +96,26 @@ impl Volume {
     pub(crate) fn wait_for_readers(&self) {
         for part in self.readers.iter() {
             drop(part.write());
+        }
+    }
+
+    /// Writes from a block on. On a full medium it waits for room: what was changed is only in memory, and
+    /// would be lost if the log stopped.
+    pub(crate) fn write_blocks(&self, start: PhysicalBlock, slices: &[IoSlice<'_>]) -> Result<()> {
+        let begun = clock::now();
+        let mut has_warned = false;
+        loop {
+            match self.device.write_vectored_at(self.geometry.offset_of(start), slices) {
+                Err(DeviceError::NoSpace { .. })
+                    if begun.elapsed() < self.options.full_medium_wait =>
+                {
+                    if !std::mem::replace(&mut has_warned, true) {
+                        tracing::warn!("the medium of the device is full; the log waits for room");
+                    }
+                    thread::sleep(RETRY_INTERVAL);
+                }
+                written => return Ok(written?),
+            }
         }
     }
 

@@ -165,6 +165,7 @@ impl ImageOptions {
                 InodeSearch::PerCore => drystone_nilfs2::InodeSearch::PerCore,
             },
             fixed_time_s: None,
+            full_medium_wait: self.full_host_wait,
         }
     }
 }

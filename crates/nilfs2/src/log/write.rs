@@ -77,8 +77,7 @@ fn write_log(
     seal(volume.seed, &mut summary, summary_bytes, blocks());
     let slices: Vec<IoSlice<'_>> =
         std::iter::once(&*summary).chain(blocks()).map(IoSlice::new).collect();
-    volume.device.write_vectored_at(geometry.offset_of(start), &slices)?;
-    Ok(())
+    volume.write_blocks(start, &slices)
 }
 
 /// The block behind a log's summary, and those behind it.

@@ -23,7 +23,7 @@ use crate::metadata_file::MetadataFile;
 use crate::operations::Operations;
 use crate::policy::InodeSearch;
 use crate::recovery::{FoundLog, NewestState, at_cursor, roll_forward, super_root};
-use crate::volume::Volume;
+use crate::volume::{Volume, VolumeOptions};
 use crate::writer_thread::run;
 use drystone_blockdev::BlockDevice;
 use drystone_nilfs2_format::geometry::{
@@ -54,6 +54,8 @@ pub struct MountOptions {
     /// Stamps everything with this time, in seconds since 1970, and writes logs only when they are asked
     /// for, so that the same calls give the same image.
     pub fixed_time_s: Option<u64>,
+    /// How long changes wait for room when the medium of the device is full, before the log stops.
+    pub full_medium_wait: Duration,
 }
 
 /// A mounted volume.
@@ -70,7 +72,7 @@ impl Nilfs2 {
     /// If there is none, it is damaged, or it needs something that isn't supported.
     pub fn mount(device: Arc<dyn BlockDevice>, options: &MountOptions) -> Result<Self> {
         let is_read_only = options.read_only || options.checkpoint.is_some();
-        let opened = Opened::find(device, is_read_only, options.fixed_time_s)?;
+        let opened = Opened::find(device, is_read_only, options)?;
         let interval = options.commit_interval.unwrap_or_else(|| {
             let stored = opened.superblock.commit_interval_s();
             let seconds = if stored == 0 { COMMIT_INTERVAL_S } else { stored };
@@ -154,7 +156,7 @@ impl Opened {
     fn find(
         device: Arc<dyn BlockDevice>,
         is_read_only: bool,
-        fixed_time_s: Option<u64>,
+        options: &MountOptions,
     ) -> Result<Self> {
         let candidates = read_superblocks(&*device)?;
         let mut failure = None;
@@ -163,8 +165,12 @@ impl Opened {
                 superblock.check_writable()?;
             }
             let geometry = *superblock.geometry();
+            let volume_options = VolumeOptions {
+                fixed_time_s: options.fixed_time_s,
+                full_medium_wait: options.full_medium_wait,
+            };
             let volume =
-                Volume::new(Arc::clone(&device), geometry, superblock.seed(), fixed_time_s);
+                Volume::new(Arc::clone(&device), geometry, superblock.seed(), volume_options);
             let log = match at_cursor(&volume, superblock.cursor()) {
                 Ok(log) => log,
                 Err(error) => {
