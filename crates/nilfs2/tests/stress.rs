@@ -19,6 +19,7 @@ use drystone_testkit::operations::{Executor, Profile, generate};
 use drystone_testkit::tree::{Tree, TreeOptions};
 use drystone_vfs::FileSystem;
 use std::time::Duration;
+use support::churn::churn;
 use support::{image, judge, mount, tree};
 
 /// Runs threads while logs are written all the time and segments are cleaned.
@@ -147,4 +148,12 @@ fn damage_is_an_error() {
         let _ = fs.clean(0);
         let _ = fs.unmount();
     }
+}
+
+/// A hundred times the volume's size is written, to a volume that is full nearly all the time.
+#[test]
+#[ignore = "long: ./dev stress runs it"]
+fn a_full_volume_is_churned_a_hundred_times() {
+    churn(4096, 16, 5, 120, 100);
+    churn(1024, 64, 6, 120, 100);
 }

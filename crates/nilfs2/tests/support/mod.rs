@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 #![allow(dead_code, reason = "each test uses a part")]
 
+pub mod churn;
+
 use drystone_blockdev::{BlockDevice, MemoryDevice};
 use drystone_nilfs2::mkfs::{MakeOptions, make};
 use drystone_nilfs2::{MountOptions, Nilfs2};
