@@ -129,7 +129,7 @@ impl BlockGroup {
             free_inodes: AtomicU32::new(descriptor.free_inodes_count),
             directories: AtomicU32::new(descriptor.used_directories_count),
             largest_order: AtomicU32::new(order_of(descriptor.free_clusters_count)),
-            indexed: [const { AtomicU32::new(NO_ORDER) }; 2],
+            indexed: [NO_ORDER; 2].map(AtomicU32::new),
             fragments: AtomicU32::new(1),
             has_map: AtomicBool::new(false),
             stream: AtomicU32::new(0),
