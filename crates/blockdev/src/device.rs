@@ -117,12 +117,12 @@ pub fn check_range(size: u64, offset: u64, length: u64) -> DeviceResult {
     }
 }
 
-/// Zeros a range by writing to it.
-pub(crate) fn write_zeros<D: BlockDevice + ?Sized>(
-    device: &D,
-    offset: u64,
-    length: u64,
-) -> DeviceResult {
+/// Zeros a range by writing to it, for devices that sometimes have nothing better.
+///
+/// # Errors
+///
+/// Those of the writes; the range may then be zeroed in part.
+pub fn write_zeros<D: BlockDevice + ?Sized>(device: &D, offset: u64, length: u64) -> DeviceResult {
     let mut done = 0;
     while done < length {
         let piece = (length - done).min(ZERO_PIECE_BYTES as u64);

@@ -36,7 +36,7 @@ mod stepped;
 mod timed;
 mod undo;
 
-pub use device::{BlockDevice, check_range};
+pub use device::{BlockDevice, check_range, write_zeros};
 pub use error::{DeviceError, DeviceOperation, DeviceResult};
 pub use faulty::{Effect, Fault, Faulty, Trigger};
 pub use file::{Existing, FileDevice, OpenMode};

@@ -237,7 +237,7 @@ impl BlockDevice for FileDevice {
             }
             self.zeroes_ranges.store(false, Ordering::Relaxed);
         }
-        crate::device::write_zeros(self, offset, length)
+        crate::write_zeros(self, offset, length)
     }
 
     fn is_read_only(&self) -> bool {

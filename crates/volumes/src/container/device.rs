@@ -8,6 +8,7 @@
 use super::{ContainerError, ContainerFormat, Qcow2Header, restore_counts};
 use drystone_blockdev::{
     BlockDevice, DeviceError, DeviceOperation, DeviceResult, FileDevice, OpenMode, check_range,
+    write_zeros,
 };
 use drystone_sync::Arc;
 use drystone_sync::atomic::{AtomicBool, Ordering};
@@ -24,9 +25,6 @@ use std::path::Path;
 
 /// How many files may be behind a disk image: its backing file, the backing file of that, and so on.
 const BACKING_FILES_MAX: usize = 64;
-
-/// Zeros are written in pieces of this many bytes where the format can't say that a range is zero.
-const ZERO_PIECE_BYTES: u64 = 64 << 10;
 
 /// A disk image of a virtual machine.
 #[derive(Debug)]
@@ -220,14 +218,7 @@ impl BlockDevice for ContainerDevice {
             Ok(()) => Ok(()),
             // Version 2 has no clusters of zeros.
             Err(error) if error.kind() == io::ErrorKind::Unsupported => {
-                let zeros = vec![0; length.min(ZERO_PIECE_BYTES) as usize];
-                let mut at = offset;
-                while at < offset + length {
-                    let piece = (offset + length - at).min(ZERO_PIECE_BYTES) as usize;
-                    self.write_at(at, &zeros[..piece])?;
-                    at += piece as u64;
-                }
-                Ok(())
+                write_zeros(self, offset, length)
             }
             Err(error) => Err(DeviceError::io(DeviceOperation::Zero, offset, length, error)),
         }

@@ -396,6 +396,7 @@ impl BlockDevice for NbdDevice {
         if length > 0 && self.export.has(HAS_WRITE_ZEROES) && end - start == length {
             return self.change(DeviceOperation::Zero, offset, NbdChange::Zero(length), 0);
         }
+        // In larger pieces than other devices: each is a round trip.
         let zeros = vec![0; length.min(PIECE_BYTES) as usize];
         let mut at = offset;
         while at < offset + length {
