@@ -26,7 +26,8 @@ pub fn check_nilfs2(
 /// Looks for errors in the ext4 image that `name` stands for, which is not changed. The checker shares the
 /// descriptions of the formats with the engine and nothing else. Only fast commits, which Linux
 /// may leave, are replayed by the engine (in memory, and if `options` want the journal replayed):
-/// what is checked then is what it would mount.
+/// what is checked then is what it would mount. Times are compared with the clock if `options` don't say
+/// what time it is.
 ///
 /// # Errors
 ///
@@ -39,6 +40,7 @@ pub fn check_image(
 ) -> Result<Report, Error> {
     let name = VolumeName::find_whole(name)?;
     check_settled(&name)?;
+    let options = &Options { now_seconds: options.now_seconds.or(Some(now())), ..*options };
     let device = drystone_volumes::open(&name, OpenMode::ReadOnly)?;
     let report = drystone_fsck::check(&*device, options, progress)?;
     let pending = Issue::Journal(JournalIssue::FastCommit);

@@ -309,7 +309,10 @@ pub(crate) fn check_entry(
         return;
     }
     // The root has no name but its own dots.
-    if target < layout.first_inode() || checker.states.holds_value(target) {
+    if target < layout.first_inode()
+        || checker.states.holds_value(target)
+        || checker.serves_image(target)
+    {
         report(checker, context, at, DirectoryIssue::Reserved { name: name(), target });
         return;
     }

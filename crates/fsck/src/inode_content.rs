@@ -348,9 +348,13 @@ fn check_symlink(checker: &mut Checker<'_>, inode: &Inode, mapped: &Mapped) -> R
         let end = target.len().min(BLOCK_AREA_BYTES - 1) + 1;
         text_length(&inode.block_area[..end])
     } else {
+        // Readers of a block map look at no other pointer than the first.
+        let has_others = !inode.flags.contains(InodeFlags::EXTENTS)
+            && inode.block_area[4..].iter().any(|&byte| byte != 0);
         match mapped.first {
             Some(first)
-                if first.logical == LogicalBlock::FIRST
+                if !has_others
+                    && first.logical == LogicalBlock::FIRST
                     && !first.unwritten
                     && mapped.end == 1
                     && size < layout.block_size() as u64 =>

@@ -12,11 +12,14 @@ pub struct Options {
     pub replay: bool,
     /// How many problems the report holds at most; all are counted and passed to the callback.
     pub problems_max: usize,
+    /// The time, in seconds since 1970, beyond which the superblock can't have been written; not looked
+    /// at without it.
+    pub now_seconds: Option<u64>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { replay: true, problems_max: usize::MAX }
+        Self { replay: true, problems_max: usize::MAX, now_seconds: None }
     }
 }
 
@@ -188,12 +191,14 @@ impl Report {
 pub(crate) struct Reporter<'a> {
     pub report: Report,
     problems_max: usize,
+    pub now_seconds: Option<u64>,
     callback: &'a mut dyn FnMut(Progress<'_>),
 }
 
 impl<'a> Reporter<'a> {
     pub fn new(options: &Options, callback: &'a mut dyn FnMut(Progress<'_>)) -> Self {
-        Self { report: Report::default(), problems_max: options.problems_max, callback }
+        let Options { problems_max, now_seconds, .. } = *options;
+        Self { report: Report::default(), problems_max, now_seconds, callback }
     }
 
     pub fn report(&mut self, issue: impl Into<Issue>) {

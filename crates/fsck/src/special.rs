@@ -3,7 +3,7 @@
 use crate::checker::Checker;
 use crate::claims::InodeClaims;
 use crate::image::Error;
-use crate::issue::{InodeIssue, Issue};
+use crate::issue::{InodeIssue, Issue, SuperblockIssue};
 use drystone_ext4_format::block_map;
 use drystone_ext4_format::features::{Compat, ReadOnlyCompat};
 use drystone_ext4_format::inode::{Inode, InodeFlags};
@@ -15,6 +15,9 @@ pub(crate) const GROWTH_POINTER: u32 = 13;
 /// Blocks of a file that direct pointers lead to. Those of one level of pointers follow, and then those
 /// below [`GROWTH_POINTER`].
 const FIRST_BELOW_GROWTH_POINTER: u64 = 12;
+
+/// The first inode of all images that the tools make: `lost+found`.
+const USUAL_FIRST_INODE: InodeNumber = InodeNumber::new(11);
 
 pub(crate) fn has_resize_inode(checker: &Checker<'_>) -> bool {
     checker.image.layout.features().compat.contains(Compat::RESIZE_INODE)
@@ -141,6 +144,9 @@ pub(crate) fn check_reserved(checker: &mut Checker<'_>, inode: &Inode) {
         checker.reporter.report(Issue::Inode { inode: number, issue });
     };
     if number == InodeNumber::BAD_BLOCKS {
+        if inode.flags.contains(InodeFlags::INLINE_DATA) {
+            field("i_flags", u64::from(inode.flags.bits()));
+        }
         for (name, value) in [
             ("i_mode", u32::from(inode.mode)),
             ("i_uid", inode.user),
@@ -172,8 +178,23 @@ pub(crate) fn check_reserved(checker: &mut Checker<'_>, inode: &Inode) {
     }
 }
 
+/// Checks that what is said to be reserved isn't a directory that was made: the root's first, as a rule.
+fn check_first_inode(checker: &mut Checker<'_>) -> Result<(), Error> {
+    let first = checker.image.layout.first_inode();
+    if first > USUAL_FIRST_INODE
+        && let Some((inode, _)) = checker.inode(USUAL_FIRST_INODE)?
+        && inode.is_directory()
+        && inode.links_count > 0
+    {
+        let (field, value) = ("s_first_ino", u64::from(first.get()));
+        checker.reporter.report(SuperblockIssue::Field { field, value });
+    }
+    Ok(())
+}
+
 /// Checks that inodes with a purpose can serve it.
 pub(crate) fn check(checker: &mut Checker<'_>) -> Result<(), Error> {
+    check_first_inode(checker)?;
     let superblock = &checker.image.superblock;
     let features = superblock.features();
     let has_journal = features.compat.contains(Compat::HAS_JOURNAL);
@@ -208,6 +229,14 @@ pub(crate) fn check(checker: &mut Checker<'_>) -> Result<(), Error> {
     {
         let issue = InodeIssue::ReservedInUse;
         checker.reporter.report(Issue::Inode { inode: InodeNumber::JOURNAL, issue });
+    }
+    // Blocks that nothing reserves for growth are free.
+    if !features.compat.contains(Compat::RESIZE_INODE)
+        && let Some((inode, _)) = checker.inode(InodeNumber::RESIZE)?
+        && inode.block_area.iter().any(|&byte| byte != 0)
+    {
+        let issue = InodeIssue::ReservedInUse;
+        checker.reporter.report(Issue::Inode { inode: InodeNumber::RESIZE, issue });
     }
     let orphan_file = superblock.orphan_file_inode();
     if !features.compat.contains(Compat::ORPHAN_FILE)

@@ -163,6 +163,15 @@ pub(crate) fn check(checker: &mut Checker<'_>) {
         let count = superblock.error_count();
         issues.push(SuperblockIssue::ErrorsRecorded { count });
     }
+    let times = [
+        ("s_mtime", superblock.mount_time_seconds()),
+        ("s_wtime", superblock.write_time_seconds()),
+    ];
+    for (field, seconds) in times {
+        if checker.reporter.now_seconds.is_some_and(|now| seconds > now) {
+            issues.push(SuperblockIssue::Future { field, seconds });
+        }
+    }
     for issue in issues {
         checker.reporter.report(issue);
     }

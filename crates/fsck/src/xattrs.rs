@@ -107,6 +107,11 @@ fn check_entries(
         if let Some(issue) = name_issue(&entry) {
             checker.reporter.report(Issue::Attributes { inode: inode.number, issue });
         }
+        // Linux doesn't look where a value without bytes is; e2fsck then reads none of the attributes.
+        if matches!(entry.value, Value::Inline([])) && entry.value_start > attributes.length() {
+            let issue = AttributeIssue::ValueStart { name: entries::text(entry.suffix) };
+            checker.reporter.report(Issue::Attributes { inode: inode.number, issue });
+        }
         let value_hash = match entry.value {
             Value::Inline(_) => Some(0),
             Value::Inode { inode: value, length } => {
@@ -127,7 +132,7 @@ fn check_entries(
     Ok(values)
 }
 
-/// What is wrong with a name, or with the place of a value that is empty.
+/// What is wrong with a name.
 fn name_issue(entry: &AttributeEntry<'_>) -> Option<AttributeIssue> {
     let name = || entries::text(entry.suffix);
     if entry.index == 0 {

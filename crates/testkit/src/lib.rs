@@ -5,7 +5,9 @@
 pub mod comparison;
 pub mod concurrent;
 pub mod conformance;
+pub mod contents;
 pub mod crash;
+pub mod damage;
 mod digest;
 pub mod environment;
 pub mod host;

@@ -93,7 +93,8 @@ fn impossible(path: &Path, error: &drystone::Error) -> Failure {
 
 fn check_ext4(path: &Path, arguments: &Arguments, global: &Global) -> Outcome {
     let steps = Steps::new(global.quiet);
-    let options = Options { replay: !arguments.no_replay, problems_max: PROBLEMS_MAX };
+    let options =
+        Options { replay: !arguments.no_replay, problems_max: PROBLEMS_MAX, ..Options::default() };
     let checked = drystone::check_image(path, &options, &mut |progress| steps.follow(&progress));
     steps.end();
     let report = checked.map_err(|error| impossible(path, &error))?;

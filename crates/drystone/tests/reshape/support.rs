@@ -70,7 +70,7 @@ impl Sample {
     pub fn judge(&self, what: &str, before: &Tree) {
         let what = format!("{}: {what}", self.set.name);
         e2fsck_check(&self.path()).unwrap().expect_clean(&what);
-        let options = Options { replay: true, problems_max: 20 };
+        let options = Options { problems_max: 20, ..Options::default() };
         let report = check_image(&self.path(), &options, &mut |_| {}).unwrap();
         let problems: Vec<_> = report.problems.iter().map(ToString::to_string).collect();
         assert!(report.is_clean(), "{what}: {}", problems.join("\n"));

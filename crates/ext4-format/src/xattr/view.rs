@@ -38,6 +38,8 @@ pub struct AttributeEntry<'a> {
     pub suffix: &'a [u8],
     /// Its value.
     pub value: Value<'a>,
+    /// Where the value starts, though a value without bytes need not be there.
+    pub value_start: usize,
     /// The stored hash; 0 means none.
     pub hash: u32,
 }
@@ -94,7 +96,6 @@ impl AttributeEntry<'_> {
 /// An entry with its surroundings.
 struct Found<'a> {
     entry: AttributeEntry<'a>,
-    value_start: usize,
     next: usize,
 }
 
@@ -129,6 +130,12 @@ impl<'a> Attributes<'a> {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.iter().next().is_none()
+    }
+
+    /// Bytes of the area that holds them.
+    #[must_use]
+    pub const fn length(&self) -> usize {
+        self.bytes.len()
     }
 
     /// All attributes in stored order.
@@ -177,8 +184,8 @@ impl<'a> Attributes<'a> {
             }
         };
         let (index, hash) = (raw.name_index, raw.hash.get());
-        let entry = AttributeEntry { offset, index, suffix, value, hash };
-        Ok(Some(Found { entry, value_start: start, next: offset + entry_length(suffix.len()) }))
+        let entry = AttributeEntry { offset, index, suffix, value, value_start: start, hash };
+        Ok(Some(Found { entry, next: offset + entry_length(suffix.len()) }))
     }
 
     fn check_entries(&self, place: AttributePlace) -> Result<(), Corrupt> {
@@ -190,7 +197,7 @@ impl<'a> Attributes<'a> {
                 && !value.is_empty()
             {
                 let length = value.len().next_multiple_of(ALIGNMENT);
-                values.push((found.value_start, length, offset));
+                values.push((found.entry.value_start, length, offset));
             }
             offset = found.next;
         }

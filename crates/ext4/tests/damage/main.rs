@@ -9,7 +9,6 @@
 //! cases whose label contains the text. `DRYSTONE_DAMAGE_VERBOSE=1` prints each case before it runs.
 #![allow(clippy::unwrap_used)]
 
-mod change;
 mod crafted;
 mod exercise;
 mod image;
@@ -17,9 +16,9 @@ mod own_files;
 mod targeted;
 mod watch;
 
-use change::Damage;
 use drystone_blockdev::{BlockDevice, MemoryDevice, Overlay};
 use drystone_sync::{Arc, clock};
+use drystone_testkit::damage::{self, Damage};
 use drystone_testkit::environment::number;
 use drystone_testkit::metadata_map::{Content, MetadataMap as Map};
 use fastrand::Rng;
@@ -99,7 +98,7 @@ fn survives(kind: &Kind) {
                     let device = || {
                         let device = overlay();
                         let mut random = Rng::with_seed(case_seed);
-                        change::apply(&map, &*device, block, damage, &mut random);
+                        damage::apply(&map, &*device, block, damage, &mut random);
                         device
                     };
                     let seen = exercise::read_all(device());

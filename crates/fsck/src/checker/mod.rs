@@ -14,6 +14,7 @@ use crate::image::{Error, Image};
 use crate::inode_states::InodeStates;
 use crate::report::Reporter;
 use drystone_ext4_format::InodeNumber;
+use drystone_ext4_format::features::{Compat, ReadOnlyCompat};
 use drystone_ext4_format::group::{GroupDescriptor, GroupFlags};
 use drystone_ext4_format::inode::Inode;
 use std::collections::BTreeSet;
@@ -78,6 +79,18 @@ impl Checker<'_> {
         let Some(bytes) = self.inode_bytes(number)? else { return Ok(None) };
         let inode = self.image.parse_inode(&bytes, number).ok();
         Ok(inode.map(|inode| (inode, bytes)))
+    }
+
+    /// Whether an inode serves the image itself, though it isn't among the reserved ones.
+    pub fn serves_image(&self, inode: InodeNumber) -> bool {
+        let superblock = &self.image.superblock;
+        let features = self.image.layout.features();
+        let orphan_file = superblock
+            .orphan_file_inode()
+            .filter(|_| features.compat.contains(Compat::ORPHAN_FILE));
+        let has_quota = features.read_only_compat.contains(ReadOnlyCompat::QUOTA);
+        let project_quota = superblock.project_quota_inode().filter(|_| has_quota);
+        [orphan_file, project_quota].contains(&Some(inode))
     }
 
     /// Forgets which blocks were read, for a pass that reads them again.

@@ -214,6 +214,12 @@ pub enum AttributeIssue {
         /// The name behind the prefix.
         name: String,
     },
+    /// A value without bytes whose place is outside of the attributes.
+    #[error("the empty value of {name:?} has a place outside of the attributes")]
+    ValueStart {
+        /// The name behind the prefix.
+        name: String,
+    },
     /// A value in an inode of its own without a hash.
     #[error("{name:?} has no hash, but a value in an inode")]
     NoHash {

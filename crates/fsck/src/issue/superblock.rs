@@ -63,6 +63,14 @@ pub enum SuperblockIssue {
         /// What it holds.
         value: u64,
     },
+    /// A time that hasn't come yet.
+    #[error("{field} is {seconds}, in the future")]
+    Future {
+        /// The field.
+        field: &'static str,
+        /// Seconds since 1970.
+        seconds: u64,
+    },
     /// The count of free blocks is wrong.
     #[error("{stored} free blocks, counted {counted}")]
     FreeBlocks {
@@ -89,10 +97,13 @@ pub enum SuperblockIssue {
 
 impl SuperblockIssue {
     pub(super) const fn is_warning(&self) -> bool {
-        // A mount counts again.
+        // A mount counts again, and sets the times.
         matches!(
             self,
-            Self::ErrorsRecorded { .. } | Self::FreeBlocks { .. } | Self::FreeInodes { .. }
+            Self::ErrorsRecorded { .. }
+                | Self::FreeBlocks { .. }
+                | Self::FreeInodes { .. }
+                | Self::Future { .. }
         )
     }
 }

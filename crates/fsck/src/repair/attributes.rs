@@ -2,6 +2,7 @@
 
 use super::fields;
 use super::mender::{Mended, Mender};
+use super::salvage;
 use crate::image::Error;
 use drystone_ext4_format::inode::InodeFlags;
 use drystone_ext4_format::xattr::{
@@ -56,7 +57,14 @@ pub(super) fn rewrite_area(
     number: InodeNumber,
 ) -> Result<Mended, Error> {
     let layout = mender.checker.image.layout;
-    let Some((inode, bytes)) = mender.checker.inode(number)? else { return Ok(None) };
+    let Some((mut inode, mut bytes)) = mender.checker.inode(number)? else { return Ok(None) };
+    if inode.flags.contains(InodeFlags::INLINE_DATA) {
+        if let Some(done) = salvage::restore_extra_size(mender, number)? {
+            return Ok(Some(done));
+        }
+        let Some(again) = mender.checker.inode(number)? else { return Ok(None) };
+        (inode, bytes) = again;
+    }
     let range = inode.attribute_area(&layout);
     let Some(area) = bytes.get(range.clone()) else { return Ok(DONE) };
     let place = AttributePlace { inode: number, block: None };

@@ -13,7 +13,8 @@ use crate::image::Error;
 use crate::mapping;
 use drystone_ext4_format::block_map::set_pointer;
 use drystone_ext4_format::dir::{
-    self, DirectoryBlock, DirectoryBlockBuilder, DirectoryBlockMut, EntryType, NewEntry,
+    self, DirectoryBlock, DirectoryBlockBuilder, DirectoryBlockMut, DirectoryLayout, EntryType,
+    NewEntry,
 };
 use drystone_ext4_format::extent::{Extent, ExtentNodeMut, NodePlace};
 use drystone_ext4_format::features::Incompat;
@@ -79,6 +80,7 @@ impl Sieve {
             && target >= layout.first_inode()
             && target != self.own
             && !states.holds_value(target)
+            && !mender.checker.serves_image(target)
             && states.is_used(target);
         if !is_name || !is_target || entry.is_dot() || self.unwanted == Some(target) {
             return None;
@@ -182,6 +184,22 @@ fn sieve(
         encrypted: context.layout.encrypted,
         file_type: context.layout.file_type,
     }
+}
+
+/// Whether an inode is a directory, and a block that it claims isn't one of a directory.
+pub(super) fn is_foreign(
+    mender: &Mender<'_, '_>,
+    number: InodeNumber,
+    block: PhysicalBlock,
+) -> Result<bool, Error> {
+    let Some((inode, _)) = mender.checker.inode(number)? else { return Ok(false) };
+    if !inode.is_directory() {
+        return Ok(false);
+    }
+    let bytes = mender.checker.image.read_block(block)?;
+    let context = DirectoryContext::new(&mender.checker.image, inode);
+    let layout = DirectoryLayout { checksum: None, ..context.layout };
+    Ok(DirectoryBlock::check(&bytes, &layout, context.place(LogicalBlock::FIRST)).is_err())
 }
 
 /// The parent that a directory should name.

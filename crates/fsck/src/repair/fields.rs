@@ -3,13 +3,14 @@
 use super::mender::{Mended, Mender};
 use crate::image::Error;
 use drystone_ext4_format::InodeNumber;
-use drystone_ext4_format::inode::InodeFlags;
+use drystone_ext4_format::inode::{FileType, InodeFlags};
 use std::ops::Range;
 
 pub(super) const SIZE_LOW: Range<usize> = 4..8;
 pub(super) const SIZE_HIGH: Range<usize> = 108..112;
+pub(super) const MODE: Range<usize> = 0..2;
 const DELETION_TIME: Range<usize> = 20..24;
-const FLAGS: Range<usize> = 32..36;
+pub(super) const FLAGS: Range<usize> = 32..36;
 
 pub(super) fn set_deletion_time(
     mender: &Mender<'_, '_>,
@@ -17,6 +18,23 @@ pub(super) fn set_deletion_time(
     seconds: u32,
 ) -> Result<Mended, Error> {
     set(mender, inode, DELETION_TIME, u64::from(seconds))
+}
+
+/// The bits of a mode that are no type.
+pub(super) const PERMISSIONS: u16 = 0o7777;
+
+/// Makes an inode one of another type.
+pub(super) fn set_type(
+    mender: &Mender<'_, '_>,
+    inode: InodeNumber,
+    kind: FileType,
+) -> Result<Mended, Error> {
+    mender.edit_inode(inode, |bytes| {
+        let mode = u16::from_le_bytes([bytes[MODE.start], bytes[MODE.start + 1]]);
+        let mode = mode & PERMISSIONS | kind.mode_bits();
+        bytes[MODE].copy_from_slice(&mode.to_le_bytes());
+    })?;
+    Ok(Some("the inode got its type back"))
 }
 
 /// Stores a number in a field, as many bytes of it as the field has.

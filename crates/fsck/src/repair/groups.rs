@@ -49,6 +49,52 @@ pub(super) fn distrust(mender: &mut Mender<'_, '_>, group: GroupNumber) -> Resul
     })
 }
 
+/// Gives a group the places of its parts that a copy of its descriptor holds; nothing if no copy says
+/// something else that is possible.
+pub(super) fn restore(mender: &mut Mender<'_, '_>, group: GroupNumber) -> Result<Mended, Error> {
+    let places = |descriptor: &GroupDescriptor| PARTS.map(|part| place_of(descriptor, part));
+    let own = places(&mender.checker.groups[group.index()].descriptor);
+    for copy in copies(mender, group)? {
+        let found = places(&copy);
+        let is_possible = found.into_iter().zip(PARTS).all(|(place, part)| {
+            is_location(&mender.checker.image, group, place, length_of(mender, part))
+        });
+        if is_possible && found != own {
+            mender.edit_descriptor(group, |descriptor| {
+                let [block_bitmap, inode_bitmap, inode_table] = found;
+                *descriptor = GroupDescriptor {
+                    block_bitmap,
+                    inode_bitmap,
+                    inode_table,
+                    flags: GroupFlags::INODE_ZEROED,
+                    ..GroupDescriptor::default()
+                };
+            })?;
+            return Ok(Some("the group descriptor was restored from a copy"));
+        }
+    }
+    Ok(None)
+}
+
+/// The copies of a group's descriptor that hold.
+fn copies(mender: &Mender<'_, '_>, group: GroupNumber) -> Result<Vec<GroupDescriptor>, Error> {
+    let layout = mender.checker.image.layout;
+    let index = group.get() / layout.descriptors_per_block();
+    let offset = (group.get() % layout.descriptors_per_block()) as usize * layout.descriptor_size();
+    let mut copies = Vec::new();
+    for block in layout.descriptor_backups(index) {
+        if !layout.contains_blocks(block, 1) {
+            continue;
+        }
+        let bytes = mender.checker.image.read_block(block)?;
+        let bytes = bytes.get(offset..).unwrap_or(&[]);
+        if GroupDescriptor::check_checksum(bytes, group, &layout).is_ok() {
+            copies.extend(GroupDescriptor::read(bytes, &layout));
+        }
+    }
+    Ok(copies)
+}
+
 /// Whether an inode lies where a group says that none was ever used, and looks used all the same.
 pub(super) fn hides(mender: &Mender<'_, '_>, number: InodeNumber) -> Result<bool, Error> {
     let layout = mender.checker.image.layout;
@@ -67,22 +113,9 @@ pub(super) fn relocate(
     group: GroupNumber,
     part: GroupPart,
 ) -> Result<Mended, Error> {
-    let layout = mender.checker.image.layout;
     let stored = place_of(&mender.checker.groups[group.index()].descriptor, part);
-    let table_blocks = u64::from(layout.inode_table_blocks());
-    let count = if part == GroupPart::InodeTable { table_blocks } else { 1 };
-    let index = group.get() / layout.descriptors_per_block();
-    let offset = (group.get() % layout.descriptors_per_block()) as usize * layout.descriptor_size();
-    for block in layout.descriptor_backups(index) {
-        if !layout.contains_blocks(block, 1) {
-            continue;
-        }
-        let bytes = mender.checker.image.read_block(block)?;
-        let bytes = bytes.get(offset..).unwrap_or(&[]);
-        if GroupDescriptor::check_checksum(bytes, group, &layout).is_err() {
-            continue;
-        }
-        let Ok(copy) = GroupDescriptor::read(bytes, &layout) else { continue };
+    let count = length_of(mender, part);
+    for copy in copies(mender, group)? {
         let place = place_of(&copy, part);
         if place != stored && is_location(&mender.checker.image, group, place, count) {
             return move_part(mender, group, part, place);
@@ -95,6 +128,17 @@ pub(super) fn relocate(
     match found {
         Some(place) => move_part(mender, group, part, place),
         None => Ok(None),
+    }
+}
+
+const PARTS: [GroupPart; 3] =
+    [GroupPart::BlockBitmap, GroupPart::InodeBitmap, GroupPart::InodeTable];
+
+/// Blocks of a part.
+fn length_of(mender: &Mender<'_, '_>, part: GroupPart) -> u64 {
+    match part {
+        GroupPart::InodeTable => u64::from(mender.checker.image.layout.inode_table_blocks()),
+        GroupPart::BlockBitmap | GroupPart::InodeBitmap => 1,
     }
 }
 

@@ -1,12 +1,16 @@
 //! Inodes: fields, counts and checksums.
 
-use super::fields::{SIZE_HIGH, SIZE_LOW, clear_flags, set, set_deletion_time, set_size};
+use super::fields::{
+    FLAGS, MODE, SIZE_HIGH, SIZE_LOW, clear_flags, set, set_deletion_time, set_size, set_type,
+};
 use super::maps;
 use super::mender::{Mended, Mender};
+use super::salvage;
 use super::superblock::change_features;
 use crate::image::Error;
 use crate::inode_content::is_reserved;
 use crate::issue::InodeIssue;
+use crate::mapping;
 use drystone_ext4_format::error::InodeProblem;
 use drystone_ext4_format::extent::Extent;
 use drystone_ext4_format::features::{Incompat, ReadOnlyCompat};
@@ -14,11 +18,10 @@ use drystone_ext4_format::inode::{FileType, InodeFlags};
 use drystone_ext4_format::xattr::{
     self, AttributeName, AttributePlace, Attributes, AttributesBlock, InodeValueFields,
 };
-use drystone_ext4_format::{InodeNumber, PhysicalBlock};
+use drystone_ext4_format::{InodeNumber, LogicalBlock, PhysicalBlock};
 use std::ops::Range;
 
 /// Where fields lie in an inode.
-const MODE: Range<usize> = 0..2;
 const USER_LOW: Range<usize> = 2..4;
 const ACCESS_TIME: Range<usize> = 8..12;
 const CHANGE_TIME: Range<usize> = 12..16;
@@ -33,9 +36,6 @@ const USER_HIGH: Range<usize> = 120..122;
 const GROUP_HIGH: Range<usize> = 122..124;
 const EXTRA_SIZE: Range<usize> = 128..130;
 
-/// The bits of a mode that are no type.
-const PERMISSIONS: u16 = 0o7777;
-
 pub(super) fn mend(
     mender: &mut Mender<'_, '_>,
     inode: InodeNumber,
@@ -49,13 +49,23 @@ pub(super) fn mend(
             set_deletion_time(mender, inode, time)
         }
         InodeIssue::NotDeleted => set_deletion_time(mender, inode, mender.now),
+        InodeIssue::Flag { flag: "extents", what: "an inode of another kind" }
+        | InodeIssue::Field { field: "i_size", .. } => {
+            match salvage::restore_type(mender, inode)? {
+                Some(done) => Ok(Some(done)),
+                None => {
+                    clear_flags(mender, inode, InodeFlags::EXTENTS)?;
+                    mend_zero(mender, inode, "i_size")
+                }
+            }
+        }
         InodeIssue::Flag { flag, what } => mend_flag(mender, inode, flag, what),
         InodeIssue::FixedSpecial => {
             clear_flags(mender, inode, InodeFlags::IMMUTABLE | InodeFlags::APPEND)
         }
         InodeIssue::Field { field, .. } => mend_zero(mender, inode, field),
         InodeIssue::Size { expected, .. } => set_size(mender, inode, expected),
-        InodeIssue::Sectors { counted, .. } => {
+        InodeIssue::Sectors { stored, counted } => {
             let found = mender.checker.inode(inode)?;
             let is_file = found.is_some_and(|(inode, _)| inode.mode != 0);
             if is_reserved(inode, &mender.checker.image.layout)
@@ -65,6 +75,15 @@ pub(super) fn mend(
                 // It is used for nothing, and should map nothing.
                 return mender.clear_inode(inode);
             }
+            let layout = mender.checker.image.layout;
+            let per_cluster = layout.sectors_per_block() << layout.log_cluster_ratio();
+            let missing = stored.saturating_sub(counted);
+            if missing > 0
+                && missing.is_multiple_of(per_cluster)
+                && let Some(done) = salvage::uncover_entries(mender, inode, missing / per_cluster)?
+            {
+                return Ok(Some(done));
+            }
             mender.edit_fields(inode, |inode| inode.sectors = counted)
         }
         InodeIssue::Symlink { found, .. } => {
@@ -72,6 +91,9 @@ pub(super) fn mend(
                 .checker
                 .inode(inode)?
                 .is_some_and(|(inode, _)| inode.flags.contains(InodeFlags::INLINE_DATA));
+            if pointers_behind_target(mender, inode)? {
+                return maps::rebuild(mender, inode, |extent| extent.overlap(0, 1));
+            }
             // A link without its whole target leads nowhere, or elsewhere.
             if found == 0 || is_inline {
                 return mender.clear_inode(inode);
@@ -111,6 +133,26 @@ pub(super) fn mend(
     }
 }
 
+/// Whether a link maps more than the block with its target, which is sound.
+fn pointers_behind_target(mender: &Mender<'_, '_>, number: InodeNumber) -> Result<bool, Error> {
+    let Some((inode, _)) = mender.checker.inode(number)? else { return Ok(false) };
+    if !inode.has_block_mapping() {
+        return Ok(false);
+    }
+    let extents = mapping::extents_of(&mender.checker.image, &inode)?;
+    let Some(block) = mapping::find_written(&extents, LogicalBlock::FIRST) else {
+        return Ok(false);
+    };
+    let bytes = mender.checker.image.read_block(block)?;
+    let target = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
+    let has_more = if inode.flags.contains(InodeFlags::EXTENTS) {
+        extents.last().is_some_and(|last| last.logical_end() > 1)
+    } else {
+        inode.block_area[4..].iter().any(|&byte| byte != 0)
+    };
+    Ok(has_more && target as u64 == inode.size_bytes)
+}
+
 /// Mends a field that has an impossible value.
 pub(super) fn mend_field(
     mender: &mut Mender<'_, '_>,
@@ -124,11 +166,10 @@ pub(super) fn mend_field(
             if pieces.is_none_or(|pieces| pieces.extents.is_empty()) {
                 return mender.clear_inode(inode);
             }
-            mender.edit_inode(inode, |bytes| {
-                let mode = (u16::from_le_bytes([bytes[0], bytes[1]]) & PERMISSIONS)
-                    | FileType::Regular.mode_bits();
-                bytes[MODE].copy_from_slice(&mode.to_le_bytes());
-            })
+            match salvage::restore_directory(mender, inode)? {
+                Some(done) => Ok(Some(done)),
+                None => set_type(mender, inode, FileType::Regular),
+            }
         }
         InodeProblem::ExtraSize { .. } => {
             let size = mender.checker.image.layout.extra_inode_size();
@@ -202,6 +243,7 @@ fn mend_zero(mender: &Mender<'_, '_>, inode: InodeNumber, field: &str) -> Result
         "i_size" => &[SIZE_LOW, SIZE_HIGH],
         "i_file_acl" => &[ATTRIBUTE_BLOCK_LOW, ATTRIBUTE_BLOCK_HIGH],
         "i_mode" => &[MODE],
+        "i_flags" => &[FLAGS],
         "i_uid" => &[USER_LOW, USER_HIGH],
         "i_gid" => &[GROUP_LOW, GROUP_HIGH],
         "i_links_count" => &[LINKS],

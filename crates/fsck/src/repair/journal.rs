@@ -6,11 +6,13 @@ use super::superblock::change_features;
 use crate::image::{Error, Image};
 use crate::issue::JournalIssue;
 use crate::replay::Replayed;
-use drystone_ext4_format::InodeNumber;
-use drystone_ext4_format::extent::{ExtentNode, NodePlace};
+use drystone_ext4_format::extent::{Extent, ExtentNode, NodePlace};
 use drystone_ext4_format::features::{Compat, Incompat};
-use drystone_ext4_format::inode::{FileType, InodeFlags};
-use drystone_ext4_format::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, Superblock};
+use drystone_ext4_format::inode::{FileType, Inode, InodeFlags, Timestamp};
+use drystone_ext4_format::superblock::{
+    JournalBackup, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, Superblock,
+};
+use drystone_ext4_format::{InodeNumber, LogicalBlock};
 use drystone_jbd2_format as jbd2;
 
 /// Empties the log that was replayed onto the image's own device, and says that nothing is to be replayed.
@@ -51,7 +53,10 @@ pub(super) fn mend(mender: &mut Mender<'_, '_>, issue: &JournalIssue) -> Result<
                     mender.edit_superblock(|superblock| superblock.set_needs_recovery(false))?;
                     Ok(Some("what the journal holds was dropped"))
                 }
-                None => mender.format_journal(),
+                None => match mender.format_journal()? {
+                    Some(done) => Ok(Some(done)),
+                    None => move_away(mender),
+                },
             }
         }
         _ => {
@@ -60,9 +65,21 @@ pub(super) fn mend(mender: &mut Mender<'_, '_>, issue: &JournalIssue) -> Result<
             }
             match mender.format_journal()? {
                 Some(done) => Ok(Some(done)),
-                None => give_up(mender),
+                None => move_away(mender),
             }
         }
+    }
+}
+
+/// Makes a journal in other blocks, where the image has room for one; otherwise it goes without.
+pub(super) fn move_away(mender: &mut Mender<'_, '_>) -> Result<Mended, Error> {
+    // Several blocks with two owners are one problem of the journal's.
+    if !mender.rebuilt_maps.insert(InodeNumber::JOURNAL.get()) {
+        return Ok(Some("the journal was made anew"));
+    }
+    match mender.make_journal()? {
+        Some(done) => Ok(Some(done)),
+        None => give_up(mender),
     }
 }
 
@@ -83,11 +100,11 @@ pub(super) fn mend_missing(mender: &mut Mender<'_, '_>) -> Result<Mended, Error>
     let is_journal = found.is_some_and(|(inode, _)| {
         inode.is_regular() && inode.links_count > 0 && inode.has_block_mapping()
     });
-    if is_journal {
+    if is_journal && mender.checker.image.superblock.journal_inode().is_none() {
         let journal = Some(InodeNumber::JOURNAL);
         return mender.edit_superblock(|superblock| superblock.set_journal_inode(journal));
     }
-    give_up(mender)
+    move_away(mender)
 }
 
 /// Makes the image one without a journal.
@@ -110,6 +127,17 @@ pub(super) fn give_up(mender: &mut Mender<'_, '_>) -> Result<Mended, Error> {
 /// More than a log can hold, so that none of what was dropped is ever taken for new.
 const SKIPPED_TRANSACTIONS: u32 = 1 << 20;
 
+/// How long a journal is that nothing else is known of.
+const fn usual_journal_blocks(image_blocks: u64) -> u32 {
+    match image_blocks {
+        0..32_768 => 1024,
+        32_768..262_144 => 4096,
+        262_144..524_288 => 8192,
+        524_288..4_194_304 => 16_384,
+        _ => 32_768,
+    }
+}
+
 /// Linux refuses a shorter journal.
 const JOURNAL_BLOCKS_MIN: u32 = 1024;
 
@@ -130,7 +158,7 @@ impl Mender<'_, '_> {
         }
         let layout = self.checker.image.layout;
         let blocks = end.min(inode.size_bytes >> layout.log_block_size());
-        let first = extents.first().filter(|_| blocks > 0);
+        let first = extents.first().filter(|first| blocks > 0 && self.is_alone(first.physical));
         Ok(first.map(|first| {
             (
                 first.physical.get() << layout.log_block_size(),
@@ -196,6 +224,56 @@ impl Mender<'_, '_> {
             incompat: jbd2::IncompatFeatures::empty(),
             fast_commit_blocks: 0,
         }))
+    }
+
+    /// Makes an empty journal in free blocks, as long as the old one should have been.
+    fn make_journal(&mut self) -> Result<Mended, Error> {
+        let layout = self.checker.image.layout;
+        let number = InodeNumber::JOURNAL;
+        let stored = self.checker.image.superblock.journal_backup();
+        let stored = stored.map_or(0, |backup| backup.size_bytes >> layout.log_block_size());
+        let usual = usual_journal_blocks(layout.blocks_count());
+        let is_usual = (u64::from(JOURNAL_BLOCKS_MIN)..=u64::from(usual) * 2).contains(&stored);
+        let length = if is_usual { stored as u32 } else { usual };
+        let Some(mut superblock) = self.new_journal(length) else { return Ok(None) };
+        // What the blocks held before must never be taken for a transaction of this log.
+        if let Ok(mut sealed) = jbd2::Superblock::check(&superblock) {
+            sealed.set_log(None, self.now);
+            superblock[..jbd2::SUPERBLOCK_BYTES].copy_from_slice(&sealed.to_bytes());
+        }
+        let mut extents: Vec<Extent> = Vec::new();
+        for logical in (0..length).map(LogicalBlock::new) {
+            let Some(physical) = self.allocate_for(&extents, logical)? else { return Ok(None) };
+            let next = Extent { logical, length: 1, physical, unwritten: false };
+            match extents.last_mut().and_then(|last| Some((last.merge(&next)?, last))) {
+                Some((merged, last)) => *last = merged,
+                None => extents.push(next),
+            }
+        }
+        let Some(first) = extents.first().map(|first| first.physical) else { return Ok(None) };
+        let has_extents = layout.features().incompat.contains(Incompat::EXTENTS);
+        let size_bytes = u64::from(length) << layout.log_block_size();
+        let now = Timestamp::from_seconds(i64::from(self.now));
+        let mode = FileType::Regular.mode_bits() | 0o600;
+        let mut inode = Inode::new(number, mode, now, &layout);
+        inode.links_count = 1;
+        inode.size_bytes = size_bytes;
+        inode.flags.set(InodeFlags::EXTENTS, has_extents);
+        let Some(area) = maps::encode(self, inode.clone(), extents)? else { return Ok(None) };
+        inode.block_area = area;
+        self.write_block(first, &superblock)?;
+        let mut encoded = vec![0; layout.inode_size()];
+        if inode.encode_into(&mut encoded, &layout).is_err() {
+            return Ok(None);
+        }
+        self.edit_inode(number, |bytes| bytes.copy_from_slice(&encoded))?;
+        self.edit_superblock(|superblock| {
+            superblock.set_journal_inode(Some(number));
+            superblock.set_journal_uuid([0; 16]);
+            superblock.set_journal_backup(Some(&JournalBackup { block_area: area, size_bytes }));
+            superblock.set_needs_recovery(false);
+        })?;
+        Ok(Some("the journal was made anew"))
     }
 
     /// Writes an empty journal over the blocks that the journal's inode has.

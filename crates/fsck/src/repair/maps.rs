@@ -76,8 +76,12 @@ pub(super) fn rebuild(
     }
     let Some(mut pieces) = take_apart(mender, number)? else { return Ok(None) };
     pieces.extents = pieces.extents.into_iter().filter_map(change).collect();
-    if pieces.extents.is_empty() && pieces.inode.is_directory() && number != InodeNumber::ROOT {
-        // What it named is connected to lost+found.
+    // What such a directory named is connected to lost+found; a reserved inode without a type is unused.
+    if pieces.extents.is_empty() && number == InodeNumber::ROOT {
+        return Ok(None);
+    }
+    let is_useless = pieces.inode.is_directory() || pieces.inode.mode == 0;
+    if pieces.extents.is_empty() && is_useless {
         return mender.clear_inode(number);
     }
     Ok(store(mender, pieces)?.and(DONE))
@@ -86,11 +90,26 @@ pub(super) fn rebuild(
 /// Writes a map of these pieces.
 pub(super) fn store(mender: &mut Mender<'_, '_>, pieces: Pieces) -> Result<Mended, Error> {
     let number = pieces.inode.number;
+    let Some(area) = write_nodes(mender, pieces)? else { return Ok(None) };
+    mender.edit_inode(number, |bytes| bytes[BLOCK_AREA].copy_from_slice(&area))
+}
+
+/// Writes the nodes of a new map of these extents; what the inode then has in place of pointers.
+pub(super) fn encode(
+    mender: &mut Mender<'_, '_>,
+    inode: Inode,
+    extents: Vec<Extent>,
+) -> Result<Option<[u8; BLOCK_AREA_BYTES]>, Error> {
+    write_nodes(mender, Pieces { inode, extents, nodes: Vec::new() })
+}
+
+fn write_nodes(
+    mender: &mut Mender<'_, '_>,
+    pieces: Pieces,
+) -> Result<Option<[u8; BLOCK_AREA_BYTES]>, Error> {
     let is_tree = pieces.inode.flags.contains(InodeFlags::EXTENTS);
     let mut builder = Builder { mender, pieces };
-    let area = if is_tree { builder.tree()? } else { builder.pointers()? };
-    let Some(area) = area else { return Ok(None) };
-    mender.edit_inode(number, |bytes| bytes[BLOCK_AREA].copy_from_slice(&area))
+    if is_tree { builder.tree() } else { builder.pointers() }
 }
 
 struct Builder<'b, 'm, 'i> {

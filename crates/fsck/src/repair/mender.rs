@@ -25,6 +25,8 @@ pub(super) struct Mender<'m, 'i> {
     pub checker: &'m mut Checker<'i>,
     /// In seconds since 1970, as inodes store it.
     pub now: u32,
+    /// Inodes that had problems of their own.
+    pub suspects: BTreeSet<u32>,
     /// Groups whose bitmaps and counts are right by now.
     pub rebuilt_groups: BTreeSet<u32>,
     /// Inodes whose maps were made anew in this round.
@@ -44,13 +46,14 @@ pub(super) struct Mender<'m, 'i> {
 }
 
 impl<'m, 'i> Mender<'m, 'i> {
-    pub fn new(checker: &'m mut Checker<'i>, now_seconds: u64) -> Self {
+    pub fn new(checker: &'m mut Checker<'i>, now_seconds: u64, suspects: BTreeSet<u32>) -> Self {
         // Inodes have 32 bits.
         let now = now_seconds as u32;
         let groups = checker.image.layout.group_count();
         Self {
             checker,
             now,
+            suspects,
             rebuilt_groups: BTreeSet::new(),
             rebuilt_maps: BTreeSet::new(),
             rebuilt_directories: BTreeSet::new(),
@@ -121,6 +124,11 @@ impl<'m, 'i> Mender<'m, 'i> {
         let cluster = claims.cluster(block.get());
         self.checker.image.layout.contains_blocks(block, 1)
             && claims.twice.runs(cluster..cluster + 1).is_empty()
+    }
+
+    /// Whether an inode had problems of its own.
+    pub fn is_suspect(&self, inode: InodeNumber) -> bool {
+        self.suspects.contains(&inode.get())
     }
 
     /// Whether an inode is in a part of its table that readers look at.

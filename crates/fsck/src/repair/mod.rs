@@ -28,21 +28,23 @@ mod mender;
 mod orphans;
 mod quota;
 mod rules;
+mod salvage;
 mod stage;
 mod superblock;
 mod totals;
 
 use crate::check::{self, Examined};
 use crate::image::Error;
-use crate::issue::{Issue, JournalIssue, Severity};
+use crate::issue::{InodeIssue, Issue, JournalIssue, Severity};
 use crate::replay;
 use crate::report::{Options, Pass, Problem, Progress, Report, Reporter, Summary};
 use drystone_blockdev::BlockDevice;
+use drystone_ext4_format::InodeNumber;
 use drystone_ext4_format::superblock::StateFlags;
 use mender::Mender;
 use serde::Serialize;
 use stage::Stage;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 /// A repair ends after this many rounds, whatever is left.
 const ROUNDS_MAX: u32 = 64;
@@ -137,6 +139,8 @@ pub fn repair(
         report: RepairReport::default(),
         transactions: 0,
         is_journal_kept: false,
+        suspects: BTreeSet::new(),
+        victims: BTreeSet::new(),
     };
     for round in 0..ROUNDS_MAX {
         let mut steps = |step: Progress<'_>| {
@@ -174,6 +178,10 @@ struct Session<'a> {
     transactions: u64,
     /// Whether the journal can't be replayed, or holds what only the engine replays.
     is_journal_kept: bool,
+    /// Inodes that had problems of their own: of two owners of a block, such a one gives way.
+    suspects: BTreeSet<u32>,
+    /// Inodes with nodes that others had taken.
+    victims: BTreeSet<u32>,
 }
 
 impl Session<'_> {
@@ -182,7 +190,11 @@ impl Session<'_> {
         is_last: bool,
         progress: &mut dyn FnMut(Progress<'_>),
     ) -> Result<Round, Error> {
-        let options = Options { replay: true, problems_max: ROUND_PROBLEMS_MAX };
+        let options = Options {
+            replay: true,
+            problems_max: ROUND_PROBLEMS_MAX,
+            now_seconds: Some(self.now_seconds),
+        };
         let mut reporter = Reporter::new(&options, progress);
         reporter.step(Pass::Groups, 0, 1);
         let device = self.device;
@@ -213,8 +225,12 @@ impl Session<'_> {
                 let report = std::mem::take(&mut checker.reporter.report);
                 // What the log holds may be newer than what is checked.
                 if !is_last && !is_kept {
-                    let mut mender = Mender::new(&mut checker, self.now_seconds);
-                    if self.mend(&report, &mut mender)? {
+                    self.suspect(&report);
+                    let suspects = std::mem::take(&mut self.suspects);
+                    let mut mender = Mender::new(&mut checker, self.now_seconds, suspects);
+                    let is_changed = self.mend(&report, &mut mender)?;
+                    self.suspects = std::mem::take(&mut mender.suspects);
+                    if is_changed {
                         return Ok(Round::Changed);
                     }
                     let is_settled = report.errors == 0 && !self.report.is_cancelled;
@@ -230,6 +246,23 @@ impl Session<'_> {
                 Ok(Round::Settled)
             }
         }
+    }
+
+    /// Notes the inodes that have problems of their own. One whose nodes another inode has taken may only
+    /// seem damaged.
+    fn suspect(&mut self, report: &Report) {
+        let mut damaged = BTreeSet::new();
+        for problem in &report.problems {
+            let Some(inode) = problem.issue.place().inode.map(InodeNumber::get) else { continue };
+            match &problem.issue {
+                Issue::Inode { issue: InodeIssue::SharedNode { .. }, .. } => {
+                    self.victims.insert(inode)
+                }
+                issue if stage::of(issue) == Stage::Inodes => damaged.insert(inode),
+                _ => false,
+            };
+        }
+        self.suspects.extend(damaged.difference(&self.victims));
     }
 
     /// Mends the problems of the first stage that has any; whether something was changed.

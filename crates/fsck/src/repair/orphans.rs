@@ -7,10 +7,10 @@ use super::superblock::change_features;
 use crate::image::Error;
 use crate::issue::OrphanIssue;
 use crate::mapping;
-use drystone_ext4_format::InodeNumber;
 use drystone_ext4_format::features::{Compat, ReadOnlyCompat};
 use drystone_ext4_format::inode::{Inode, InodeFlags};
 use drystone_ext4_format::orphan_file::{self, OrphanPlace};
+use drystone_ext4_format::{InodeNumber, PhysicalBlock};
 
 pub(super) fn mend(mender: &mut Mender<'_, '_>, issue: &OrphanIssue) -> Result<Mended, Error> {
     match issue {
@@ -20,25 +20,26 @@ pub(super) fn mend(mender: &mut Mender<'_, '_>, issue: &OrphanIssue) -> Result<M
         }
         OrphanIssue::NoOrphan { .. } | OrphanIssue::Twice { .. } => process(mender),
         OrphanIssue::NotEmpty { .. } => empty_file(mender),
-        OrphanIssue::File { inode } => {
-            let inode = *inode;
-            let mended = change_features(mender, |features| {
-                features.compat.remove(Compat::ORPHAN_FILE);
-                features.read_only_compat.remove(ReadOnlyCompat::ORPHAN_PRESENT);
-            })?;
-            if mended.is_none() {
-                return Ok(None);
-            }
-            mender.edit_superblock(|superblock| superblock.set_orphan_file_inode(None))?;
-            // Anything that has a name is not the orphan file.
-            if mender.checker.states.names(inode) == 0
-                && inode >= mender.checker.image.layout.first_inode()
-            {
-                mender.clear_inode(inode)?;
-            }
-            Ok(Some("the orphan file was given up"))
-        }
+        OrphanIssue::File { inode } => give_up(mender, *inode),
     }
+}
+
+/// Keeps orphans in a list through the inodes again.
+fn give_up(mender: &mut Mender<'_, '_>, inode: InodeNumber) -> Result<Mended, Error> {
+    let mended = change_features(mender, |features| {
+        features.compat.remove(Compat::ORPHAN_FILE);
+        features.read_only_compat.remove(ReadOnlyCompat::ORPHAN_PRESENT);
+    })?;
+    if mended.is_none() {
+        return Ok(None);
+    }
+    mender.edit_superblock(|superblock| superblock.set_orphan_file_inode(None))?;
+    // Anything that has a name is not the orphan file.
+    if mender.checker.states.names(inode) == 0 && inode >= mender.checker.image.layout.first_inode()
+    {
+        mender.clear_inode(inode)?;
+    }
+    Ok(Some("the orphan file was given up"))
 }
 
 /// An inode that is recorded is free already.
@@ -87,15 +88,24 @@ pub(super) fn empty_file(mender: &mut Mender<'_, '_>) -> Result<Mended, Error> {
     if !inode.is_regular() || inode.flags.contains(InodeFlags::INLINE_DATA) {
         return Ok(None);
     }
-    for extent in mapping::extents_of(&mender.checker.image, &inode)? {
-        for offset in 0..u64::from(extent.length) {
-            let Some(block) = extent.physical.checked_add(offset) else { break };
-            let mut bytes = mender.checker.image.block_buffer();
-            orphan_file::init(&mut bytes);
-            let place = OrphanPlace { inode: number, block, checksum: inode.seed(&layout) };
-            orphan_file::seal(&mut bytes, &place);
-            mender.write_block(block, &bytes)?;
-        }
+    let extents = mapping::extents_of(&mender.checker.image, &inode)?;
+    let blocks: Vec<PhysicalBlock> = extents
+        .iter()
+        .flat_map(|extent| {
+            (0..u64::from(extent.length)).filter_map(|offset| extent.physical.checked_add(offset))
+        })
+        .collect();
+    // Blocks that something else has are no blocks of it, and neither are those behind its end.
+    let length = inode.size_bytes >> layout.log_block_size();
+    if blocks.len() as u64 != length || !blocks.iter().all(|block| mender.is_alone(*block)) {
+        return give_up(mender, number);
+    }
+    for block in blocks {
+        let mut bytes = mender.checker.image.block_buffer();
+        orphan_file::init(&mut bytes);
+        let place = OrphanPlace { inode: number, block, checksum: inode.seed(&layout) };
+        orphan_file::seal(&mut bytes, &place);
+        mender.write_block(block, &bytes)?;
     }
     mender.edit_superblock(|superblock| superblock.set_orphan_present(false))?;
     Ok(Some("the orphan file was emptied"))

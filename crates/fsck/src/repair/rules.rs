@@ -3,17 +3,17 @@
 use super::mender::{Mended, Mender};
 use super::{
     attributes, directories, fields, groups, growth, inodes, journal, maps, orphans, quota,
-    superblock, totals,
+    salvage, superblock, totals,
 };
 use crate::image::Error;
 use crate::issue::{
-    AttributeIssue, BlockIssue, DirectoryIssue, InodeIssue, Issue, Owner, QuotaIssue,
+    AttributeIssue, BlockIssue, DirectoryIssue, FixedPart, InodeIssue, Issue, Owner, QuotaIssue,
     SuperblockIssue,
 };
 use drystone_ext4_format::dir::EntryType;
 use drystone_ext4_format::error::InlineProblem;
 use drystone_ext4_format::inode::InodeFlags;
-use drystone_ext4_format::{Corrupt, InodeNumber};
+use drystone_ext4_format::{Corrupt, InodeNumber, PhysicalBlock};
 
 /// Mends a problem, if there is a rule for it.
 pub(super) fn mend(mender: &mut Mender<'_, '_>, issue: &Issue) -> Result<Mended, Error> {
@@ -36,21 +36,8 @@ pub(super) fn mend(mender: &mut Mender<'_, '_>, issue: &Issue) -> Result<Mended,
         Issue::Blocks { issue: BlockIssue::FixedOverlap { first, second }, .. } => {
             groups::separate(mender, *first, *second)
         }
-        Issue::Blocks { issue: BlockIssue::ClaimedTwice { first, second }, .. } => {
-            match (*first, *second) {
-                (_, Owner::Inode(InodeNumber::RESIZE)) => growth::rebuild(mender),
-                // Files keep their place; what serves the image itself is written anew anyway.
-                (Owner::Inode(inode), Owner::Inode(_))
-                    if inode < mender.checker.image.layout.first_inode()
-                        && inode != InodeNumber::RESIZE
-                        && first != second =>
-                {
-                    maps::unshare(mender, inode, false)
-                }
-                (_, Owner::Inode(inode)) => maps::unshare(mender, inode, first == second),
-                (Owner::Inode(inode), _) => maps::unshare(mender, inode, false),
-                _ => Ok(None),
-            }
+        Issue::Blocks { block, issue: BlockIssue::ClaimedTwice { first, second }, .. } => {
+            separate(mender, *block, *first, *second)
         }
         Issue::Inode { inode, issue } => mend_inode(mender, *inode, issue),
         Issue::Attributes { inode, issue } => match issue {
@@ -70,6 +57,12 @@ pub(super) fn mend(mender: &mut Mender<'_, '_>, issue: &Issue) -> Result<Mended,
                 let group = mender.checker.image.layout.group_of_inode(*target);
                 group.map_or(Ok(None), |group| groups::distrust(mender, group))
             }
+            DirectoryIssue::Type { target, found: EntryType::Directory, .. } => {
+                match salvage::restore_directory(mender, *target)? {
+                    Some(done) => Ok(Some(done)),
+                    None => directories::rebuild(mender, *inode, None),
+                }
+            }
             _ => directories::rebuild(mender, *inode, None),
         },
         Issue::Index { inode, .. } => directories::rebuild(mender, *inode, None),
@@ -81,10 +74,49 @@ pub(super) fn mend(mender: &mut Mender<'_, '_>, issue: &Issue) -> Result<Mended,
     }
 }
 
+/// Gives each of two owners of a block one of its own.
+fn separate(
+    mender: &mut Mender<'_, '_>,
+    block: PhysicalBlock,
+    first: Owner,
+    second: Owner,
+) -> Result<Mended, Error> {
+    match (first, second) {
+        (_, Owner::Inode(InodeNumber::RESIZE)) => growth::rebuild(mender),
+        (Owner::Fixed(FixedPart::Mmp), Owner::Inode(_)) => superblock::move_mmp(mender),
+        (Owner::Inode(one), Owner::Inode(other)) if one != other => {
+            let is_special = |inode: InodeNumber| {
+                inode < mender.checker.image.layout.first_inode() && inode != InodeNumber::RESIZE
+            };
+            // The one that is damaged gives way. Between two sound ones files keep their place, and what
+            // serves the image itself is written anew anyway.
+            let rank = |inode: InodeNumber| -> Result<_, Error> {
+                let is_foreign = directories::is_foreign(mender, inode, block)?;
+                Ok((mender.is_suspect(inode), is_foreign, is_special(inode)))
+            };
+            let loser = if rank(one)? > rank(other)? { one } else { other };
+            match loser {
+                InodeNumber::RESIZE => growth::rebuild(mender),
+                InodeNumber::JOURNAL => journal::move_away(mender),
+                loser => maps::unshare(mender, loser, false),
+            }
+        }
+        (_, Owner::Inode(InodeNumber::JOURNAL)) | (Owner::Inode(InodeNumber::JOURNAL), _) => {
+            journal::move_away(mender)
+        }
+        (_, Owner::Inode(inode)) => maps::unshare(mender, inode, first == second),
+        (Owner::Inode(inode), _) => maps::unshare(mender, inode, false),
+        _ => Ok(None),
+    }
+}
+
 fn mend_structure(mender: &mut Mender<'_, '_>, corrupt: &Corrupt) -> Result<Mended, Error> {
     match *corrupt {
         Corrupt::SuperblockChecksum { .. } => mender.edit_superblock(|_| {}),
-        Corrupt::GroupChecksum { group, .. } => groups::distrust(mender, group),
+        Corrupt::GroupChecksum { group, .. } => match groups::restore(mender, group)? {
+            Some(done) => Ok(Some(done)),
+            None => groups::distrust(mender, group),
+        },
         Corrupt::GroupCount { group, .. } => groups::clamp_counts(mender, group),
         Corrupt::BitmapChecksum { group, .. } => totals::rebuild(mender, group),
         Corrupt::Mmp { block, .. } => superblock::reset_mmp(mender, block),
@@ -97,6 +129,10 @@ fn mend_structure(mender: &mut Mender<'_, '_>, corrupt: &Corrupt) -> Result<Mend
         | Corrupt::BlockPointer { inode, .. } => match inode {
             InodeNumber::RESIZE => growth::rebuild(mender),
             InodeNumber::JOURNAL => journal::mend_map(mender),
+            InodeNumber::ROOT => match maps::rebuild(mender, inode, Some)? {
+                Some(done) => Ok(Some(done)),
+                None => directories::make_root(mender),
+            },
             inode => maps::rebuild(mender, inode, Some),
         },
         Corrupt::Directory { inode, .. }
@@ -142,7 +178,7 @@ fn mend_inode(
         }
         InodeIssue::Purpose { purpose } => match purpose {
             "resize inode" => growth::rebuild(mender),
-            "journal" => journal::give_up(mender),
+            "journal" => journal::mend_missing(mender),
             _ => quota::give_up_inode(mender, inode),
         },
         InodeIssue::RootNotDirectory => match groups::mend_root(mender)? {

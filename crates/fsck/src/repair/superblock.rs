@@ -13,8 +13,12 @@ use drystone_ext4_format::{GroupNumber, PhysicalBlock};
 /// Where fields lie that nothing else sets.
 const RESERVED_DESCRIPTOR_BLOCKS: usize = 0xce;
 const DESCRIPTOR_SIZE: usize = 0xfe;
+const FIRST_INODE: usize = 0x54;
 const MIN_EXTRA_SIZE: usize = 0x15c;
 const WANTED_EXTRA_SIZE: usize = 0x15e;
+
+/// The first inode of all images that the tools make.
+const USUAL_FIRST_INODE: u32 = 11;
 
 /// Bytes of the extra fields of an inode that the tools ask for.
 const EXTRA_SIZE: u16 = 32;
@@ -57,7 +61,17 @@ pub(super) fn mend(mender: &mut Mender<'_, '_>, issue: &SuperblockIssue) -> Resu
             }
             _ => Ok(None),
         },
+        SuperblockIssue::Future { field, .. } => {
+            let now = u64::from(mender.now);
+            mender.edit_superblock(|superblock| match *field {
+                "s_mtime" => superblock.set_mount_time_seconds(now),
+                _ => superblock.set_write_time_seconds(now),
+            })
+        }
         SuperblockIssue::Field { field, .. } => match *field {
+            "s_first_ino" => {
+                mender.edit_superblock_bytes(FIRST_INODE, &USUAL_FIRST_INODE.to_le_bytes())
+            }
             "s_r_blocks_count" => {
                 let reserved = mender.checker.image.layout.blocks_count() / 20;
                 mender.edit_superblock(|superblock| superblock.set_reserved_blocks_count(reserved))
@@ -161,11 +175,22 @@ pub(super) fn mend_backup(
 pub(super) fn move_mmp(mender: &mut Mender<'_, '_>) -> Result<Mended, Error> {
     let Some(block) = mender.allocate()? else { return Ok(None) };
     mender.edit_superblock(|superblock| superblock.set_mmp_block(Some(block)))?;
-    reset_mmp(mender, block)
+    write_mmp(mender, block)
 }
 
 /// Says in the block of multi-mount protection that nobody uses the image.
-pub(super) fn reset_mmp(mender: &Mender<'_, '_>, block: PhysicalBlock) -> Result<Mended, Error> {
+pub(super) fn reset_mmp(
+    mender: &mut Mender<'_, '_>,
+    block: PhysicalBlock,
+) -> Result<Mended, Error> {
+    // A damaged number leads to a block of a file.
+    if !mender.is_alone(block) {
+        return move_mmp(mender);
+    }
+    write_mmp(mender, block)
+}
+
+fn write_mmp(mender: &Mender<'_, '_>, block: PhysicalBlock) -> Result<Mended, Error> {
     let superblock = &mender.checker.image.superblock;
     let mut bytes = mender.checker.image.block_buffer();
     let mmp = Mmp {

@@ -33,16 +33,6 @@ const fn strict(pattern: &'static str, reason: &'static str) -> Accepted {
 }
 
 pub const ACCEPTED: &[Accepted] = &[
-    Accepted {
-        difference: Difference::Missed,
-        pattern: "* superblock/*time*",
-        reason: "e2fsck warns of times in the future; the checker doesn't ask the clock",
-    },
-    Accepted {
-        difference: Difference::Missed,
-        pattern: "inline inode */attribute[*].value_offset *",
-        reason: "an empty value has no place: Linux ignores its offset, e2fsck then misses inline data",
-    },
     strict(
         "inline inode */size_lo *",
         "e2fsck takes inline files of sizes beyond what their inode holds",

@@ -1,7 +1,8 @@
 //! Seven small images with something in every structure, made by debugfs: the same on every machine,
 //! without a mount.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use drystone_testkit::judges::{Scratch, e2fsck_check, e2fsck_repair, run};
+use super::{Scratch, e2fsck_check, e2fsck_repair, run};
 use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -9,51 +10,54 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 /// One image.
-pub struct Set {
+#[derive(Debug)]
+pub struct SmallImage {
+    /// Its name.
     pub name: &'static str,
     /// Arguments of mke2fs.
     pub arguments: &'static str,
+    /// Its size.
     pub size_mib: u64,
     /// Names in the directory `many`; with enough of them its index has two levels.
     pub names: usize,
 }
 
 /// Together they have every feature that the checker knows.
-pub const SETS: [Set; 7] = [
-    Set {
+pub const SMALL_IMAGES: [SmallImage; 7] = [
+    SmallImage {
         name: "modern",
         arguments: "-t ext4 -b 1024 -N 64 -O orphan_file,metadata_csum_seed",
         size_mib: 4,
         names: 400,
     },
-    Set {
+    SmallImage {
         name: "attribute-inodes",
         arguments: "-t ext4 -b 4096 -N 64 -O ea_inode,large_dir,mmp,verity",
         size_mib: 8,
         names: 80,
     },
-    Set {
+    SmallImage {
         name: "bigalloc-quota",
         arguments: "-t ext4 -b 1024 -N 64 -O bigalloc,quota,project -C 16384 \
                     -E quotatype=usrquota:grpquota:prjquota",
         size_mib: 8,
         names: 40,
     },
-    Set {
+    SmallImage {
         name: "inline",
         arguments: "-t ext4 -b 1024 -N 64 -I 256 -O inline_data,encrypt,orphan_file",
         size_mib: 4,
         names: 40,
     },
-    Set { name: "ext3", arguments: "-t ext3 -b 1024 -N 64", size_mib: 8, names: 40 },
-    Set {
+    SmallImage { name: "ext3", arguments: "-t ext3 -b 1024 -N 64", size_mib: 8, names: 40 },
+    SmallImage {
         name: "group-checksums",
         arguments: "-t ext4 -b 1024 -N 256 -g 2048 \
                     -O ^metadata_csum,uninit_bg,64bit,^flex_bg,meta_bg,^resize_inode",
         size_mib: 8,
         names: 40,
     },
-    Set {
+    SmallImage {
         name: "ext2",
         arguments: "-t ext2 -b 1024 -I 128 -N 128 -g 2048 -O sparse_super2",
         size_mib: 8,
@@ -66,13 +70,21 @@ const PIECES: u64 = 120;
 /// Where the last piece of a file lies that needs every level of a block map.
 const FAR_BYTES: u64 = 70_000 << 10;
 
-/// Makes the image of a set, filled, indexed and clean.
-pub fn make(scratch: &Scratch, set: &Set) -> PathBuf {
+/// Makes the image of a set, filled, indexed and clean. It has so many files more than each has, with
+/// different content.
+///
+/// # Panics
+/// If a program fails.
+#[must_use]
+pub fn make_small_image(scratch: &Scratch, set: &SmallImage, more_files: usize) -> PathBuf {
     let image = scratch.join(set.name);
     File::create(&image).unwrap().set_len(set.size_mib << 20).unwrap();
     // The identity decides checksums, and the hash seed where an index has a name: a run with the same
     // seed damages the same fields.
-    let fixed = "-q -F -U 6f0f2ef4-6b3c-4b02-9a53-111111111111";
+    let mut fixed = "-q -F -U 6f0f2ef4-6b3c-4b02-9a53-111111111111".to_owned();
+    if more_files > 0 {
+        fixed += " -N 512";
+    }
     let seed = "-E hash_seed=6f0f2ef4-6b3c-4b02-9a53-222222222222";
     let chosen = match set.arguments.contains("-E ") {
         true => set.arguments.replace("-E ", &format!("{seed},")),
@@ -83,7 +95,7 @@ pub fn make(scratch: &Scratch, set: &Set) -> PathBuf {
         .unwrap()
         .expect_clean(set.name);
     let script = scratch.join("script");
-    fs::write(&script, contents(scratch, set)).unwrap();
+    fs::write(&script, contents(scratch, set) + &more(scratch, more_files)).unwrap();
     let arguments = [OsStr::new("-w"), OsStr::new("-f"), script.as_os_str(), image.as_os_str()];
     run("debugfs", arguments).unwrap();
     // Indexes directories and counts names and quota.
@@ -94,7 +106,7 @@ pub fn make(scratch: &Scratch, set: &Set) -> PathBuf {
 }
 
 /// What debugfs does to fill an image.
-fn contents(scratch: &Scratch, set: &Set) -> String {
+fn contents(scratch: &Scratch, set: &SmallImage) -> String {
     let host = |name: &str, content: &[(u64, &[u8])]| {
         let path = scratch.join(name);
         let file = File::create(&path).unwrap();
@@ -126,6 +138,27 @@ fn contents(scratch: &Scratch, set: &Set) -> String {
     }
     for number in 0..set.names {
         writeln!(script, "ln small many/{number:0>240}").unwrap();
+    }
+    script
+}
+
+/// What debugfs does to add files of many sizes, in directories that lie in each other.
+fn more(scratch: &Scratch, files: usize) -> String {
+    const DIRECTORIES: usize = 8;
+    let mut script = String::new();
+    let mut directories = vec![String::from("more")];
+    for number in 0..DIRECTORIES {
+        directories.push(format!("{}/d{number}", directories[number / 2]));
+    }
+    for directory in directories.iter().take(files) {
+        writeln!(script, "mkdir {directory}").unwrap();
+    }
+    for number in 0..files {
+        let host = scratch.join(format!("more-{number}"));
+        let text = format!("file {number}\n").repeat(number * number % 1900);
+        fs::write(&host, text).unwrap();
+        let directory = &directories[number % directories.len()];
+        writeln!(script, "write {} {directory}/file-{number}", host.display()).unwrap();
     }
     script
 }

@@ -1,8 +1,12 @@
-//! The damages, and how a block gets one.
+//! Damages of images, and how a block gets one.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+use crate::metadata_map::{Content, MetadataMap as Map};
 use drystone_blockdev::BlockDevice;
-use drystone_testkit::metadata_map::{Content, MetadataMap as Map};
 use fastrand::Rng;
+
+/// What a disk writes at once.
+const SECTOR_BYTES: usize = 512;
 
 /// A damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +17,8 @@ pub enum Damage {
     Zero,
     /// Ones.
     Ones,
+    /// Only some of the block's sectors were written: the others hold what another block does, or zeros.
+    Tear,
     /// The block and another metadata block change places.
     Swap,
     /// References to other metadata blocks change, and the checksum is computed again: a block or
@@ -24,12 +30,16 @@ pub enum Damage {
 
 impl Damage {
     /// Whether the block's checksum shows the damage.
+    #[must_use]
     pub fn is_evident(self) -> bool {
         matches!(self, Damage::Flip | Damage::Zero | Damage::Ones)
     }
 }
 
 /// Damages one block on `device`, which holds a copy of the map's.
+///
+/// # Panics
+/// If the map doesn't know the block, or the device fails.
 pub fn apply(map: &Map, device: &dyn BlockDevice, block: u64, damage: Damage, random: &mut Rng) {
     let size = map.layout().block_size() as u64;
     let content = map.blocks[&block];
@@ -43,6 +53,17 @@ pub fn apply(map: &Map, device: &dyn BlockDevice, block: u64, damage: Damage, ra
         }
         Damage::Zero => bytes.fill(0),
         Damage::Ones => bytes.fill(0xff),
+        Damage::Tear => {
+            let other = match random.bool() {
+                true => map.block(*random.choice(map.blocks.keys()).unwrap()),
+                false => vec![0; bytes.len()],
+            };
+            let kept = random.usize(1..bytes.len() / SECTOR_BYTES) * SECTOR_BYTES;
+            match random.bool() {
+                true => bytes[kept..].copy_from_slice(&other[kept..]),
+                false => bytes[..kept].copy_from_slice(&other[..kept]),
+            }
+        }
         Damage::Swap => {
             let other = *random.choice(map.blocks.keys()).unwrap();
             let first = map.block(other);

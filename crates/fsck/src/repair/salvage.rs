@@ -1,0 +1,206 @@
+//! What a damaged field of an inode hides, and other fields still prove: its type, the end of a node.
+
+use super::fields;
+use super::mender::{Mended, Mender};
+use crate::block_set::BlockSet;
+use crate::image::{Error, Image};
+use crate::mapping::{self, MapEvent};
+use drystone_blockdev::{BlockDevice, Overlay};
+use drystone_ext4_format::extent::{Extent, ExtentNode, ExtentNodeMut, NodePlace};
+use drystone_ext4_format::inode::{FileType, Inode, InodeFlags};
+use drystone_ext4_format::{InodeNumber, LogicalBlock, PhysicalBlock, xattr};
+use std::ops::Range;
+
+/// Where a node counts its entries.
+const ENTRY_COUNT: Range<usize> = 2..4;
+
+/// Bytes of an inode without extra fields, and where their size lies.
+const BASE_BYTES: usize = 128;
+const EXTRA_SIZE: Range<usize> = 128..130;
+
+/// Bytes of a node's header, and of each entry.
+const ENTRY_BYTES: usize = 12;
+
+/// Nodes of a map that are looked at for hidden entries.
+const NODES_MAX: usize = 256;
+
+/// Makes an inode a directory or a file again whose type says that it can't have the blocks that it has;
+/// nothing if it has none.
+pub(super) fn restore_type(mender: &Mender<'_, '_>, number: InodeNumber) -> Result<Mended, Error> {
+    let Some((inode, _)) = mender.checker.inode(number)? else { return Ok(None) };
+    if inode.flags.contains(InodeFlags::INLINE_DATA) {
+        return Ok(None);
+    }
+    let extents = mapping::extents_of(&mender.checker.image, &inode)?;
+    let is_own = |extent: &Extent| is_unclaimed(mender, extent);
+    // What other inodes have was never this one's.
+    if extents.is_empty() || inode.size_bytes == 0 || !extents.iter().all(is_own) {
+        return Ok(None);
+    }
+    let kind = match holds_directory(mender, &inode, &extents)? {
+        true => FileType::Directory,
+        false => FileType::Regular,
+    };
+    fields::set_type(mender, number, kind)
+}
+
+/// Makes an inode a directory again that a name says to be one, and whose first block is a directory's.
+pub(super) fn restore_directory(
+    mender: &Mender<'_, '_>,
+    number: InodeNumber,
+) -> Result<Mended, Error> {
+    let Some((inode, _)) = mender.checker.inode(number)? else { return Ok(None) };
+    if inode.is_directory() || inode.flags.contains(InodeFlags::INLINE_DATA) {
+        return Ok(None);
+    }
+    let extents = mapping::extents_of(&mender.checker.image, &inode)?;
+    match holds_directory(mender, &inode, &extents)? {
+        true => fields::set_type(mender, number, FileType::Directory),
+        false => Ok(None),
+    }
+}
+
+/// Finds the attributes of an inode with inline data whose extra fields have another size than they say.
+pub(super) fn restore_extra_size(
+    mender: &Mender<'_, '_>,
+    number: InodeNumber,
+) -> Result<Mended, Error> {
+    let layout = mender.checker.image.layout;
+    let Some((inode, bytes)) = mender.checker.inode(number)? else { return Ok(None) };
+    let holds_attributes =
+        |start: usize| bytes.get(start..start + 4) == Some(&xattr::MAGIC.to_le_bytes()[..]);
+    if holds_attributes(inode.attribute_area(&layout).start) {
+        return Ok(None);
+    }
+    let wanted = usize::from(layout.extra_inode_size());
+    let possible = [wanted].into_iter().chain((4..=layout.inode_size() - BASE_BYTES).step_by(4));
+    for size in possible.filter(|size| *size > 0) {
+        if holds_attributes(BASE_BYTES + size) {
+            fields::set(mender, number, EXTRA_SIZE, size as u64)?;
+            return Ok(Some("the inode's extra fields got their size back"));
+        }
+    }
+    if wanted > 0 && bytes.get(EXTRA_SIZE) == Some(&[0, 0]) {
+        // Readers look for attributes behind extra fields only.
+        fields::set(mender, number, EXTRA_SIZE, wanted as u64)?;
+    }
+    Ok(None)
+}
+
+/// Whether nobody has claimed the blocks of an extent.
+fn is_unclaimed(mender: &Mender<'_, '_>, extent: &Extent) -> bool {
+    let claims = &mender.checker.claims;
+    let clusters = claims.clusters(extent.physical.get(), extent.physical_end().get());
+    claims.used.runs(clusters).is_empty()
+}
+
+/// Whether the first block of an inode starts with the entry that names the inode itself, and `..`.
+fn holds_directory(
+    mender: &Mender<'_, '_>,
+    inode: &Inode,
+    extents: &[Extent],
+) -> Result<bool, Error> {
+    let image = &mender.checker.image;
+    let Some(block) = mapping::find_written(extents, LogicalBlock::FIRST) else { return Ok(false) };
+    let size = inode.size_bytes;
+    if size == 0 || !size.is_multiple_of(image.layout.block_size() as u64) {
+        return Ok(false);
+    }
+    let bytes = image.read_block(block)?;
+    let starts = bytes.starts_with(&inode.number.get().to_le_bytes());
+    let dot = bytes.get(4..10).is_some_and(|rest| rest[..3] == [12, 0, 1] && rest[4..] == *b".\0");
+    let dotdot = bytes.get(18) == Some(&2) && bytes.get(20..23) == Some(b"..\0");
+    Ok(starts && dot && dotdot)
+}
+
+/// Gives a node of an inode's extent tree the entries back that its count hides, if the inode then has
+/// the `sectors` that it says; nothing if there are no such entries.
+pub(super) fn uncover_entries(
+    mender: &Mender<'_, '_>,
+    number: InodeNumber,
+    missing_clusters: u64,
+) -> Result<Mended, Error> {
+    let image = &mender.checker.image;
+    let layout = image.layout;
+    let Some((inode, _)) = mender.checker.inode(number)? else { return Ok(None) };
+    if !inode.flags.contains(InodeFlags::EXTENTS) {
+        return Ok(None);
+    }
+    let before = Footprint::of(image, &inode)?;
+    let mut places = vec![None];
+    places.extend(before.nodes.iter().take(NODES_MAX).map(|block| Some(*block)));
+    for place in places {
+        let old = match place {
+            None => inode.block_area.to_vec(),
+            Some(block) => image.read_block(block)?,
+        };
+        let node_place = NodePlace { inode: number, block: place };
+        let Ok(node) = ExtentNode::reopen(&old, node_place) else { continue };
+        for count in node.len() + 1..=node.capacity() {
+            let entry = old.get(count * ENTRY_BYTES..(count + 1) * ENTRY_BYTES);
+            if entry.is_none_or(|entry| entry.iter().all(|&byte| byte == 0)) {
+                break;
+            }
+            let mut new = old.clone();
+            // A node has at most as many entries as 16 bits count.
+            new[ENTRY_COUNT].copy_from_slice(&(count as u16).to_le_bytes());
+            if let Ok(mut node) = ExtentNodeMut::reopen(&mut new, node_place) {
+                node.seal(inode.seed(&layout));
+            }
+            let overlay = Overlay::new(image.device);
+            let mut changed = inode.clone();
+            match place {
+                None => changed.block_area.copy_from_slice(&new),
+                Some(block) => overlay.write_at(block.get() << layout.log_block_size(), &new)?,
+            }
+            let after = Footprint::of(&Image::new(&overlay, image.superblock.clone()), &changed)?;
+            if after.is_broken {
+                break;
+            }
+            let is_whole = after.clusters(mender) == before.clusters(mender) + missing_clusters;
+            let is_own = after
+                .extents
+                .iter()
+                .all(|extent| before.extents.contains(extent) || is_unclaimed(mender, extent));
+            if is_whole && is_own {
+                match place {
+                    None => {
+                        mender.edit_fields(number, |inode| inode.block_area = changed.block_area)?
+                    }
+                    Some(block) => mender.write_block(block, &new).map(Some)?.map(|()| ""),
+                };
+                return Ok(Some("the map got the entries back that a count hid"));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// What a map refers to.
+#[derive(Default)]
+struct Footprint {
+    extents: Vec<Extent>,
+    nodes: Vec<PhysicalBlock>,
+    is_broken: bool,
+}
+
+impl Footprint {
+    fn of(image: &Image<'_>, inode: &Inode) -> Result<Self, Error> {
+        let mut found = Self::default();
+        let mut visited = BlockSet::new(image.layout.blocks_count());
+        mapping::walk(image, inode, &mut visited, &mut |event| match event {
+            MapEvent::Extent(extent) => found.extents.push(extent),
+            MapEvent::Node(block) => found.nodes.push(block),
+            MapEvent::Issue(_) => found.is_broken = true,
+        })?;
+        Ok(found)
+    }
+
+    fn clusters(&self, mender: &Mender<'_, '_>) -> u64 {
+        let mut own = crate::claims::InodeClaims::default();
+        for extent in &self.extents {
+            own.next(&mender.checker.claims, extent);
+        }
+        own.count + self.nodes.len() as u64
+    }
+}
