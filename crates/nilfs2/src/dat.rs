@@ -71,6 +71,13 @@ impl DatFile {
         }
     }
 
+    /// The blocks of the file that change when an entry is freed.
+    pub(crate) fn blocks_of(&self, number: VirtualBlock) -> [FileBlock; 3] {
+        let group = self.layout.group_of(number.0);
+        let descriptor = self.layout.descriptor(group).0;
+        [self.layout.entry(number.0).0, self.layout.bitmap(group), descriptor]
+    }
+
     /// The first block from `from` on. It isn't kept in memory.
     pub(crate) fn next_block(&self, from: FileBlock, volume: &Volume) -> Result<Option<DatBlock>> {
         let Some(found) = self.file.map.next(from, volume)? else { return Ok(None) };

@@ -8,19 +8,18 @@ use crate::inode::{Fields, Inode, InodeTable};
 use crate::lock_classes::{DIRTY_INODES, LOG, RENAME};
 use crate::log::LogState;
 use crate::log_requests::LogRequests;
+use crate::space::{Space, SpaceClaim};
 use crate::volume::{BlockBytes, Volume};
-use drystone_nilfs2_format::{FileBlock, Geometry, InodeNumber};
-use drystone_sync::atomic::{AtomicU64, Ordering};
+use drystone_nilfs2_format::{FileBlock, InodeNumber};
+use drystone_sync::atomic::AtomicU64;
 use drystone_sync::{Arc, Mutex, PerCore, PerCoreCounter, RwLock};
 use drystone_vfs::{Errno, Timestamp};
 
 /// Dirty blocks above which a log is written, in bytes.
 const DIRTY_BYTES_MAX: u64 = 128 << 20;
 
-/// Segments that are left for a checkpoint and the cleaner when nothing may be changed any more.
-const SEGMENTS_LEFT_MIN: u64 = 3;
-/// Of so many blocks of data, one more is dirty in the metadata files.
-const METADATA_SHARE: u64 = 8;
+/// Blocks that a change which adds nothing makes dirty: of directories, nodes above them, and records.
+const REMOVAL_BLOCKS: u64 = 6;
 /// Blocks of each metadata file above which clean ones are dropped.
 const METADATA_BLOCKS_MAX: usize = 1 << 16;
 /// Content in memory above which clean blocks are dropped, in bytes.
@@ -40,10 +39,7 @@ pub(crate) struct Engine {
     pub(crate) is_read_only: bool,
     pub(crate) rename: Mutex<()>,
     pub(crate) dirty_inodes: PerCore<Mutex<Vec<Arc<Inode>>>>,
-    /// Dirty blocks of content, one more for the record of each dirty inode, and claims of changes.
-    pub(crate) dirty_blocks: PerCoreCounter,
-    /// Segments that may be allocated.
-    pub(crate) clean_segments: AtomicU64,
+    pub(crate) space: Space,
     /// Inodes in use: the root and those that aren't reserved.
     pub(crate) inodes_used: PerCoreCounter,
     /// Both halves of the volume's identity.
@@ -52,30 +48,9 @@ pub(crate) struct Engine {
     pub(crate) generation: AtomicU64,
 }
 
-/// Room for an addition, counted as dirty until what is dirty counts itself.
+/// A change is under way while this lives, and has claimed room.
 #[derive(Debug)]
-struct SpaceClaim<'a> {
-    dirty_blocks: &'a PerCoreCounter,
-    blocks: i64,
-}
-
-impl<'a> SpaceClaim<'a> {
-    fn new(dirty_blocks: &'a PerCoreCounter, blocks: u64) -> Self {
-        let blocks = blocks.cast_signed();
-        dirty_blocks.add(blocks);
-        Self { dirty_blocks, blocks }
-    }
-}
-
-impl Drop for SpaceClaim<'_> {
-    fn drop(&mut self) {
-        self.dirty_blocks.add(-self.blocks);
-    }
-}
-
-/// A change that adds something is under way while this lives.
-#[derive(Debug)]
-pub(crate) struct Adding<'a> {
+pub(crate) struct Changing<'a> {
     _inside: Inside<'a>,
     _claim: SpaceClaim<'a>,
 }
@@ -89,12 +64,14 @@ pub(crate) struct EngineParts {
     pub(crate) log: LogState,
     pub(crate) is_read_only: bool,
     pub(crate) identity: (u64, u64),
-    pub(crate) clean_segments: u64,
     pub(crate) inodes_used: u64,
 }
 
 impl Engine {
     pub(crate) fn new(parts: EngineParts) -> Self {
+        let dat_blocks = parts.dat.read().file.blocks_mapped();
+        let ifile_blocks = parts.ifile.file.read().blocks_mapped();
+        let space = Space::new(parts.volume.geometry, &parts.log, dat_blocks, ifile_blocks);
         Self {
             generation: AtomicU64::new(parts.volume.wall_s()),
             volume: parts.volume,
@@ -107,8 +84,7 @@ impl Engine {
             is_read_only: parts.is_read_only,
             rename: Mutex::new(&RENAME, ()),
             dirty_inodes: PerCore::new(|_| Mutex::new(&DIRTY_INODES, Vec::new())),
-            dirty_blocks: PerCoreCounter::new(0),
-            clean_segments: AtomicU64::new(parts.clean_segments),
+            space,
             identity: parts.identity,
             inodes_used: PerCoreCounter::new(parts.inodes_used.cast_signed()),
         }
@@ -128,59 +104,34 @@ impl Engine {
         if self.is_read_only { Err(Errno::EROFS.into()) } else { Ok(()) }
     }
 
-    /// Begins a change that takes no space.
-    pub(crate) fn enter(&self) -> Result<Inside<'_>> {
-        self.check_writable()?;
-        self.requests.check_running()?;
-        self.throttle();
-        if self.is_exhausted() {
-            self.requests.make_space()?;
-            if self.is_exhausted() {
-                return Err(Errno::ENOSPC.into());
-            }
-        }
-        Ok(self.gate.enter())
-    }
-
-    /// Whether not even a log of removals may have room.
-    fn is_exhausted(&self) -> bool {
-        self.clean_segments.load(Ordering::Relaxed) <= SEGMENTS_LEFT_MIN + self.dirty_segments()
+    /// Begins a change that adds nothing.
+    pub(crate) fn enter(&self) -> Result<Changing<'_>> {
+        self.enter_with(REMOVAL_BLOCKS, || !self.space.is_exhausted())
     }
 
     /// Begins a change that adds up to so many blocks of content.
     ///
     /// # Errors
     /// `ENOSPC` if there is no room for it, and the cleaner doesn't make some.
-    pub(crate) fn enter_adding(&self, blocks: u64) -> Result<Adding<'_>> {
+    pub(crate) fn enter_adding(&self, blocks: u64) -> Result<Changing<'_>> {
+        self.enter_with(blocks, || self.space.has_room(0))
+    }
+
+    fn enter_with(&self, blocks: u64, has_room: impl Fn() -> bool) -> Result<Changing<'_>> {
         self.check_writable()?;
-        // Claimed before the look, so that several threads don't find the same room.
-        let claim = SpaceClaim::new(&self.dirty_blocks, blocks);
-        if !self.has_space() {
-            self.requests.make_space()?;
-            if !self.has_space() {
+        self.requests.check_running()?;
+        self.throttle();
+        let mut claim = self.space.claim(blocks);
+        if !has_room() {
+            // Claims of those who wait take nothing from the cleaner.
+            drop(claim);
+            self.requests.make_space(blocks)?;
+            claim = self.space.claim(blocks);
+            if !has_room() {
                 return Err(Errno::ENOSPC.into());
             }
         }
-        Ok(Adding { _inside: self.enter()?, _claim: claim })
-    }
-
-    fn dirty_blocks(&self) -> u64 {
-        self.dirty_blocks.sum().max(0).cast_unsigned()
-    }
-
-    /// Whether there are segments for what is dirty and for the log's own needs.
-    pub(crate) fn has_space(&self) -> bool {
-        let geometry = &self.volume.geometry;
-        let clean = self.clean_segments.load(Ordering::Relaxed);
-        clean > geometry.reserved_segments() + self.dirty_segments() + 1
-    }
-
-    /// Segments that a log of what is dirty takes, with summaries and what the metadata files need.
-    fn dirty_segments(&self) -> u64 {
-        let geometry = &self.volume.geometry;
-        let dirty = self.dirty_blocks();
-        let metadata = dirty / METADATA_SHARE;
-        (dirty + metadata).div_ceil(geometry.blocks_per_segment() - summary_blocks_max(geometry))
+        Ok(Changing { _inside: self.gate.enter(), _claim: claim })
     }
 
     /// Has a log written if much is dirty, and waits for it if far too much is.
@@ -188,10 +139,9 @@ impl Engine {
         if self.volume.is_reproducible() {
             return;
         }
-        let dirty = self.dirty_blocks() * self.volume.block_bytes() as u64;
-        let clean = self.clean_segments.load(Ordering::Relaxed);
+        let dirty = self.space.dirty_blocks() * self.volume.block_bytes() as u64;
         // Near the end of the space it has to be known how much there is.
-        if dirty > DIRTY_BYTES_MAX || self.dirty_segments() > clean / 4 {
+        if dirty > DIRTY_BYTES_MAX || self.space.is_getting_full() {
             self.requests.wake();
             if dirty > 2 * DIRTY_BYTES_MAX {
                 // A failure shows in the next change.
@@ -223,7 +173,7 @@ impl Engine {
         let result = change(&mut fields);
         if !std::mem::replace(&mut fields.is_dirty, true) {
             self.dirty_inodes.current().lock().push(Arc::clone(inode));
-            self.dirty_blocks.add(1);
+            self.space.add_dirty(1);
         }
         result
     }
@@ -267,12 +217,12 @@ impl Engine {
     /// Cuts off an inode's content from a block on.
     pub(crate) fn cut_off(&self, inode: &Inode, from: FileBlock) {
         let shrinks = inode.pages.lock().cut_off(from);
-        self.dirty_blocks.add(-(shrinks as i64));
+        self.space.add_dirty(-(shrinks as i64));
     }
 
     fn note_dirty_blocks(&self, inode: &Arc<Inode>, grows: usize) {
         if grows > 0 {
-            self.dirty_blocks.add(grows as i64);
+            self.space.add_dirty(grows as i64);
             self.change(inode, |_| ());
         }
     }
@@ -313,10 +263,4 @@ impl Engine {
             }
         });
     }
-}
-
-/// Blocks of a segment that summaries take at most.
-pub(crate) fn summary_blocks_max(geometry: &Geometry) -> u64 {
-    // An item with its share of a finfo has at most 40 bytes.
-    geometry.blocks_per_segment() * 40 / geometry.block_bytes() as u64 + 2
 }

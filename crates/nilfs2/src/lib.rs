@@ -40,6 +40,7 @@ mod operations;
 mod permission;
 mod policy;
 mod recovery;
+mod space;
 mod volume;
 mod writer_thread;
 

@@ -25,6 +25,8 @@ struct RequestState {
     /// Number of the newest request for room, and of the newest that was served.
     space_requested: u64,
     space_served: u64,
+    /// The most blocks that one of them wants to add.
+    space_blocks: u64,
     /// Much is dirty.
     is_woken: bool,
     is_stopping: bool,
@@ -46,7 +48,8 @@ pub(crate) struct LogRequests {
 pub(crate) enum Task {
     Checkpoint(u64),
     Data(Vec<Arc<Inode>>, u64),
-    Space(u64),
+    /// The number of the request, and blocks.
+    Space(u64, u64),
     Stop,
 }
 
@@ -102,10 +105,11 @@ impl LogRequests {
         }
     }
 
-    /// Returns when the cleaner has made room for an addition, or found that it can't.
-    pub(crate) fn make_space(&self) -> Result<()> {
+    /// Returns when the cleaner has made room for so many blocks more, or found that it can't.
+    pub(crate) fn make_space(&self, blocks: u64) -> Result<()> {
         let mut state = self.state.lock();
         state.space_requested += 1;
+        state.space_blocks = state.space_blocks.max(blocks);
         let number = state.space_requested;
         self.changed.notify_one();
         while state.space_served < number && state.failure.is_none() {
@@ -156,7 +160,8 @@ impl LogRequests {
                 return Task::Checkpoint(state.requested);
             }
             if state.space_requested > state.space_served {
-                return Task::Space(state.space_requested);
+                let blocks = std::mem::take(&mut state.space_blocks);
+                return Task::Space(state.space_requested, blocks);
             }
             if state.is_stopping {
                 return Task::Stop;

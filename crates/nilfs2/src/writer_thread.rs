@@ -11,6 +11,7 @@ pub(crate) fn run(engine: &Engine, interval: Option<Duration>) {
     let requests = &engine.requests;
     let (writer, cleaner) = (LogWriter::new(engine), Cleaner::new(engine));
     let mut is_cleaning = false;
+    let mut futile_at = u64::MAX;
     loop {
         let task = requests.next_task(interval);
         let is_running = requests.check_running();
@@ -21,7 +22,7 @@ pub(crate) fn run(engine: &Engine, interval: Option<Duration>) {
                     continue;
                 }
                 let result = is_running.and_then(|()| writer.write_checkpoint());
-                let result = result.and_then(|()| cleaner.refill_reserve());
+                let result = result.and_then(|()| cleaner.refill_reserve(&mut futile_at));
                 let has_failed = result.is_err();
                 requests.finish_checkpoint(result, number);
                 if !is_asked && !has_failed {
@@ -32,10 +33,10 @@ pub(crate) fn run(engine: &Engine, interval: Option<Duration>) {
                 let result = is_running.and_then(|()| writer.write_data_log(&inodes));
                 requests.finish_data(result, number);
             }
-            Task::Space(number) => {
+            Task::Space(number, blocks) => {
                 let result = is_running
                     .and_then(|()| writer.write_checkpoint())
-                    .and_then(|()| cleaner.clean_for_space());
+                    .and_then(|()| cleaner.clean_for_space(blocks));
                 requests.finish_space(result, number);
             }
             Task::Stop => return,

@@ -103,15 +103,28 @@ impl Demand {
 
     /// Segments that must not be reserved.
     fn segments(&self, per_segment: u64) -> u64 {
-        let usable = per_segment - (per_segment * 40 / self.block_bytes + 2).min(per_segment / 2);
+        let usable = self.usable(per_segment);
         let written = self.written_blocks();
         // The engine keeps room for the metadata of what is dirty, and for what its callers are about to do.
         let dirty = written.min(BATCH_BYTES / self.block_bytes);
-        let claims = WRITERS_MAX as u64 * (WRITE_BYTES as u64 / self.block_bytes + 2);
+        let claims = WRITERS_MAX as u64 * (WRITE_BYTES as u64 / self.block_bytes + 4);
         written.div_ceil(usable)
-            + (dirty / 4 + claims).div_ceil(usable)
+            + (dirty / 2 + claims + CHECKPOINT_BLOCKS).div_ceil(usable)
             + SPARE_SEGMENTS
             + RESERVED_SEGMENTS_MIN
+    }
+
+    /// Segments that the engine keeps for metadata: it writes the DAT with the last batch, and could write it
+    /// again, and twice more all metadata files, to take back space.
+    fn metadata_segments(&self, segments: u64, per_segment: u64) -> u64 {
+        let dat = (segments * per_segment).div_ceil(self.block_bytes / DAT_ENTRY_BYTES);
+        let ifile = self.inodes.div_ceil(self.block_bytes / INODE_BYTES as u64);
+        (4 * dat + 2 * ifile + CHECKPOINT_BLOCKS).div_ceil(self.usable(per_segment))
+    }
+
+    /// Blocks of a segment beside summaries.
+    fn usable(&self, per_segment: u64) -> u64 {
+        per_segment - (per_segment * 40 / self.block_bytes + 2).min(per_segment / 2)
     }
 
     /// Bytes of the image.
@@ -147,7 +160,8 @@ impl Demand {
         loop {
             let reserved = (segments * u64::from(options.reserved_percent))
                 .div_ceil(100)
-                .max(RESERVED_SEGMENTS_MIN);
+                .max(RESERVED_SEGMENTS_MIN)
+                .max(self.metadata_segments(segments, per_segment));
             let needed = written + reserved + share(room, segments);
             if needed <= segments {
                 break;

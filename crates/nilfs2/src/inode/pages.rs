@@ -28,6 +28,7 @@ pub(crate) struct Pages {
     cut: Option<FileBlock>,
     /// The cut that the log writer is applying.
     cut_in_flight: Option<FileBlock>,
+    /// Dirty blocks, with a node of the map for each run of them.
     dirty: usize,
     new: usize,
 }
@@ -37,6 +38,8 @@ pub(crate) struct Pages {
 pub(crate) struct FrozenPages {
     pub(crate) cut: Option<FileBlock>,
     pub(crate) blocks: Vec<(FileBlock, BlockBytes)>,
+    /// What they were counted as, with nodes.
+    pub(crate) counted: usize,
 }
 
 impl Pages {
@@ -55,6 +58,10 @@ impl Pages {
         self.is_cut(FileBlock(0))
     }
 
+    fn is_dirty(&self, key: FileBlock) -> bool {
+        self.blocks.get(&key).is_some_and(|page| page.is_dirty)
+    }
+
     /// Keeps a block that was read, unless it is in memory by now.
     pub(crate) fn keep(&mut self, key: FileBlock, bytes: impl FnOnce() -> BlockBytes) {
         self.blocks.entry(key).or_insert_with(|| Page {
@@ -65,9 +72,18 @@ impl Pages {
         });
     }
 
+    /// What a block adds that becomes dirty: itself, and the node above it unless the block before it has
+    /// counted that.
+    fn weight(&self, key: FileBlock) -> usize {
+        let before = key.0.checked_sub(1).map(FileBlock);
+        let has_node = before.is_none_or(|before| self.is_dirty(before));
+        1 + usize::from(!has_node)
+    }
+
     /// A block to change; if it isn't in memory there was a hole. Also says by how much the number of
     /// dirty blocks grows.
     pub(crate) fn edit(&mut self, key: FileBlock, block_bytes: usize) -> (&mut [u8], usize) {
+        let weight = if self.is_dirty(key) { 0 } else { self.weight(key) };
         let new = &mut self.new;
         let page = self.blocks.entry(key).or_insert_with(|| {
             *new += 1;
@@ -78,9 +94,9 @@ impl Pages {
                 is_new: true,
             }
         });
-        let grows = usize::from(!std::mem::replace(&mut page.is_dirty, true));
-        self.dirty += grows;
-        (Arc::make_mut(&mut page.bytes), grows)
+        page.is_dirty = true;
+        self.dirty += weight;
+        (Arc::make_mut(&mut page.bytes), weight)
     }
 
     /// Replaces a whole block.
@@ -90,15 +106,21 @@ impl Pages {
             old.map_or((false, false), |page| (page.in_flight, page.is_dirty));
         let is_new = old.map_or(is_new, |page| page.is_new);
         self.new += usize::from(old.is_none() && is_new);
+        let weight = if was_dirty { 0 } else { self.weight(key) };
         self.blocks.insert(key, Page { bytes, is_dirty: true, in_flight, is_new });
-        self.dirty += usize::from(!was_dirty);
-        usize::from(!was_dirty)
+        self.dirty += weight;
+        weight
     }
 
     /// Cuts everything from `from` on off. Says by how much the number of dirty blocks shrinks.
     pub(crate) fn cut_off(&mut self, from: FileBlock) -> usize {
         let gone = self.blocks.split_off(&from);
-        let dirty = gone.values().filter(|page| page.is_dirty).count();
+        // Nodes of runs stay counted unless all is gone.
+        let dirty = if self.blocks.is_empty() {
+            self.dirty
+        } else {
+            gone.values().filter(|page| page.is_dirty).count()
+        };
         self.dirty -= dirty;
         self.new -= gone.values().filter(|page| page.is_new).count();
         self.cut = Some(self.cut.map_or(from, |cut| cut.min(from)));
@@ -121,9 +143,9 @@ impl Pages {
                 }
             }
         }
-        self.dirty = 0;
+        let counted = std::mem::take(&mut self.dirty);
         self.cut_in_flight = self.cut.take();
-        FrozenPages { cut: self.cut_in_flight, blocks }
+        FrozenPages { cut: self.cut_in_flight, blocks, counted }
     }
 
     /// What the log writer took is in the log and in the map.

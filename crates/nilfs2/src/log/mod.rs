@@ -22,7 +22,8 @@ pub(crate) use superblocks::Superblocks;
 pub(crate) use write::{LogicalSegment, places, write};
 
 use crate::metadata_file::MetadataFile;
-use drystone_nilfs2_format::CheckpointNumber;
+use drystone_nilfs2_format::{CheckpointNumber, SegmentNumber};
+use std::collections::HashMap;
 
 /// See the module.
 #[derive(Debug)]
@@ -36,4 +37,8 @@ pub(crate) struct LogState {
     pub(crate) changed_s: u64,
     /// Blocks of all files in the ifile, with the nodes of their maps.
     pub(crate) file_blocks: u64,
+    /// Data may have been logged since the newest checkpoint: recovery reads on behind that.
+    pub(crate) has_data_logs: bool,
+    /// When the cleaner left segments for later, in seconds since 1970.
+    pub(crate) left_for_later: HashMap<SegmentNumber, u64>,
 }

@@ -8,7 +8,7 @@
 use super::freeze::FrozenInode;
 use crate::block_map::BlockMap;
 use crate::dat::{Translated, new_descriptors};
-use crate::engine::{Engine, summary_blocks_max};
+use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::inode::{FrozenPages, Inode, Record};
 use crate::log::{
@@ -265,10 +265,9 @@ impl<'a> Builder<'a> {
 
     /// How many segments beside the current and the next the log may need at most.
     fn spare_segments(&self) -> u64 {
-        let geometry = &self.engine.volume.geometry;
         let dat = self.engine.dat.read().file.dirty_count() as u64;
         let blocks = self.blocks.len() as u64 + 3 * dat + SLACK_BLOCKS;
-        blocks.div_ceil(geometry.blocks_per_segment() - summary_blocks_max(geometry)) + 1
+        blocks.div_ceil(self.engine.space.segment_payload_min()) + 1
     }
 
     /// Places what was added and writes it. With a record of a checkpoint, metadata and super root follow.

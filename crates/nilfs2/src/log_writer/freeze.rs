@@ -78,7 +78,7 @@ impl LogWriter<'_> {
             self.ifile.free(frozen.inode.number, self.source())?;
         }
         let groups = self.ifile.freeze_groups();
-        let dirty_blocks = inodes.iter().map(|frozen| frozen.pages.blocks.len()).sum::<usize>();
+        let dirty_blocks = inodes.iter().map(|frozen| frozen.pages.counted).sum::<usize>();
         let dirty_blocks = (dirty_blocks + records) as i64;
         let inodes_used = self.inodes_used.sum().max(0).cast_unsigned();
         drop(closed);

@@ -16,7 +16,6 @@ use drystone_nilfs2_format::cpfile::{Checkpoint, CheckpointFlags};
 use drystone_nilfs2_format::log::LogFlags;
 use drystone_nilfs2_format::superblock::LogCursor;
 use drystone_nilfs2_format::{CheckpointNumber, FileBlock};
-use drystone_sync::atomic::Ordering;
 use drystone_sync::{Arc, MutexGuard};
 use drystone_vfs::Errno;
 use std::ops::Deref;
@@ -96,6 +95,7 @@ impl LogWriter<'_> {
         self.ifile.file.write().mark_clean();
         self.dat.write().file.mark_clean();
         self.note_checkpoint(log, &cursor)?;
+        log.has_data_logs = false;
         if !log.segments.barred.is_empty() {
             // No thread finds blocks of the cleaned segments any more; those that did have to be done.
             self.volume.wait_for_readers();
@@ -108,8 +108,10 @@ impl LogWriter<'_> {
     /// What was dirty has its place now. Until here it was counted as dirty, so that nobody takes the
     /// segments that it needs.
     fn note_space(&self, log: &LogState, blocks: i64) {
-        self.clean_segments.store(log.segments.header.clean, Ordering::Relaxed);
-        self.dirty_blocks.add(-blocks);
+        let dat_blocks = self.dat.read().file.blocks_mapped();
+        let ifile_blocks = self.ifile.file.read().blocks_mapped();
+        self.space.note_log(log, dat_blocks, ifile_blocks);
+        self.space.add_dirty(-blocks);
     }
 
     fn note_checkpoint(&self, log: &mut LogState, cursor: &LogCursor) -> Result<()> {
@@ -141,8 +143,9 @@ impl LogWriter<'_> {
         }
         if !builder.blocks.is_empty() {
             builder.place(&mut log, LogFlags::DATA_SYNC, None)?;
+            log.has_data_logs = true;
         }
-        let blocks = frozen.iter().map(|(_, pages)| pages.blocks.len()).sum::<usize>();
+        let blocks = frozen.iter().map(|(_, pages)| pages.counted).sum::<usize>();
         self.note_space(&log, blocks as i64);
         for (inode, pages) in &frozen {
             let keys: Vec<FileBlock> = pages.blocks.iter().map(|(key, _)| *key).collect();

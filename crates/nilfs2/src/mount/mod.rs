@@ -35,6 +35,7 @@ use drystone_nilfs2_format::{CheckpointNumber, InodeNumber, PhysicalBlock};
 use drystone_sync::thread::JoinHandle;
 use drystone_sync::{Arc, Mutex, RwLock, thread};
 use recover::RecoveryWork;
+use std::collections::HashMap;
 use std::time::Duration;
 
 /// Changes wait for a log at most this long, if the superblock says nothing else.
@@ -229,7 +230,7 @@ impl Opened {
         let per_segment = volume.geometry.blocks_per_segment();
         superblock.set_free_blocks(segments.header.clean.saturating_mul(per_segment));
         let ifile_blocks = checkpoint.ifile.sectors / (block_bytes as u64 / 512);
-        let (clean_segments, identity) = (segments.header.clean, superblock.uuid().as_u64_pair());
+        let identity = superblock.uuid().as_u64_pair();
         let log = LogState {
             cpfile,
             segments,
@@ -237,6 +238,8 @@ impl Opened {
             checkpoint: CheckpointNumber(newest.header.checkpoint.0 + 1),
             changed_s: root.changed_s,
             file_blocks: checkpoint.blocks.saturating_sub(ifile_blocks),
+            has_data_logs: true,
+            left_for_later: HashMap::new(),
         };
         let engine = Engine::new(EngineParts {
             volume,
@@ -245,7 +248,6 @@ impl Opened {
             log,
             is_read_only,
             identity,
-            clean_segments,
             inodes_used: checkpoint.inodes,
         });
         // Everything is found through the root: a volume without one is refused.

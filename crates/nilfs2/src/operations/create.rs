@@ -17,8 +17,9 @@ use drystone_vfs::{
 
 /// The most names that an inode may have.
 pub(super) const LINKS_MAX: u16 = 32_000;
-/// Blocks that a new name makes dirty at most: the directory's, the first of a new directory or link.
-pub(super) const NAME_BLOCKS: u64 = 4;
+/// Blocks that a new name makes dirty at most: the directory's, the first of a new directory or link, the
+/// nodes above them and records.
+pub(super) const NAME_BLOCKS: u64 = 6;
 
 impl Operations<'_> {
     pub(crate) fn do_create(

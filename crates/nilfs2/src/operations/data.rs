@@ -140,7 +140,8 @@ impl Operations<'_> {
         offset: Option<u64>,
         data: &[u8],
     ) -> Result<(u64, usize)> {
-        let _inside = self.enter_adding(self.volume.blocks_for(data.len() as u64) + 1)?;
+        // The first may be a part of a block; a record and a node change too.
+        let _inside = self.enter_adding(self.volume.blocks_for(data.len() as u64) + 3)?;
         let inode = self.regular(number)?;
         let _content = inode.content.write();
         let (flags, size) = {

@@ -9,7 +9,6 @@ use drystone_nilfs2_format::directory::{entries, mode_of_code};
 use drystone_nilfs2_format::error::DirectoryProblem;
 use drystone_nilfs2_format::{Corrupt, FileBlock, InodeNumber};
 use drystone_sync::Arc;
-use drystone_sync::atomic::Ordering;
 use drystone_vfs::{
     Access, DirectoryEntry, DirectoryVisitor, Entry, Errno, FileSystemStatistics, FileType,
     NAME_LENGTH_MAX, RequestContext,
@@ -141,8 +140,8 @@ impl Operations<'_> {
     pub(crate) fn do_statistics(&self) -> FileSystemStatistics {
         let geometry = &self.volume.geometry;
         let per_segment = geometry.blocks_per_segment();
-        let free = self.clean_segments.load(Ordering::Relaxed) * per_segment;
-        let reserved = geometry.reserved_segments() * per_segment;
+        let free = self.space.clean_segments() * per_segment;
+        let reserved = self.space.reserved_segments() * per_segment;
         let used = self.inodes_used.sum().max(0).cast_unsigned();
         let inodes_free = free * self.ifile.layout.entries_per_block();
         let blocks = geometry.segments() * per_segment - geometry.first_data_block().0;

@@ -1,0 +1,169 @@
+//! What lives in a segment, and what it costs to move it.
+
+use super::Cleaner;
+use crate::error::{Error, Result};
+use crate::log::{BlockContent, CleanerWork, LoggedBlock};
+use crate::recovery::read_log;
+use crate::volume::BlockBytes;
+use drystone_nilfs2_format::dat::DatEntry;
+use drystone_nilfs2_format::log::{Finfo, Item, LogHeader, read_sections};
+use drystone_nilfs2_format::sufile::SegmentUsage;
+use drystone_nilfs2_format::{CheckpointNumber, FileBlock, PhysicalBlock, SegmentNumber};
+use std::collections::HashSet;
+
+/// What is to be cleaned at once.
+#[derive(Debug, Default)]
+pub(super) struct CleanerBatch {
+    pub(super) work: CleanerWork,
+    /// Periods of the blocks that are freed.
+    pub(super) periods: FreedPeriods,
+    /// Blocks of the DAT that have entries of what is moved or freed.
+    dat_blocks: HashSet<FileBlock>,
+}
+
+impl CleanerBatch {
+    pub(super) fn append(&mut self, mut other: Self) {
+        self.work.append(other.work);
+        self.periods.append(&mut other.periods);
+        self.dat_blocks.extend(other.dat_blocks);
+    }
+
+    pub(super) fn live_blocks(&self) -> u64 {
+        self.work.live_blocks()
+    }
+
+    /// Blocks that are probably logged: what is moved, and the metadata that change with it, but for what
+    /// any checkpoint takes.
+    pub(super) fn cost(&self, kept: &KeptCheckpoints) -> u64 {
+        self.live_blocks() + self.dat_blocks.len() as u64 + kept.blocks_to_give_up
+    }
+
+    /// The same at most: each of the metadata has a node of its own.
+    pub(super) fn cost_max(&self, kept: &KeptCheckpoints) -> u64 {
+        self.cost(kept) + self.dat_blocks.len() as u64 + kept.blocks_to_give_up
+    }
+}
+
+/// Checkpoints whose blocks live.
+#[derive(Debug)]
+pub(super) struct KeptCheckpoints {
+    pub(super) first_protected: CheckpointNumber,
+    /// Snapshots before it, in order.
+    pub(super) snapshots: Vec<CheckpointNumber>,
+    /// Blocks of the checkpoint file with records of others before it.
+    pub(super) blocks_to_give_up: u64,
+}
+
+impl KeptCheckpoints {
+    fn needs(&self, entry: &DatEntry, finfo: &Finfo) -> bool {
+        entry.is_live() || finfo.checkpoint.0 != 0 && self.has_period_of(entry)
+    }
+
+    /// Whether one of them has a block that the newest state hasn't.
+    pub(super) fn has_period_of(&self, entry: &DatEntry) -> bool {
+        let index = self.snapshots.partition_point(|snapshot| *snapshot < entry.start);
+        let in_snapshot = self.snapshots.get(index).is_some_and(|found| *found < entry.end);
+        in_snapshot || entry.end > self.first_protected && entry.end > entry.start
+    }
+}
+
+/// Periods of blocks that are freed.
+pub(super) type FreedPeriods = Vec<(CheckpointNumber, CheckpointNumber)>;
+
+impl Cleaner<'_> {
+    /// Finds what lives in a segment; nothing if its logs can't be read.
+    pub(super) fn examine(
+        &self,
+        segment: SegmentNumber,
+        usage: SegmentUsage,
+        kept: &KeptCheckpoints,
+    ) -> Result<Option<CleanerBatch>> {
+        let mut batch = CleanerBatch::default();
+        batch.work.cleaned.push(segment);
+        let mut block = self.volume.geometry.segment_start(segment);
+        let mut left = usage.blocks;
+        let mut sequence = None;
+        while left > 0 {
+            let log = match self.log_at(block, sequence) {
+                Ok(log) => log,
+                Err(Error::Corrupt(problem)) => {
+                    tracing::warn!(%segment, %problem, "the segment is kept as it is");
+                    return Ok(None);
+                }
+                Err(error) => return Err(error),
+            };
+            let (header, bytes) = log;
+            if header.blocks > left {
+                return Ok(None);
+            }
+            sequence = Some(header.sequence);
+            self.examine_log(&header, block, &bytes, kept, &mut batch)?;
+            left -= header.blocks;
+            block = PhysicalBlock(block.0 + u64::from(header.blocks));
+        }
+        Ok(Some(batch))
+    }
+
+    fn log_at(&self, block: PhysicalBlock, sequence: Option<u64>) -> Result<(LogHeader, Vec<u8>)> {
+        let sequence = match sequence {
+            Some(sequence) => sequence,
+            None => {
+                let first = self.volume.read_block(block)?;
+                LogHeader::check(&first, &self.volume.geometry, block)?.sequence
+            }
+        };
+        let log = read_log(&self.volume, block, sequence)?;
+        Ok((log.header, log.bytes))
+    }
+
+    fn examine_log(
+        &self,
+        header: &LogHeader,
+        start: PhysicalBlock,
+        bytes: &[u8],
+        kept: &KeptCheckpoints,
+        batch: &mut CleanerBatch,
+    ) -> Result<()> {
+        let work = &mut batch.work;
+        let block_bytes = self.volume.block_bytes();
+        let mut dat = self.dat.write();
+        for section in read_sections(bytes, header, &self.volume.geometry, start)? {
+            for (block, item) in section.blocks() {
+                match *item {
+                    Item::DatData { key } => {
+                        if dat.file.map.get(key, &self.volume)? == block.0 {
+                            work.dat_blocks.push(key);
+                        }
+                    }
+                    Item::DatNode { key, level } => {
+                        if dat.file.map.node_pointer(level, key, &self.volume)? == block.0 {
+                            work.dat_nodes.push((level, key));
+                        }
+                    }
+                    Item::Data { virtual_block, .. } | Item::Node { virtual_block } => {
+                        let Some(entry) = dat.find(virtual_block, &self.volume)? else { continue };
+                        if entry.block != block {
+                            continue;
+                        }
+                        batch.dat_blocks.extend(dat.blocks_of(virtual_block));
+                        if !kept.needs(&entry, &section.finfo) {
+                            work.freed.push(virtual_block);
+                            batch.periods.push((entry.start, entry.end));
+                            continue;
+                        }
+                        let offset = (block.0 - start.0) as usize * block_bytes;
+                        let content: BlockBytes = bytes[offset..offset + block_bytes].into();
+                        work.moved.push(LoggedBlock {
+                            inode: section.finfo.inode,
+                            checkpoint: section.finfo.checkpoint,
+                            item: *item,
+                            content: BlockContent::Ready(content),
+                            is_moved: true,
+                        });
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,319 @@
+//! The cleaner: moves what is live out of old segments, so that they can be written again.
+//!
+//! # State
+//! A block lives as long as the newest state has it, or a checkpoint that isn't to be given up:
+//! snapshots, and all since the *first protected* one. Checkpoints that lose a block are deleted.
+//!
+//! # Crash
+//! Moving, freeing and deleting is one minor checkpoint. Before it both superblocks are made to lead to the
+//! newest log, so that no recovery reads a segment that is cleaned; the segments are written again only
+//! after it is durable.
+//!
+//! # Space
+//! Cleaning takes space itself. It is planned in memory and claimed, and only what fits and gains
+//! something is written.
+//!
+//! # Locking
+//! All of it happens with the log locked, in the log writer's thread; files are changed meanwhile.
+
+mod examine;
+
+use crate::checkpoints::Checkpoints;
+use crate::engine::Engine;
+use crate::error::Result;
+use crate::log::{CleanerWork, LogState};
+use crate::log_writer::LogWriter;
+use drystone_nilfs2_format::cpfile::{self, CheckpointFlags};
+use drystone_nilfs2_format::sufile::{SegmentUsage, UsageFlags};
+use drystone_nilfs2_format::{CheckpointNumber, FileBlock, SegmentNumber};
+use drystone_sync::MutexGuard;
+use examine::{CleanerBatch, FreedPeriods, KeptCheckpoints};
+use std::ops::Deref;
+
+/// Cleaning starts when fewer segments are clean, in percent.
+const START_BELOW_PERCENT: u64 = 10;
+/// Cleaning goes on until so many are.
+const STOP_AT_PERCENT: u64 = 20;
+/// Segments that are cleaned at once.
+const SEGMENTS_AT_ONCE: usize = 2;
+/// Segments that are gained at once when there is no room for what somebody wants to add.
+const SEGMENTS_GAINED: u64 = 4;
+/// A segment from which less can be taken back is left for later.
+const GAIN_MIN_PERCENT: u64 = 10;
+/// Checkpoints that are younger are kept, unless there is no room.
+pub(crate) const PROTECTION_S: u64 = 3600;
+
+/// What cleans for an engine.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cleaner<'a> {
+    engine: &'a Engine,
+}
+
+impl Deref for Cleaner<'_> {
+    type Target = Engine;
+
+    fn deref(&self) -> &Engine {
+        self.engine
+    }
+}
+
+impl<'a> Cleaner<'a> {
+    pub(crate) fn new(engine: &'a Engine) -> Self {
+        Self { engine }
+    }
+
+    /// Whether the cleaner has to work in the background.
+    pub(crate) fn is_cleaning_due(&self, is_cleaning: bool) -> bool {
+        let clean = self.space.clean_segments();
+        let percent = if is_cleaning { STOP_AT_PERCENT } else { START_BELOW_PERCENT };
+        clean.saturating_mul(100) < self.volume.geometry.segments().saturating_mul(percent)
+    }
+
+    /// Cleans some segments, those first that were written longest ago. Says how many.
+    pub(crate) fn clean_some(&self, protection_s: u64) -> Result<usize> {
+        let mut log = self.log.lock();
+        self.log_data(&mut log)?;
+        let kept = self.kept_checkpoints(&mut log, protection_s)?;
+        let mut candidates = self.candidates(&mut log)?;
+        candidates.sort_by_key(|(segment, usage)| {
+            let left_s = log.left_for_later.get(segment).copied().unwrap_or(0);
+            (usage.modified_s.max(left_s), *segment)
+        });
+        let room = self.room();
+        let mut batch = CleanerBatch::default();
+        let mut left = Vec::new();
+        for (segment, usage) in candidates {
+            if batch.work.cleaned.len() >= SEGMENTS_AT_ONCE {
+                break;
+            }
+            let Some(found) = self.examine(segment, usage, &kept)? else { continue };
+            let dead = u64::from(usage.blocks).saturating_sub(found.live_blocks());
+            let gains_little = dead * 100 < u64::from(usage.blocks) * GAIN_MIN_PERCENT;
+            if usage.blocks > 0 && gains_little {
+                left.push(segment);
+                continue;
+            }
+            if batch.cost_max(&kept) + found.cost_max(&kept) > room {
+                break;
+            }
+            batch.append(found);
+        }
+        if self.gain(&batch, &kept) <= 0 {
+            left.append(&mut batch.work.cleaned);
+        }
+        log.left_for_later.extend(left.into_iter().map(|segment| (segment, self.volume.wall_s())));
+        self.finish_cleaning(&mut log, &kept, batch)
+    }
+
+    /// Cleans until there is room for so many blocks more, or nothing more can be taken back. History that
+    /// isn't in a snapshot gives way.
+    pub(crate) fn clean_for_space(&self, blocks: u64) -> Result<()> {
+        while !self.space.has_room(blocks) {
+            let before = self.space.clean_segments();
+            self.clean_emptiest(0)?;
+            // The gain was an estimate.
+            if self.space.clean_segments() <= before {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Cleans as long as that gains segments. Says how many were cleaned.
+    pub(crate) fn clean_all(&self, protection_s: u64) -> Result<usize> {
+        let mut total = 0;
+        loop {
+            let before = self.space.clean_segments();
+            let cleaned = self.clean_emptiest(protection_s);
+            total += cleaned.inspect_err(|error| self.requests.fail(error.clone()))?;
+            // The gain was an estimate.
+            if self.space.clean_segments() <= before {
+                return Ok(total);
+            }
+        }
+    }
+
+    /// Cleans if a checkpoint has taken from the segments that are kept for the log itself, so that what
+    /// is removed from a full volume can always be logged. Where nothing was gained, it looks again only
+    /// when one more has been taken.
+    pub(crate) fn refill_reserve(&self, futile_at: &mut u64) -> Result<()> {
+        let clean = self.space.clean_segments();
+        if clean < self.space.reserved_segments() && clean != *futile_at {
+            self.clean_emptiest(0)?;
+            let has_gained = self.space.clean_segments() > clean;
+            *futile_at = if has_gained { u64::MAX } else { self.space.clean_segments() };
+        }
+        Ok(())
+    }
+
+    /// Blocks that may be logged for the cleaner.
+    fn room(&self) -> u64 {
+        let clean = self.space.clean_segments();
+        clean.saturating_sub(self.space.log_segments()) * self.space.segment_payload_min()
+    }
+
+    /// Blocks that are probably gained.
+    fn gain(&self, batch: &CleanerBatch, kept: &KeptCheckpoints) -> i64 {
+        let per_segment = self.volume.geometry.blocks_per_segment();
+        let cost = self.space.small_checkpoint_blocks() + batch.cost(kept);
+        let taken = cost * per_segment / self.space.segment_payload_min();
+        (batch.work.cleaned.len() as u64 * per_segment).cast_signed() - taken.cast_signed()
+    }
+
+    /// Cleans the segments with the fewest live blocks, if that gains at least a segment. Says how many.
+    fn clean_emptiest(&self, protection_s: u64) -> Result<usize> {
+        let mut log = self.log.lock();
+        self.log_data(&mut log)?;
+        let kept = self.kept_checkpoints(&mut log, protection_s)?;
+        let live_blocks = self.live_blocks(&kept)?;
+        let mut candidates: Vec<_> = self
+            .candidates(&mut log)?
+            .into_iter()
+            .map(|(segment, usage)| (live_blocks[segment.0 as usize], segment, usage))
+            .collect();
+        candidates.sort_by_key(|(live, segment, _)| (*live, *segment));
+        let per_segment = self.volume.geometry.blocks_per_segment();
+        let room = self.room();
+        let mut batch = CleanerBatch::default();
+        for (live, segment, usage) in candidates {
+            let is_enough =
+                self.gain(&batch, &kept) >= (SEGMENTS_GAINED * per_segment).cast_signed();
+            if is_enough || batch.cost_max(&kept) + live > room || live >= per_segment {
+                break;
+            }
+            let Some(found) = self.examine(segment, usage, &kept)? else { continue };
+            if batch.cost_max(&kept) + found.cost_max(&kept) > room {
+                break;
+            }
+            batch.append(found);
+        }
+        if self.gain(&batch, &kept) < per_segment.cast_signed() {
+            return Ok(0);
+        }
+        self.finish_cleaning(&mut log, &kept, batch)
+    }
+
+    /// Blocks that live in each segment, by the DAT, which is read as a whole. That is a hundredth of what
+    /// the segments hold. Nodes of the DAT's own map aren't counted.
+    fn live_blocks(&self, kept: &KeptCheckpoints) -> Result<Vec<u64>> {
+        let geometry = &self.volume.geometry;
+        // There is room for all segments' usages on the device, and so for their counts in memory.
+        let mut live = vec![0; geometry.segments() as usize];
+        let mut count = |block| {
+            if let Some(segment) = geometry.segment_of(block) {
+                live[segment.0 as usize] += 1;
+            }
+        };
+        let mut from = FileBlock(0);
+        loop {
+            // Only the log writer changes the DAT; readers get in between two blocks.
+            let Some(block) = self.dat.read().next_block(from, &self.volume)? else { break };
+            from = FileBlock(block.key.0 + 1);
+            count(block.place);
+            for entry in block.entries {
+                if entry.is_live() || kept.has_period_of(&entry) {
+                    count(entry.block);
+                }
+            }
+        }
+        Ok(live)
+    }
+
+    /// Has all logged data in a checkpoint, since recovery reads the segments behind the newest one.
+    fn log_data(&self, log: &mut MutexGuard<'_, LogState>) -> Result<()> {
+        if log.has_data_logs {
+            LogWriter::new(self.engine).log_checkpoint(log, CleanerWork::default())?;
+        }
+        Ok(())
+    }
+
+    /// Writes what was planned, if there is room for it by now: changes go on meanwhile.
+    fn finish_cleaning(
+        &self,
+        log: &mut MutexGuard<'_, LogState>,
+        kept: &KeptCheckpoints,
+        batch: CleanerBatch,
+    ) -> Result<usize> {
+        let cleaned = batch.work.cleaned.len();
+        let mut result = Ok(0);
+        if cleaned > 0 && self.space.claim_for_cleaner(batch.cost_max(kept)) {
+            result = self.write_batch(log, kept, batch).map(|()| cleaned);
+        }
+        self.space.claim_for_cleaner(0);
+        result
+    }
+
+    fn write_batch(
+        &self,
+        log: &mut MutexGuard<'_, LogState>,
+        kept: &KeptCheckpoints,
+        batch: CleanerBatch,
+    ) -> Result<()> {
+        log.superblocks.write_both(&self.volume)?;
+        self.delete_broken(log, kept, batch.periods)?;
+        LogWriter::new(self.engine).log_checkpoint(log, batch.work)
+    }
+
+    fn kept_checkpoints(&self, log: &mut LogState, protection_s: u64) -> Result<KeptCheckpoints> {
+        let newest = CheckpointNumber(log.checkpoint.0 - 1);
+        let all = Checkpoints::new(self.engine).list_checkpoints(log)?;
+        let oldest_s = self.volume.wall_s().saturating_sub(protection_s);
+        let young = all.iter().find(|found| protection_s > 0 && found.created_s >= oldest_s);
+        let first_protected = young.map_or(newest, |found| found.number.min(newest));
+        let (snapshots, plain): (Vec<_>, Vec<_>) =
+            all.iter().partition(|found| found.flags.contains(CheckpointFlags::SNAPSHOT));
+        let snapshots = snapshots.iter().map(|found| found.number).collect();
+        let mut blocks: Vec<FileBlock> = plain
+            .iter()
+            .filter(|found| found.number < first_protected)
+            .map(|found| cpfile::place_of(found.number, self.volume.block_bytes()).0)
+            .collect();
+        blocks.dedup();
+        Ok(KeptCheckpoints { first_protected, snapshots, blocks_to_give_up: blocks.len() as u64 })
+    }
+
+    /// Deletes plain checkpoints that have lost a block.
+    fn delete_broken(
+        &self,
+        log: &mut LogState,
+        kept: &KeptCheckpoints,
+        mut periods: FreedPeriods,
+    ) -> Result<()> {
+        periods.sort_unstable();
+        let mut merged = FreedPeriods::new();
+        for (start, end) in periods {
+            match merged.last_mut() {
+                Some(last) if start <= last.1 => last.1 = last.1.max(end),
+                _ => merged.push((start, end)),
+            }
+        }
+        for checkpoint in Checkpoints::new(self.engine).list_checkpoints(log)? {
+            let number = checkpoint.number;
+            let index = merged.partition_point(|(_, end)| *end <= number);
+            let is_broken = merged.get(index).is_some_and(|(start, _)| *start <= number);
+            let is_plain = !checkpoint.flags.contains(CheckpointFlags::SNAPSHOT);
+            if is_broken && is_plain && number < kept.first_protected {
+                Checkpoints::new(self.engine).remove_checkpoint(log, number)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Segments that may be cleaned.
+    fn candidates(&self, log: &mut LogState) -> Result<Vec<(SegmentNumber, SegmentUsage)>> {
+        let geometry = &self.volume.geometry;
+        let position = log.segments.position;
+        let cursor = geometry.segment_of(log.superblocks.current.cursor().block);
+        let mut candidates = Vec::new();
+        for segment in (0..geometry.segments()).map(SegmentNumber) {
+            let usage = log.segments.usage(segment, &self.volume, &self.source())?;
+            let is_in_use =
+                segment == position.segment || segment == position.next || Some(segment) == cursor;
+            let flags = usage.flags - UsageFlags::ACTIVE;
+            if flags == UsageFlags::DIRTY && !is_in_use {
+                candidates.push((segment, usage));
+            }
+        }
+        Ok(candidates)
+    }
+}

@@ -1,0 +1,184 @@
+//! Free space: what changes may take, and what is kept so that they can always be logged.
+//!
+//! # State
+//! A log takes more blocks than are dirty: nodes of maps, and the blocks of the DAT that have entries of
+//! new and of ended blocks. The bounds here are for the worst case: each logged block has a block of the
+//! DAT of its own. They cost little, since a log is written before anybody is refused.
+//!
+//! Clean segments are given out in three steps. Additions leave the *reserve*, removals what one log of
+//! them takes, and the cleaner needs the rest.
+
+use crate::log::LogState;
+use drystone_nilfs2_format::Geometry;
+use drystone_nilfs2_format::dat::ENTRY_BYTES;
+use drystone_sync::PerCoreCounter;
+use drystone_sync::atomic::{AtomicU64, Ordering};
+
+/// Of so many dirty blocks, one more is dirty in nodes of maps and the inode file. Nodes above blocks that
+/// don't follow each other are counted as dirty themselves.
+const METADATA_SHARE: u64 = 8;
+/// Blocks of metadata files, of any size, that change with every checkpoint, and the super root; without
+/// the DAT.
+const CHECKPOINT_BLOCKS_MAX: u64 = 16;
+/// The metadata files of a small volume may grow by so many blocks in a checkpoint.
+const METADATA_GROWTH_BLOCKS: u64 = 4;
+/// Segments that are left for the cleaner.
+const CLEANER_SEGMENTS_MIN: u64 = 3;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Space {
+    geometry: Geometry,
+    /// Segments that may be allocated.
+    clean_segments: AtomicU64,
+    /// Dirty blocks of content with nodes above them, one more for the record of each dirty inode, and
+    /// claims of changes.
+    dirty_blocks: PerCoreCounter,
+    /// Blocks that the cleaner is about to log.
+    cleaner_blocks: AtomicU64,
+    /// Blocks of the DAT, and of all metadata files, with the nodes of their maps.
+    dat_blocks: AtomicU64,
+    metadata_blocks: AtomicU64,
+}
+
+/// Room for a change, counted as dirty until what is dirty counts itself.
+#[derive(Debug)]
+pub(crate) struct SpaceClaim<'a> {
+    dirty_blocks: &'a PerCoreCounter,
+    blocks: i64,
+}
+
+impl Drop for SpaceClaim<'_> {
+    fn drop(&mut self) {
+        self.dirty_blocks.add(-self.blocks);
+    }
+}
+
+impl Space {
+    pub(crate) fn new(geometry: Geometry, log: &LogState, dat_blocks: u64, ifile: u64) -> Self {
+        let space = Self {
+            geometry,
+            clean_segments: AtomicU64::new(0),
+            dirty_blocks: PerCoreCounter::new(0),
+            cleaner_blocks: AtomicU64::new(0),
+            dat_blocks: AtomicU64::new(0),
+            metadata_blocks: AtomicU64::new(0),
+        };
+        space.note_log(log, dat_blocks, ifile);
+        space
+    }
+
+    /// Notes what the newest log has left, and how large the metadata files are.
+    pub(crate) fn note_log(&self, log: &LogState, dat_blocks: u64, ifile_blocks: u64) {
+        // The DAT grows until it has an entry for each block. To count it so from the start keeps the
+        // reserve as it is.
+        let geometry = &self.geometry;
+        let blocks = geometry.segments() * geometry.blocks_per_segment();
+        let entries_per_block = (geometry.block_bytes() / ENTRY_BYTES) as u64;
+        let dat_blocks = dat_blocks.max(blocks / entries_per_block);
+        let others = log.cpfile.blocks_mapped() + log.segments.file.blocks_mapped();
+        self.dat_blocks.store(dat_blocks, Ordering::Relaxed);
+        self.metadata_blocks.store(dat_blocks + ifile_blocks + others, Ordering::Relaxed);
+        self.clean_segments.store(log.segments.header.clean, Ordering::Relaxed);
+    }
+
+    pub(crate) fn clean_segments(&self) -> u64 {
+        self.clean_segments.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn add_dirty(&self, blocks: i64) {
+        self.dirty_blocks.add(blocks);
+    }
+
+    pub(crate) fn dirty_blocks(&self) -> u64 {
+        self.dirty_blocks.sum().max(0).cast_unsigned()
+    }
+
+    /// Claims room before the look, so that several threads don't find the same.
+    pub(crate) fn claim(&self, blocks: u64) -> SpaceClaim<'_> {
+        let blocks = blocks.cast_signed();
+        self.dirty_blocks.add(blocks);
+        SpaceClaim { dirty_blocks: &self.dirty_blocks, blocks }
+    }
+
+    /// Blocks beside summaries that a segment has room for.
+    pub(crate) fn segment_payload_min(&self) -> u64 {
+        self.geometry.blocks_per_segment() - summary_blocks_max(&self.geometry)
+    }
+
+    /// Segments that so many blocks of logs take at most, with their summaries.
+    fn segments_for(&self, blocks: u64) -> u64 {
+        blocks.div_ceil(self.segment_payload_min())
+    }
+
+    /// So many blocks with what changes of the DAT for them.
+    fn with_dat(&self, blocks: u64) -> u64 {
+        blocks + blocks.min(self.dat_blocks.load(Ordering::Relaxed))
+    }
+
+    /// Blocks of a checkpoint of `dirty` blocks, without those of the DAT.
+    fn blocks_without_dat(&self, dirty: u64) -> u64 {
+        dirty + dirty / METADATA_SHARE + self.small_checkpoint_blocks()
+    }
+
+    /// Notes that the cleaner is about to log so many blocks; none when it is done. Says whether there
+    /// is room for them beside what is dirty.
+    pub(crate) fn claim_for_cleaner(&self, blocks: u64) -> bool {
+        self.cleaner_blocks.store(blocks, Ordering::Relaxed);
+        self.log_segments() <= self.clean_segments()
+    }
+
+    /// Blocks that a checkpoint in which nothing has changed takes at most, without those of the DAT.
+    pub(crate) fn small_checkpoint_blocks(&self) -> u64 {
+        let metadata = self.metadata_blocks.load(Ordering::Relaxed) + METADATA_GROWTH_BLOCKS;
+        CHECKPOINT_BLOCKS_MAX.min(metadata)
+    }
+
+    /// Segments of a checkpoint of what is dirty, and of what the cleaner is about to log.
+    pub(crate) fn log_segments(&self) -> u64 {
+        self.segments_with(self.with_dat(self.blocks_without_dat(self.dirty_blocks())))
+    }
+
+    fn segments_with(&self, blocks: u64) -> u64 {
+        self.segments_for(blocks + self.cleaner_blocks.load(Ordering::Relaxed))
+    }
+
+    /// What the cleaner needs: a checkpoint before it moves anything, and one that moves something.
+    fn cleaner_segments(&self) -> u64 {
+        self.segments_for(3 * self.with_dat(self.small_checkpoint_blocks()))
+            .max(CLEANER_SEGMENTS_MIN)
+    }
+
+    /// Segments that only removals and the cleaner may use: as the superblock says, and at least what
+    /// it takes to write all metadata, and the DAT once more.
+    pub(crate) fn reserved_segments(&self) -> u64 {
+        let metadata = self.metadata_blocks.load(Ordering::Relaxed);
+        let twice = self.dat_blocks.load(Ordering::Relaxed);
+        let needed = self.cleaner_segments() + self.segments_for(metadata + twice);
+        needed.max(self.geometry.reserved_segments())
+    }
+
+    /// Whether there is room for what is dirty, and so many more blocks.
+    pub(crate) fn has_room(&self, more: u64) -> bool {
+        let blocks = self.with_dat(self.blocks_without_dat(self.dirty_blocks() + more));
+        self.clean_segments() > self.reserved_segments() + self.segments_with(blocks)
+    }
+
+    /// Whether not even a log of removals may have room: they may end blocks all over the DAT.
+    pub(crate) fn is_exhausted(&self) -> bool {
+        let dat = self.dat_blocks.load(Ordering::Relaxed);
+        let blocks = self.blocks_without_dat(self.dirty_blocks()) + dat;
+        self.clean_segments() <= self.cleaner_segments() + self.segments_with(blocks)
+    }
+
+    /// Whether a log of what is dirty would take much of the space that is left.
+    pub(crate) fn is_getting_full(&self) -> bool {
+        self.segments_for(self.dirty_blocks()) > self.clean_segments() / 4
+    }
+}
+
+/// Blocks of a segment that summaries take at most.
+fn summary_blocks_max(geometry: &Geometry) -> u64 {
+    // An item with its share of a finfo has at most 40 bytes.
+    geometry.blocks_per_segment() * 40 / geometry.block_bytes() as u64 + 2
+}
