@@ -6,7 +6,7 @@
 
 use crate::process;
 use drystone_testkit::judges;
-use drystone_testkit::skip::{Lack, SKIPS, Skip};
+use drystone_testkit::skip::{Prerequisite, SKIPS, Skip};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -59,15 +59,15 @@ impl User {
 }
 
 /// An error that names what tests found missing though the machine has it, if there is something.
-pub fn expect_none(wrong: &[Lack]) -> anyhow::Result<()> {
-    let named: Vec<String> = wrong.iter().map(Lack::to_string).collect();
+pub fn expect_none(wrong: &[Prerequisite]) -> anyhow::Result<()> {
+    let named: Vec<String> = wrong.iter().map(Prerequisite::to_string).collect();
     anyhow::ensure!(wrong.is_empty(), "tests were skipped for want of {}", named.join(", "));
     Ok(())
 }
 
 /// Prints what was skipped, by what is missing; gives what is missing though the machine has it.
-pub fn list(skips: &BTreeSet<Skip>, user: User) -> anyhow::Result<Vec<Lack>> {
-    let mut by_lack: BTreeMap<&Lack, Vec<&Skip>> = BTreeMap::new();
+pub fn list(skips: &BTreeSet<Skip>, user: User) -> anyhow::Result<Vec<Prerequisite>> {
+    let mut by_lack: BTreeMap<&Prerequisite, Vec<&Skip>> = BTreeMap::new();
     for skip in skips {
         by_lack.entry(&skip.lack).or_default().push(skip);
     }
@@ -89,27 +89,27 @@ pub fn list(skips: &BTreeSet<Skip>, user: User) -> anyhow::Result<Vec<Lack>> {
 }
 
 /// Whether this machine can't do it: looked for without the tests.
-fn is_missing(lack: &Lack, user: User) -> anyhow::Result<bool> {
+fn is_missing(lack: &Prerequisite, user: User) -> anyhow::Result<bool> {
     let is_root = user == User::Root;
     Ok(match lack {
-        Lack::Root => !is_root,
-        Lack::OrdinaryUser => is_root,
-        Lack::Fuse => {
+        Prerequisite::Root => !is_root,
+        Prerequisite::OrdinaryUser => is_root,
+        Prerequisite::Fuse => {
             // Root gives an ordinary user a device to open.
             let opened = File::options().read(true).write(true).open("/dev/fuse");
             let has_helper = || Command::new("fusermount3").arg("-V").output().is_ok();
             opened.is_err() || !is_root && !has_helper()
         }
-        Lack::Rings => {
+        Prerequisite::Rings => {
             let offered = File::options().write(true).open(drystone_testkit::rings::OFFERED);
             // No write: the setting stays as it is.
             offered.is_err() || !is_root
         }
-        Lack::LoopMounts => !is_root || !judges::can_mount()?,
+        Prerequisite::LoopMounts => !is_root || !judges::can_mount()?,
         // ./dev installs them; this one is there for one architecture.
-        Lack::Program(name) => name == "linux.uml" && !cfg!(target_arch = "x86_64"),
+        Prerequisite::Program(name) => name == "linux.uml" && !cfg!(target_arch = "x86_64"),
         // Tests have asked this kernel and this host themselves; what they name can be read above.
-        Lack::Kernel(_) | Lack::Host(_) => true,
+        Prerequisite::Kernel(_) | Prerequisite::Host(_) => true,
     })
 }
 
@@ -119,18 +119,19 @@ mod tests {
 
     #[test]
     fn each_skip_counts_once_and_programs_have_to_be_there() {
-        let skip = |lack: Lack, test: &str| Skip { lack, test: test.into(), what: "it".into() };
-        let program = skip(Lack::Program("no-such".into()), "a");
+        let skip =
+            |lack: Prerequisite, test: &str| Skip { lack, test: test.into(), what: "it".into() };
+        let program = skip(Prerequisite::Program("no-such".into()), "a");
         let noted: BTreeSet<Skip> =
-            [program.clone(), program, skip(Lack::Kernel("x".into()), "b")].into();
+            [program.clone(), program, skip(Prerequisite::Kernel("x".into()), "b")].into();
         assert_eq!(noted.len(), 2);
-        assert_eq!(list(&noted, User::ours()).unwrap(), [Lack::Program("no-such".into())]);
+        assert_eq!(list(&noted, User::ours()).unwrap(), [Prerequisite::Program("no-such".into())]);
     }
 
     #[test]
     fn who_runs_it_is_root_or_not() {
         for (user, expected) in [(User::Root, [false, true]), (User::Ordinary, [true, false])] {
-            let lacks = [Lack::Root, Lack::OrdinaryUser];
+            let lacks = [Prerequisite::Root, Prerequisite::OrdinaryUser];
             assert_eq!(lacks.map(|lack| is_missing(&lack, user).unwrap()), expected);
         }
     }

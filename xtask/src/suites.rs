@@ -15,7 +15,7 @@ use crate::parts::Parts;
 use crate::process;
 use crate::skips::{self, Skips, User};
 use anyhow::bail;
-use drystone_testkit::skip::Lack;
+use drystone_testkit::skip::Prerequisite;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -37,7 +37,7 @@ pub fn test(arguments: &[String]) -> anyhow::Result<()> {
 }
 
 /// The whole suite; gives what tests found missing though the machine has it.
-pub fn test_strictly(arguments: &[String]) -> anyhow::Result<Vec<Lack>> {
+pub fn test_strictly(arguments: &[String]) -> anyhow::Result<Vec<Prerequisite>> {
     let skips = Skips::begin("test")?;
     let mut cargo = process::cargo(["test", "--workspace", "--quiet", "--no-fail-fast"]);
     let tested = process::run(skips.tell(cargo.args(arguments)));

@@ -113,12 +113,12 @@ fn flatten(value: &Value, name: &str, words: &mut Vec<String>) {
 mod tests {
     use super::*;
     use crate::results::{Row, Subject};
-    use crate::target::Outcome;
+    use crate::target::RunOutcome;
     use serde_json::json;
 
     #[test]
     fn lines_name_what_was_waited_for_and_all_new_parts() {
-        let outcome = Outcome {
+        let outcome = RunOutcome {
             operations: 100,
             seconds: 1.0,
             counters: json!({
@@ -130,7 +130,7 @@ mod tests {
                 "journal": {"handles_started": 100, "write_accesses": 300, "commits": 0},
                 "allocator": {"criteria": [5, 0], "groups": {"tried": 7, "skipped": 0}},
             }),
-            ..Outcome::default()
+            ..RunOutcome::default()
         };
         let subject = Subject {
             workload: "orphan".into(),

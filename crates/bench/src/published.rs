@@ -122,14 +122,14 @@ pub fn compared_policies(workload: &str) -> &'static [&'static str] {
 }
 
 /// A table as text: its comment, its columns, its rows.
-struct Table {
+struct PublishedTable {
     comment: String,
     columns: Vec<&'static str>,
     rows: Vec<Vec<&'static str>>,
 }
 
-impl Table {
-    fn parse(text: &'static str) -> Table {
+impl PublishedTable {
+    fn parse(text: &'static str) -> PublishedTable {
         let mut comment = Vec::new();
         let mut lines = Vec::new();
         for line in text.lines().filter(|line| !line.trim().is_empty()) {
@@ -140,7 +140,7 @@ impl Table {
         }
         // The files are part of the program, and a test reads them all.
         let columns = if lines.is_empty() { Vec::new() } else { lines.remove(0) };
-        Table { comment: comment.join("; "), columns, rows: lines }
+        PublishedTable { comment: comment.join("; "), columns, rows: lines }
     }
 
     /// The cell of a row in a column, as a number.
@@ -167,7 +167,7 @@ impl Table {
 }
 
 fn orphan() -> Published {
-    let table = Table::parse(include_str!("../seeds/orphan_stress.csv"));
+    let table = PublishedTable::parse(include_str!("../seeds/orphan_stress.csv"));
     // Every process did the same amount of work.
     let rate = |workers: u64, seconds: f64| workers as f64 / seconds;
     let series = [
@@ -181,7 +181,7 @@ fn orphan() -> Published {
 }
 
 fn creat_clo() -> Published {
-    let table = Table::parse(include_str!("../seeds/creat_clo.csv"));
+    let table = PublishedTable::parse(include_str!("../seeds/creat_clo.csv"));
     let series = [
         table.series("clients", "list", &[("orphans", "list")], |_, rate| rate),
         table.series("clients", "lockless", &[("orphans", "file")], |_, rate| rate),
@@ -190,7 +190,7 @@ fn creat_clo() -> Published {
 }
 
 fn fallocate2() -> Published {
-    let table = Table::parse(include_str!("../seeds/fallocate2.csv"));
+    let table = PublishedTable::parse(include_str!("../seeds/fallocate2.csv"));
     let rate = |workers: u64, each: f64| workers as f64 * each;
     let series = [
         ("base", &[("group-lock", "wait"), ("block-goal", "global"), ("group-scan", "linear")]),
@@ -205,7 +205,7 @@ fn fallocate2() -> Published {
 }
 
 fn inodes() -> Published {
-    let mut table = Table::parse(include_str!("../seeds/inodetest.csv"));
+    let mut table = PublishedTable::parse(include_str!("../seeds/inodetest.csv"));
     let deleted = table.columns.iter().position(|name| *name == "deleted_millions");
     table.rows.retain(|row| deleted.and_then(|place| row.get(place)) == Some(&"0"));
     // Each process makes 20 million.
@@ -218,7 +218,7 @@ fn inodes() -> Published {
 }
 
 fn mdtest() -> Published {
-    let table = Table::parse(include_str!("../seeds/mdtest.csv"));
+    let table = PublishedTable::parse(include_str!("../seeds/mdtest.csv"));
     let mean = |column| {
         let values: Vec<f64> =
             table.rows.iter().filter_map(|row| table.number(row, column)).collect();
@@ -242,7 +242,7 @@ fn mdtest() -> Published {
 
 /// The mean pass of a case, which has no axis of workers.
 fn extents(case: &str) -> Published {
-    let mut table = Table::parse(include_str!("../seeds/extent_status_reclaim.csv"));
+    let mut table = PublishedTable::parse(include_str!("../seeds/extent_status_reclaim.csv"));
     table.rows.retain(|row| row.starts_with(&[case, "mean"]));
     let jobs = if case == "A" { 100 } else { 25 };
     let series = [

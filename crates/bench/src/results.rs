@@ -1,7 +1,7 @@
 //! The results of all runs: rows of medians, as they are written to JSON.
 
 use crate::machine::Machine;
-use crate::target::Outcome;
+use crate::target::RunOutcome;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -76,8 +76,8 @@ pub struct Subject {
 impl Row {
     /// The row of some rounds; `None` without any.
     #[must_use]
-    pub fn new(subject: &Subject, outcomes: &[Outcome], cores: usize) -> Option<Row> {
-        let mut by_speed: Vec<&Outcome> = outcomes.iter().collect();
+    pub fn new(subject: &Subject, outcomes: &[RunOutcome], cores: usize) -> Option<Row> {
+        let mut by_speed: Vec<&RunOutcome> = outcomes.iter().collect();
         by_speed.sort_by(|one, other| rate(one).total_cmp(&rate(other)));
         let (slowest, fastest) = (by_speed.first()?, by_speed.last()?);
         let middle = by_speed[by_speed.len() / 2];
@@ -113,7 +113,7 @@ impl Row {
     }
 }
 
-fn rate(outcome: &Outcome) -> f64 {
+fn rate(outcome: &RunOutcome) -> f64 {
     // Even a workload without operations takes time.
     outcome.operations.max(1) as f64 / outcome.seconds
 }
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn rows_have_medians_and_verdicts() {
-        let outcome = |seconds: f64, clean| Outcome {
+        let outcome = |seconds: f64, clean| RunOutcome {
             operations: 100,
             seconds,
             figures: BTreeMap::from([("find_seconds".to_string(), seconds / 10.0)]),

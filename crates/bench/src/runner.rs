@@ -8,7 +8,7 @@ use crate::machine::Machine;
 use crate::policy::PolicyChoice;
 use crate::published;
 use crate::results::{Results, Row, Subject};
-use crate::target::{Job, Outcome, Target, Verify};
+use crate::target::{Job, RunOutcome, Target, Verify};
 use crate::workload::{Sizes, Workload};
 use drystone_sync::atomic::{AtomicBool, Ordering};
 
@@ -49,7 +49,7 @@ pub trait Watch {
 struct Turn {
     target: usize,
     policy: Option<PolicyChoice>,
-    outcomes: Vec<Outcome>,
+    outcomes: Vec<RunOutcome>,
     has_failed: bool,
 }
 

@@ -212,7 +212,7 @@ mod tests {
     use super::*;
     use crate::machine::Machine;
     use crate::results::Subject;
-    use crate::target::Outcome;
+    use crate::target::RunOutcome;
     use std::collections::BTreeMap;
 
     fn row(target: &str, policy: &str, workers: u64, seconds: f64) -> Row {
@@ -229,7 +229,7 @@ mod tests {
         ]);
         let clean = (target == "engine").then_some(true);
         let outcome =
-            Outcome { operations: 1_000_000, seconds, figures, clean, ..Outcome::default() };
+            RunOutcome { operations: 1_000_000, seconds, figures, clean, ..RunOutcome::default() };
         Row::new(&subject, &[outcome], 2).unwrap()
     }
 

@@ -6,7 +6,7 @@ use drystone_bench::machine::Machine;
 use drystone_bench::policy::PolicyChoice;
 use drystone_bench::results::Results;
 use drystone_bench::runner::{self, Plan, Watch};
-use drystone_bench::target::{EngineTarget, Place, Target};
+use drystone_bench::target::{EngineTarget, ImageMedium, Target};
 use drystone_bench::workload::{self, Sizes, Workload};
 use drystone_sync::atomic::{AtomicBool, Ordering};
 
@@ -38,7 +38,7 @@ fn plan(words: &[&str], policies: &[&str], rounds: u32) -> Plan {
 }
 
 fn engine() -> Vec<Box<dyn Target>> {
-    vec![Box::new(EngineTarget::new(Place::Memory, true))]
+    vec![Box::new(EngineTarget::new(ImageMedium::Memory, true))]
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn an_image_in_a_file_is_made_and_one_that_is_there_is_kept() {
     let stop = AtomicBool::new(false);
     for _ in 0..2 {
         let mut targets: Vec<Box<dyn Target>> =
-            vec![Box::new(EngineTarget::new(Place::File(path.clone()), false))];
+            vec![Box::new(EngineTarget::new(ImageMedium::File(path.clone()), false))];
         let results =
             runner::run(&plan(&["mdtest"], &["scalable"], 1), &mut targets, &Strict, &stop);
         assert_eq!(results.rows[0].clean, Some(true));

@@ -116,7 +116,7 @@ impl MemoryDevice {
     }
 
     /// Cuts a range, which the caller has checked, at the chunks.
-    fn places(&self, offset: u64, length: u64) -> impl Iterator<Item = Place> + use<> {
+    fn places(&self, offset: u64, length: u64) -> impl Iterator<Item = ChunkRange> + use<> {
         let mut done = 0;
         std::iter::from_fn(move || {
             if done == length {
@@ -125,7 +125,7 @@ impl MemoryDevice {
             let position = offset + done;
             let start = (position % CHUNK_BYTES as u64) as usize;
             let piece = (length - done).min((CHUNK_BYTES - start) as u64) as usize;
-            let place = Place {
+            let place = ChunkRange {
                 region: (position / REGION_BYTES) as usize,
                 chunk: (position / CHUNK_BYTES as u64) as usize % REGION_CHUNKS,
                 bytes: start..start + piece,
@@ -136,7 +136,7 @@ impl MemoryDevice {
         })
     }
 
-    fn read_place(&self, place: &Place, target: &mut [u8]) {
+    fn read_place(&self, place: &ChunkRange, target: &mut [u8]) {
         let chunk = self.regions[place.region].get().map(|region| region[place.chunk].read());
         match chunk.as_deref() {
             Some(Some(bytes)) => target.copy_from_slice(&bytes[place.bytes.clone()]),
@@ -144,7 +144,7 @@ impl MemoryDevice {
         }
     }
 
-    fn write_place(&self, place: &Place, source: &[u8]) {
+    fn write_place(&self, place: &ChunkRange, source: &[u8]) {
         let is_zero = source.iter().all(|&byte| byte == 0);
         let region = &self.regions[place.region];
         if is_zero && region.get().is_none() {
@@ -162,7 +162,7 @@ impl MemoryDevice {
 }
 
 /// The part of a range that is in one chunk.
-struct Place {
+struct ChunkRange {
     region: usize,
     chunk: usize,
     /// Where in the chunk.
@@ -171,7 +171,7 @@ struct Place {
     done: usize,
 }
 
-impl Place {
+impl ChunkRange {
     /// Where in the range's buffer.
     fn buffer(&self) -> Range<usize> {
         self.done..self.done + self.bytes.len()

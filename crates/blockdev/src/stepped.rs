@@ -31,7 +31,7 @@ pub struct Waiting {
 }
 
 #[derive(Default)]
-struct State {
+struct StepState {
     rule: Option<Rule>,
     next: u64,
     waiting: Vec<Waiting>,
@@ -42,7 +42,7 @@ struct State {
 /// Passes everything on to the device below, in the order that a test chooses.
 pub struct Stepped<D> {
     inner: D,
-    state: Mutex<State>,
+    state: Mutex<StepState>,
     /// An operation has begun to wait, or may go on.
     changed: Condvar,
 }
@@ -50,7 +50,7 @@ pub struct Stepped<D> {
 impl<D: BlockDevice> Stepped<D> {
     /// A device on which nothing waits, until [`hold`](Self::hold).
     pub fn new(inner: D) -> Self {
-        Self { inner, state: Mutex::new(&STEPS, State::default()), changed: Condvar::new() }
+        Self { inner, state: Mutex::new(&STEPS, StepState::default()), changed: Condvar::new() }
     }
 
     /// From now on, operations to which `rule` gives a tag wait. The rule gets kind, offset and

@@ -3,7 +3,7 @@
 
 use drystone_blockdev::{BlockDevice, DeviceError, Existing, FileDevice, OpenMode};
 use drystone_sync::thread;
-use drystone_testkit::skip::{Lack, skip};
+use drystone_testkit::skip::{Prerequisite, skip};
 use std::fs::OpenOptions;
 use std::io::ErrorKind;
 use std::os::unix::fs::OpenOptionsExt;
@@ -31,7 +31,7 @@ impl Loop {
         let path = attached.and_then(|output| String::from_utf8(output.stdout).ok());
         let path = path.map(|path| path.trim().to_owned()).filter(|path| !path.is_empty());
         if path.is_none() {
-            skip(Lack::LoopMounts, "a loop device");
+            skip(Prerequisite::LoopMounts, "a loop device");
         }
         Some(Self { path: path?, _directory: directory })
     }

@@ -4,7 +4,7 @@ use drystone::vfs::{FileType, mode};
 
 /// A change of permissions.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum ModeChange {
     /// These.
     Octal(u16),
     /// Clauses one after the other.
@@ -32,31 +32,35 @@ const USER: u16 = 0o4700;
 const GROUP: u16 = 0o2070;
 const OTHER: u16 = 0o1007;
 
-impl Change {
+impl ModeChange {
     /// Reads an octal number or `chmod`'s symbolic clauses. No class means all: an image has no
     /// umask.
-    pub fn parse(text: &str) -> Result<Change, String> {
+    pub fn parse(text: &str) -> Result<ModeChange, String> {
         let wrong = || format!("'{text}' isn't a mode: try 755 or u+x,go=r");
         if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
             let bits = u16::from_str_radix(text, 8).map_err(|_| wrong())?;
-            return if bits <= mode::PERMISSIONS { Ok(Change::Octal(bits)) } else { Err(wrong()) };
+            return if bits <= mode::PERMISSIONS {
+                Ok(ModeChange::Octal(bits))
+            } else {
+                Err(wrong())
+            };
         }
         let mut clauses = Vec::new();
         for part in text.split(',') {
             parse_part(part, &mut clauses).ok_or_else(wrong)?;
         }
-        Ok(Change::Symbolic(clauses))
+        Ok(ModeChange::Symbolic(clauses))
     }
 
     /// The permissions that come out.
     pub fn apply(&self, permissions: u16, is_directory: bool) -> u16 {
         match self {
             // As coreutils: a number leaves a directory's set-id bits unless it names them.
-            Change::Octal(bits) if is_directory && *bits <= 0o1777 => {
+            ModeChange::Octal(bits) if is_directory && *bits <= 0o1777 => {
                 bits | (permissions & (mode::SET_USER_ID | mode::SET_GROUP_ID))
             }
-            Change::Octal(bits) => *bits,
-            Change::Symbolic(clauses) => clauses
+            ModeChange::Octal(bits) => *bits,
+            ModeChange::Symbolic(clauses) => clauses
                 .iter()
                 .fold(permissions, |permissions, clause| clause.apply(permissions, is_directory)),
         }
@@ -187,7 +191,7 @@ mod tests {
             ("u+r-w", 0o200, false, 0o400),
             ("u=rwx", 0o4755, true, 0o4755),
         ] {
-            let parsed = Change::parse(change).unwrap();
+            let parsed = ModeChange::parse(change).unwrap();
             assert_eq!(parsed.apply(before, is_directory), after, "{change} of {before:o}");
         }
     }
@@ -195,7 +199,7 @@ mod tests {
     #[test]
     fn what_is_no_mode_is_refused() {
         for text in ["", "888", "77777", "u", "u+y", "z+x", "u+x,", "rwx"] {
-            assert!(Change::parse(text).is_err(), "{text}");
+            assert!(ModeChange::parse(text).is_err(), "{text}");
         }
     }
 

@@ -1,6 +1,6 @@
 //! How names, times and inodes are written, for people and for programs.
 
-use drystone::vfs::{Attributes, DeviceNumber, FileType, Timestamp};
+use drystone::vfs::{DeviceNumber, FileType, InodeAttributes, Timestamp};
 use jiff::tz::TimeZone;
 use serde::Serialize;
 
@@ -79,7 +79,7 @@ pub struct InodeJson {
 
 impl InodeJson {
     /// `target`: of a symbolic link.
-    pub fn new(name: &[u8], attributes: &Attributes, target: Option<&[u8]>) -> InodeJson {
+    pub fn new(name: &[u8], attributes: &InodeAttributes, target: Option<&[u8]>) -> InodeJson {
         InodeJson {
             name: name.into(),
             inode: attributes.inode.0,
@@ -119,7 +119,7 @@ pub fn type_letter(file_type: FileType) -> char {
 }
 
 /// A type in words, as `stat` has it.
-pub fn type_words(attributes: &Attributes) -> &'static str {
+pub fn type_words(attributes: &InodeAttributes) -> &'static str {
     match attributes.file_type {
         FileType::Regular if attributes.size == 0 => "regular empty file",
         FileType::Regular => "regular file",

@@ -4,7 +4,7 @@ use crate::interrupt::Interrupt;
 use crate::messages::tell;
 use crate::output::Escaped;
 use drystone::fsck;
-use drystone::transfer::{CopyProblem, Monitor, Side, Summary};
+use drystone::transfer::{CopyMonitor, CopyProblem, CopySummary, Side};
 use drystone_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use drystone_sync::clock::Instant;
 use drystone_sync::{LockClass, Mutex, clock, thread};
@@ -134,7 +134,7 @@ impl Progress {
     }
 
     /// Reports a copy that stopped early: failures were reported, but not what was never tried.
-    pub fn tell_stopped(&self, summary: &Summary) {
+    pub fn tell_stopped(&self, summary: &CopySummary) {
         if summary.is_stopped {
             tell(
                 "the copy stopped there: what comes after is missing, and directories that had been \
@@ -157,7 +157,7 @@ impl Progress {
     }
 }
 
-impl Monitor for Progress {
+impl CopyMonitor for Progress {
     fn is_cancelled(&self) -> bool {
         self.interrupt.as_ref().is_some_and(Interrupt::is_asked)
     }
@@ -208,8 +208,8 @@ impl Steps {
     }
 
     /// Takes a step.
-    pub fn follow(&self, progress: &fsck::Progress<'_>) {
-        if let &fsck::Progress::Step { pass, done, total } = progress {
+    pub fn follow(&self, progress: &fsck::CheckProgress<'_>) {
+        if let &fsck::CheckProgress::Step { pass, done, total } = progress {
             self.step(format_args!("checking {pass}"), done, total);
         }
     }

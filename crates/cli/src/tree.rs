@@ -6,8 +6,8 @@ use crate::output::Escaped;
 use anyhow::anyhow;
 use drystone::Fs;
 use drystone::vfs::{
-    self, Attributes, Dots, Errno, FileSystem, FileType, InodeNumber, RequestContext, check_listed,
-    resolve, resolve_parent,
+    self, Dots, Errno, FileSystem, FileType, InodeAttributes, InodeNumber, RequestContext,
+    check_listed, resolve, resolve_parent,
 };
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -31,7 +31,7 @@ pub struct ImageTree<'a> {
 pub struct ImageNode<'a> {
     file_system: &'a dyn FileSystem,
     /// What is known of it.
-    pub attributes: Attributes,
+    pub attributes: InodeAttributes,
 }
 
 impl ImageNode<'_> {
@@ -94,7 +94,7 @@ impl<'a> ImageTree<'a> {
     }
 
     /// Holds what a call has returned.
-    pub fn hold(&self, attributes: Attributes) -> ImageNode<'a> {
+    pub fn hold(&self, attributes: InodeAttributes) -> ImageNode<'a> {
         ImageNode { file_system: self.file_system, attributes }
     }
 
@@ -141,7 +141,7 @@ impl<'a> ImageTree<'a> {
     }
 
     /// The target of a symbolic link; none for anything else.
-    pub fn link_target(&self, attributes: &Attributes) -> vfs::Result<Option<Vec<u8>>> {
+    pub fn link_target(&self, attributes: &InodeAttributes) -> vfs::Result<Option<Vec<u8>>> {
         match attributes.file_type {
             FileType::Symlink => self.file_system.read_link(attributes.inode).map(Some),
             _ => Ok(None),

@@ -15,7 +15,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let summary = image.fs().copy_in(tree, "/tree")?;
     image.close()?;
 
-    let report = check_image(&path, &fsck::Options::default(), &mut |_| {})?;
+    let report = check_image(&path, &fsck::CheckOptions::default(), &mut |_| {})?;
     println!("{} files, {} bytes, {} errors", summary.files, summary.bytes, report.errors);
     Ok(())
 }

@@ -88,7 +88,7 @@ fn check(
     step: &'static str,
     progress: &mut dyn FnMut(ReshapeProgress),
 ) -> Result<(), Error> {
-    let options = fsck::Options { replay: false, problems_max: 1, now_seconds: None };
+    let options = fsck::CheckOptions { replay: false, problems_max: 1, now_seconds: None };
     let report = fsck::check(device, &options, &mut |told| {
         // What takes the time.
         if let fsck::Progress::Step { pass: fsck::Pass::Inodes, done, total } = told {

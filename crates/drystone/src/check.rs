@@ -6,7 +6,9 @@ use crate::{ChangeOptions, Error, ErrorCause, Image, VolumeName};
 use drystone_blockdev::{BlockDevice, OpenMode, Overlay, UndoTarget};
 use drystone_ext4_format::features::{Compat, Incompat};
 use drystone_ext4_format::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, Superblock};
-use drystone_fsck::{Choose, Issue, JournalIssue, Options, Progress, RepairReport, Report};
+use drystone_fsck::{
+    CheckOptions, CheckProgress, Choose, Issue, JournalIssue, RepairReport, Report,
+};
 use std::path::Path;
 
 /// Looks for errors in the NILFS2 image that `name` stands for, which is not changed.
@@ -17,8 +19,8 @@ use std::path::Path;
 /// What is wrong with the image is in the report.
 pub fn check_nilfs2(
     name: &Path,
-    options: &drystone_nilfs2_check::CheckOptions,
-) -> Result<drystone_nilfs2_check::CheckReport, Error> {
+    options: &drystone_nilfs2_check::Nilfs2CheckOptions,
+) -> Result<drystone_nilfs2_check::Nilfs2CheckReport, Error> {
     let device = drystone_volumes::open(&VolumeName::find_whole(name)?, OpenMode::ReadOnly)?;
     Ok(drystone_nilfs2_check::check(&*device, options)?)
 }
@@ -35,12 +37,12 @@ pub fn check_nilfs2(
 /// What is wrong with the image is in the report.
 pub fn check_image(
     name: &Path,
-    options: &Options,
-    progress: &mut dyn FnMut(Progress<'_>),
+    options: &CheckOptions,
+    progress: &mut dyn FnMut(CheckProgress<'_>),
 ) -> Result<Report, Error> {
     let name = VolumeName::find_whole(name)?;
     check_settled(&name)?;
-    let options = &Options { now_seconds: options.now_seconds.or(Some(now())), ..*options };
+    let options = &CheckOptions { now_seconds: options.now_seconds.or(Some(now())), ..*options };
     let device = drystone_volumes::open(&name, OpenMode::ReadOnly)?;
     let report = drystone_fsck::check(&*device, options, progress)?;
     let pending = Issue::Journal(JournalIssue::FastCommit);
@@ -66,7 +68,7 @@ pub fn repair_image(
     name: &Path,
     options: &ChangeOptions,
     choose: &mut Choose<'_>,
-    progress: &mut dyn FnMut(Progress<'_>),
+    progress: &mut dyn FnMut(CheckProgress<'_>),
 ) -> Result<RepairReport, Error> {
     let volume_name = VolumeName::find_whole(name)?;
     let mut image = open_rolled_back(&volume_name)?;
@@ -92,7 +94,7 @@ pub fn repair_image(
 pub fn plan_repair(
     name: &Path,
     choose: &mut Choose<'_>,
-    progress: &mut dyn FnMut(Progress<'_>),
+    progress: &mut dyn FnMut(CheckProgress<'_>),
 ) -> Result<RepairReport, Error> {
     let name = VolumeName::find_whole(name)?;
     check_settled(&name)?;

@@ -169,4 +169,4 @@ pub use image::{CreateOptions, Image, ImageOptions};
 pub use information::{Ext4Information, Information, Nilfs2Information};
 pub use make::{make_image, make_nilfs2, size_of};
 pub use replace::replace;
-pub use way::Way;
+pub use way::EntryPath;

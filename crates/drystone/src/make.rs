@@ -2,7 +2,7 @@
 
 use crate::{Error, ErrorCause, VolumeName};
 use drystone_blockdev::{BlockDevice, Existing, FileDevice, OpenMode, edges_hold_data, holds_data};
-use drystone_mkfs::{NewImage, Options, Summary};
+use drystone_mkfs::{ImageSummary, MkfsOptions, NewImage};
 use drystone_nilfs2::mkfs::MakeOptions;
 use drystone_sync::Arc;
 use drystone_volumes::{ContainerDevice, VolumeError, is_named_qcow2, open_unless_raw};
@@ -17,7 +17,11 @@ use std::path::Path;
 /// [`ErrorCause::HoldsData`] if the file or device isn't empty, unless `overwrite`. What is there is
 /// untouched after that, and after any error that options or the size cause, or other users of it.
 /// After any other error it is no image.
-pub fn make_image(name: &Path, options: &Options, overwrite: bool) -> Result<Summary, Error> {
+pub fn make_image(
+    name: &Path,
+    options: &MkfsOptions,
+    overwrite: bool,
+) -> Result<ImageSummary, Error> {
     let name = VolumeName::find_whole(name)?;
     match open_or_create(&name, options.size_bytes, overwrite)? {
         MakingPlace::File { device, is_new } => {
@@ -125,7 +129,7 @@ fn create_qcow2(path: &Path, size_bytes: u64) -> Result<ContainerDevice, Error> 
 
 /// Lays out an image for a file, whose content stays. The system says first whether a file may be
 /// so large: it would take much memory to lay out what no file can hold.
-fn lay_out_for_file(file: &FileDevice, options: &Options) -> Result<NewImage, Error> {
+fn lay_out_for_file(file: &FileDevice, options: &MkfsOptions) -> Result<NewImage, Error> {
     let before = file.size_bytes();
     if options.size_bytes > before {
         file.resize(options.size_bytes)?;
@@ -156,7 +160,7 @@ mod tests {
     fn what_holds_data_is_kept_unless_told() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.img");
-        let options = Options::new(8 << 20, [1; 16], [2; 4], 1_000_000_000);
+        let options = MkfsOptions::new(8 << 20, [1; 16], [2; 4], 1_000_000_000);
         let summary = make_image(&path, &options, false).unwrap();
         let Information::Ext4(information) = Information::read(&path).unwrap() else {
             panic!("not ext4");
@@ -178,17 +182,18 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.img");
         std::fs::write(&path, vec![7; 1 << 20]).unwrap();
-        let mut wrong = Options::new(8 << 20, [1; 16], [2; 4], 1_000_000_000);
+        let mut wrong = MkfsOptions::new(8 << 20, [1; 16], [2; 4], 1_000_000_000);
         wrong.block_size = Some(3000);
         // Larger than any file, and too small for what every image has.
         let sizes =
-            [i64::MAX as u64, 4096].map(|size| Options { size_bytes: size, ..wrong.clone() });
-        let sizes = sizes.map(|options| Options { block_size: None, ..options });
+            [i64::MAX as u64, 4096].map(|size| MkfsOptions { size_bytes: size, ..wrong.clone() });
+        let sizes = sizes.map(|options| MkfsOptions { block_size: None, ..options });
         for options in [wrong].iter().chain(&sizes) {
             make_image(&path, options, true).unwrap_err();
             assert!(std::fs::read(&path).unwrap() == vec![7; 1 << 20], "{options:?}");
             let new = folder.path().join("new.img");
-            make_image(&new, &Options { size_bytes: 4096, ..options.clone() }, false).unwrap_err();
+            make_image(&new, &MkfsOptions { size_bytes: 4096, ..options.clone() }, false)
+                .unwrap_err();
             assert!(!new.exists());
         }
     }

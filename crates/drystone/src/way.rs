@@ -8,20 +8,20 @@ use std::path::PathBuf;
 /// The way to an entry: its name, and the way to the directory that it is in. The ways of a deep tree
 /// take as much memory as its names; whole paths would take the square of its depth.
 #[derive(Debug)]
-pub struct Way {
-    above: Option<Arc<Way>>,
+pub struct EntryPath {
+    above: Option<Arc<EntryPath>>,
     name: OsString,
 }
 
-impl Way {
+impl EntryPath {
     /// The top. Its name, if it isn't empty, is the first of every path.
-    pub fn top(name: impl Into<OsString>) -> Arc<Way> {
-        Arc::new(Way { above: None, name: name.into() })
+    pub fn top(name: impl Into<OsString>) -> Arc<EntryPath> {
+        Arc::new(EntryPath { above: None, name: name.into() })
     }
 
     /// The way to what has a name in the directory at `self`.
-    pub fn to(self: &Arc<Way>, name: &OsStr) -> Arc<Way> {
-        Arc::new(Way { above: Some(self.clone()), name: name.to_os_string() })
+    pub fn to(self: &Arc<EntryPath>, name: &OsStr) -> Arc<EntryPath> {
+        Arc::new(EntryPath { above: Some(self.clone()), name: name.to_os_string() })
     }
 
     /// All names on the way.
@@ -31,17 +31,17 @@ impl Way {
     }
 
     /// This way and those above it, the top first.
-    fn steps(&self) -> Vec<&Way> {
-        let mut steps: Vec<&Way> =
+    fn steps(&self) -> Vec<&EntryPath> {
+        let mut steps: Vec<&EntryPath> =
             std::iter::successors(Some(self), |way| way.above.as_deref()).collect();
         steps.reverse();
         steps
     }
 }
 
-impl Ord for Way {
+impl Ord for EntryPath {
     /// Directories come before what is in them, names in the order of their bytes.
-    fn cmp(&self, other: &Way) -> Ordering {
+    fn cmp(&self, other: &EntryPath) -> Ordering {
         let (ours, theirs) = (self.steps(), other.steps());
         // Most ways share their beginnings, which needn't be compared.
         let mut pairs =
@@ -53,21 +53,21 @@ impl Ord for Way {
     }
 }
 
-impl PartialOrd for Way {
-    fn partial_cmp(&self, other: &Way) -> Option<Ordering> {
+impl PartialOrd for EntryPath {
+    fn partial_cmp(&self, other: &EntryPath) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Way {
-    fn eq(&self, other: &Way) -> bool {
+impl PartialEq for EntryPath {
+    fn eq(&self, other: &EntryPath) -> bool {
         self.cmp(other).is_eq()
     }
 }
 
-impl Eq for Way {}
+impl Eq for EntryPath {}
 
-impl Drop for Way {
+impl Drop for EntryPath {
     /// One after the other: a deep tree would take the whole stack.
     fn drop(&mut self) {
         let mut above = self.above.take();
@@ -84,19 +84,19 @@ mod tests {
 
     #[test]
     fn ways_have_paths_and_an_order() {
-        let top = Way::top("");
+        let top = EntryPath::top("");
         let a = top.to("a".as_ref());
         let ways = [top.clone(), a.clone(), a.to("x".as_ref()), top.to("a-b".as_ref())];
         let paths = ways.each_ref().map(|way| way.path());
         assert_eq!(paths, ["", "a", "a/x", "a-b"].map(PathBuf::from));
         assert!(ways.is_sorted());
         assert_eq!(a, top.to("a".as_ref()));
-        assert_eq!(Way::top(".").to("a".as_ref()).path(), Path::new("./a"));
+        assert_eq!(EntryPath::top(".").to("a".as_ref()).path(), Path::new("./a"));
     }
 
     #[test]
     fn a_long_way_takes_no_stack() {
-        let mut way = Way::top("");
+        let mut way = EntryPath::top("");
         for _ in 0..1_000_000 {
             way = way.to("n".as_ref());
         }

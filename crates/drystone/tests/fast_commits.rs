@@ -28,7 +28,7 @@ fn fast_commits_are_checked_and_read() {
     mounted.unmount().unwrap();
     let before = fs::read(&copy).unwrap();
 
-    let report = check_image(&copy, &drystone_fsck::Options::default(), &mut |_| {}).unwrap();
+    let report = check_image(&copy, &drystone_fsck::CheckOptions::default(), &mut |_| {}).unwrap();
     assert!(report.problems.is_empty(), "{:#?}", report.problems);
     let read_only = Image::options().read_only(true);
     let opened = read_only.open(&copy).unwrap();

@@ -3,8 +3,8 @@
 //! In a process of its own and in one test: the limit is the whole process's.
 #![allow(clippy::unwrap_used, reason = "clippy does not see that helpers here are tests too")]
 
-use drystone::compare::{self, Aspects, Tree, compare};
-use drystone::transfer::{self, CopyProblem, Endpoint, Item, Monitor, copy};
+use drystone::compare::{self, Aspects, ComparedTree, compare};
+use drystone::transfer::{self, CopyItem, CopyMonitor, CopyProblem, Endpoint, copy};
 use drystone_testkit::model::{Configuration, MemoryFileSystem};
 use drystone_vfs::{FileSystem, NewNode, RequestContext};
 use rustix::fs::{AtFlags, Mode, OFlags};
@@ -18,7 +18,7 @@ const DEPTH: usize = 600;
 
 struct NoProblem;
 
-impl Monitor for NoProblem {
+impl CopyMonitor for NoProblem {
     fn problem(&self, problem: &CopyProblem) {
         panic!("{problem}");
     }
@@ -32,9 +32,14 @@ fn wide_and_deep_trees_need_few_descriptors() {
     wide_and_deep_trees_are_compared();
 }
 
-fn copy_well(from: Endpoint<'_>, path: &Path, to: Endpoint<'_>, into: &Path) -> transfer::Summary {
-    let items = [Item { path: path.to_path_buf(), name: None }];
-    copy(from, &items, to, into, &transfer::Options::default(), &NoProblem).unwrap()
+fn copy_well(
+    from: Endpoint<'_>,
+    path: &Path,
+    to: Endpoint<'_>,
+    into: &Path,
+) -> transfer::CopySummary {
+    let items = [CopyItem { path: path.to_path_buf(), name: None }];
+    copy(from, &items, to, into, &transfer::CopyOptions::default(), &NoProblem).unwrap()
 }
 
 fn a_deep_tree_comes_out() {
@@ -78,17 +83,17 @@ fn wide_and_deep_trees_are_compared() {
         fs::create_dir_all(root.join("d/".repeat(DEPTH))).unwrap();
     }
     let aspects = Aspects { times: false, ..Aspects::default() };
-    let options = compare::Options { aspects, ..compare::Options::default() };
+    let options = compare::CompareOptions { aspects, ..compare::CompareOptions::default() };
     let differences = |first, second| {
         let mut found = Vec::new();
         let mut gather = |difference: &compare::Difference| found.push(difference.clone());
         let summary = compare(first, second, &options, &NoProblem, &mut gather).unwrap();
         (found, summary.entries)
     };
-    let host = |path| Tree { place: Endpoint::Host, path };
+    let host = |path| ComparedTree { place: Endpoint::Host, path };
     assert_eq!(differences(host(&first), host(&second)), (vec![], 1 + 600 + DEPTH as u64));
     let image = MemoryFileSystem::new(Configuration::default());
     copy_well(Endpoint::Host, &first, Endpoint::Image(&image), Path::new("/"));
-    let first = Tree { place: Endpoint::Image(&image), path: Path::new("/") };
+    let first = ComparedTree { place: Endpoint::Image(&image), path: Path::new("/") };
     assert_eq!(differences(first, host(&second)).0, []);
 }

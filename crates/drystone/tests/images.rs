@@ -61,7 +61,7 @@ fn shared_handles_keep_an_image_open() {
 fn a_region_of_a_device_is_a_device() {
     let whole: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(32 << 20));
     let part = || Region::new(Arc::clone(&whole), 1 << 20, 16 << 20).unwrap();
-    mkfs::make(&part(), &mkfs::Options::new(16 << 20, [1; 16], [2; 4], 1), true).unwrap();
+    mkfs::make(&part(), &mkfs::MkfsOptions::new(16 << 20, [1; 16], [2; 4], 1), true).unwrap();
     let image = Image::open_device(Arc::new(part())).unwrap();
     image.fs().create_dir_all("/a/b/c").unwrap();
     image.close().unwrap();

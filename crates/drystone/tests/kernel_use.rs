@@ -3,16 +3,16 @@
 
 use drystone::{Error, ErrorCause, Image, make_image};
 use drystone_blockdev::KernelUse;
-use drystone_mkfs::Options;
+use drystone_mkfs::MkfsOptions;
 use drystone_testkit::judges::{Scratch, kernel_mount, run};
-use drystone_testkit::skip::{Lack, is_root, skip};
+use drystone_testkit::skip::{Prerequisite, is_root, skip};
 use std::fs::{self, File, OpenOptions as HostOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-fn image(scratch: &Scratch) -> (PathBuf, Options) {
+fn image(scratch: &Scratch) -> (PathBuf, MkfsOptions) {
     let path = scratch.join("a.img");
-    let options = Options::new(8 << 20, [1; 16], [2; 4], 1_000_000_000);
+    let options = MkfsOptions::new(8 << 20, [1; 16], [2; 4], 1_000_000_000);
     make_image(&path, &options, false).unwrap();
     (path, options)
 }
@@ -82,14 +82,14 @@ fn a_device_with_something_at_its_end_is_not_empty() {
     let end = (64 << 20) - (64 << 10);
     file.write_all_at(&magic, end).unwrap();
     let Some(device) = Loop::attach(&path) else { return };
-    let options = Options::new(32 << 20, [1; 16], [2; 4], 1_000_000_000);
+    let options = MkfsOptions::new(32 << 20, [1; 16], [2; 4], 1_000_000_000);
     assert!(holds_data(make_image(&device.0, &options, false)));
     make_image(&device.0, &options, true).unwrap();
     let mut found = [1; 4];
     File::open(&device.0).unwrap().read_exact_at(&mut found, end).unwrap();
     assert_eq!(found, [0; 4]);
     // An image that is larger than the device leaves what is there.
-    let large = Options { size_bytes: 128 << 20, ..options };
+    let large = MkfsOptions { size_bytes: 128 << 20, ..options };
     make_image(&device.0, &large, true).unwrap_err();
     Image::open(&device.0).unwrap().close().unwrap();
 }
@@ -106,7 +106,7 @@ fn disk(scratch: &Scratch) -> (PathBuf, [PathBuf; 2], String) {
     assert!(sfdisk.status().unwrap().success());
     let partitions = [1, 2].map(|number| PathBuf::from(format!("{}#{number}", path.display())));
     for (partition, size) in partitions.iter().zip([10_u64 << 20, 12 << 20]) {
-        let options = Options::new(size, [1; 16], [2; 4], 1_000_000_000);
+        let options = MkfsOptions::new(size, [1; 16], [2; 4], 1_000_000_000);
         make_image(partition, &options, false).unwrap();
         assert!(holds_data(make_image(partition, &options, false)));
     }
@@ -124,7 +124,7 @@ fn a_mounted_partition_is_not_written_and_others_are() {
     assert_eq!(usage(Image::open(&second)), expected);
     let overlapping = PathBuf::from(format!("{}@offset=12M", path.display()));
     assert_eq!(usage(Image::open(&overlapping)), expected);
-    let options = Options::new(12 << 20, [1; 16], [2; 4], 1_000_000_000);
+    let options = MkfsOptions::new(12 << 20, [1; 16], [2; 4], 1_000_000_000);
     assert_eq!(usage(make_image(&second, &options, true)), expected);
     assert_eq!(usage(make_image(&path, &options, true)), expected);
     Image::open(&first).unwrap().close().unwrap();
@@ -162,7 +162,7 @@ impl Loop {
             return None;
         }
         if !Path::new("/dev/loop-control").exists() {
-            skip(Lack::LoopMounts, "a loop device");
+            skip(Prerequisite::LoopMounts, "a loop device");
             return None;
         }
         let attached = run("losetup", ["--find", "--show", path.to_str().unwrap()]).unwrap();

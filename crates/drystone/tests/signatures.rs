@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use drystone_blockdev::{FileDevice, OpenMode, holds_data};
-use drystone_mkfs::{Options, make};
+use drystone_mkfs::{MkfsOptions, make};
 use drystone_nilfs2::mkfs::MakeOptions;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -156,7 +156,7 @@ fn what_wipefs_finds_is_seen_and_erased() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("device");
     type Make<'o> = &'o dyn Fn(&FileDevice);
-    let ext4 = Options::new(SIZE, [7; 16], [1; 4], 1_700_000_000);
+    let ext4 = MkfsOptions::new(SIZE, [7; 16], [1; 4], 1_700_000_000);
     let mut nilfs2 = MakeOptions::new(Uuid::from_bytes([7; 16]), 1, 1_700_000_000);
     // The device is small.
     nilfs2.blocks_per_segment = 256;
@@ -188,7 +188,7 @@ fn the_end_of_the_device_counts() {
     let path = folder.path().join("device");
     write(&path, &vec![(-65536, words(&[0xa92b_4efc, 0, 90]))]);
     let device = FileDevice::open(&path, OpenMode::ReadWrite).unwrap();
-    make(&device, &Options::new(16 << 20, [7; 16], [1; 4], 0), false).unwrap();
+    make(&device, &MkfsOptions::new(16 << 20, [7; 16], [1; 4], 0), false).unwrap();
     drop(device);
     let mut end = vec![1; 65536];
     File::open(&path).unwrap().read_exact_at(&mut end, SIZE - 65536).unwrap();

@@ -23,7 +23,7 @@ const TAG_INODE: u16 = 6;
 
 /// What a record says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Record<'a> {
+pub enum FastCommitRecord<'a> {
     /// Blocks of a file are here.
     AddRange {
         /// The file.
@@ -64,7 +64,7 @@ pub struct NameRecord<'a> {
     pub name: &'a [u8],
 }
 
-impl<'a> Record<'a> {
+impl<'a> FastCommitRecord<'a> {
     /// Checks a record: its numbers must be of inodes and blocks that the image can have.
     ///
     /// # Errors

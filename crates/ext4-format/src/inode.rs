@@ -14,8 +14,8 @@ mod raw;
 mod seal;
 mod time;
 
-pub use mode::{DeviceNumber, FileType, InodeFlags};
-pub use time::Timestamp;
+pub use mode::{InodeDevice, InodeFlags, ModeFileType};
+pub use time::InodeTimestamp;
 
 use crate::error::{Corrupt, InodeProblem};
 use crate::features::{Incompat, ReadOnlyCompat};
@@ -64,13 +64,13 @@ pub struct Inode {
     /// The block of extended attributes, if there is one.
     pub attribute_block: Option<PhysicalBlock>,
     /// Last access.
-    pub access_time: Timestamp,
+    pub access_time: InodeTimestamp,
     /// Last change of the inode.
-    pub change_time: Timestamp,
+    pub change_time: InodeTimestamp,
     /// Last change of the data.
-    pub modification_time: Timestamp,
+    pub modification_time: InodeTimestamp,
     /// When the file was made; absent where the inode has no room for it.
-    pub creation_time: Option<Timestamp>,
+    pub creation_time: Option<InodeTimestamp>,
     /// When the file was deleted in seconds since 1970, or the next inode of the orphan list.
     pub deletion_time: u32,
     /// Counts changes; 32 bits where the inode has no room for more.
@@ -135,13 +135,13 @@ impl Inode {
         extra.as_mut_bytes()[..present].copy_from_slice(&rest[..present]);
         let has = |end: usize| present >= end;
         let time = |base: U32, extra: U32, offset: usize| {
-            Timestamp::decode(base.get(), has(offset + 4).then_some(extra.get()))
+            InodeTimestamp::decode(base.get(), has(offset + 4).then_some(extra.get()))
         };
 
         let features = layout.features();
         let flags = InodeFlags::from_bits_retain(raw.flags.get());
         let mode = raw.mode.get();
-        let is_long = FileType::from_mode(mode) != Some(FileType::Directory)
+        let is_long = ModeFileType::from_mode(mode) != Some(ModeFileType::Directory)
             || features.incompat.contains(Incompat::LARGE_DIR);
         let size_hi = if is_long { raw.size_hi.get() } else { 0 };
         let wide = features.incompat.contains(Incompat::SIXTY_FOUR_BIT);
@@ -182,7 +182,7 @@ impl Inode {
 
     /// A new inode with nothing but its identity, its type and its times; one link, no blocks.
     #[must_use]
-    pub fn new(number: InodeNumber, mode: u16, now: Timestamp, layout: &Layout) -> Self {
+    pub fn new(number: InodeNumber, mode: u16, now: InodeTimestamp, layout: &Layout) -> Self {
         let extra_size = layout.extra_inode_size();
         let room = usize::from(extra_size);
         Self {
@@ -227,7 +227,7 @@ impl Inode {
 
     /// A time of the last change as the inode would hold it.
     #[must_use]
-    pub fn clamped_time(&self, time: Timestamp) -> Timestamp {
+    pub fn clamped_time(&self, time: InodeTimestamp) -> InodeTimestamp {
         let end = offset_of!(RawExtra, ctime_extra) + 4;
         time.clamp_to_inode(usize::from(self.extra_size) >= end)
     }

@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::inode::Inode;
 use crate::mapping;
 use drystone_ext4_format::LogicalBlock;
-use drystone_ext4_format::inode::Timestamp;
+use drystone_ext4_format::inode::InodeTimestamp;
 use drystone_jbd2::Handle;
 use drystone_sync::Arc;
 
@@ -58,6 +58,6 @@ pub(crate) fn free_inode(
 }
 
 /// The deletion time has 32 bits; 0 means that the inode is in use.
-fn deletion_time(now: Timestamp) -> u32 {
+fn deletion_time(now: InodeTimestamp) -> u32 {
     u32::try_from(now.seconds).unwrap_or(u32::MAX).max(1)
 }

@@ -19,8 +19,8 @@ use drystone_vfs::{
 
 /// Flags that keep an inode from being renamed, linked or removed.
 const FIXED: InodeFlags = InodeFlags::IMMUTABLE.union(InodeFlags::APPEND);
-const FIXED_SHOWN: drystone_vfs::InodeFlags =
-    drystone_vfs::InodeFlags::IMMUTABLE.union(drystone_vfs::InodeFlags::APPEND);
+const FIXED_SHOWN: drystone_vfs::FileFlags =
+    drystone_vfs::FileFlags::IMMUTABLE.union(drystone_vfs::FileFlags::APPEND);
 
 /// Nanoseconds in a second.
 const NANOSECONDS: u32 = 1_000_000_000;
@@ -245,8 +245,8 @@ fn check_owners(context: &RequestContext, inode: &Inode, changes: &SetAttributes
 
 /// Errors in the order in which Linux finds them.
 fn check_flags(context: &RequestContext, inode: &Inode, changes: &SetAttributes) -> Result<()> {
-    let old = drystone_vfs::InodeFlags::from_bits_truncate(inode.flags().bits());
-    let immutable = drystone_vfs::InodeFlags::IMMUTABLE;
+    let old = drystone_vfs::FileFlags::from_bits_truncate(inode.flags().bits());
+    let immutable = drystone_vfs::FileFlags::IMMUTABLE;
     let stays_immutable =
         old.contains(immutable) && changes.flags.is_none_or(|new| new.contains(immutable));
     if let Some(new) = changes.flags {
@@ -268,24 +268,24 @@ fn check_flags(context: &RequestContext, inode: &Inode, changes: &SetAttributes)
 }
 
 /// Flags that `chattr` changes; it gives back the others as it got them.
-pub(crate) const CHANGEABLE: drystone_vfs::InodeFlags = drystone_vfs::InodeFlags::all()
-    .difference(drystone_vfs::InodeFlags::ENCRYPT)
-    .difference(drystone_vfs::InodeFlags::INDEX)
-    .difference(drystone_vfs::InodeFlags::EXTENTS)
-    .difference(drystone_vfs::InodeFlags::VERITY)
-    .difference(drystone_vfs::InodeFlags::INLINE_DATA)
-    .difference(drystone_vfs::InodeFlags::JOURNAL_DATA);
+pub(crate) const CHANGEABLE: drystone_vfs::FileFlags = drystone_vfs::FileFlags::all()
+    .difference(drystone_vfs::FileFlags::ENCRYPT)
+    .difference(drystone_vfs::FileFlags::INDEX)
+    .difference(drystone_vfs::FileFlags::EXTENTS)
+    .difference(drystone_vfs::FileFlags::VERITY)
+    .difference(drystone_vfs::FileFlags::INLINE_DATA)
+    .difference(drystone_vfs::FileFlags::JOURNAL_DATA);
 
 /// Which of them an inode of a type can have.
-fn settable_flags(file_type: FileType) -> drystone_vfs::InodeFlags {
-    use drystone_vfs::InodeFlags;
-    let for_directories = InodeFlags::DIRECTORY_SYNC
-        | InodeFlags::TOP_DIRECTORY
-        | InodeFlags::PROJECT_INHERIT
-        | InodeFlags::CASEFOLD;
+fn settable_flags(file_type: FileType) -> drystone_vfs::FileFlags {
+    use drystone_vfs::FileFlags;
+    let for_directories = FileFlags::DIRECTORY_SYNC
+        | FileFlags::TOP_DIRECTORY
+        | FileFlags::PROJECT_INHERIT
+        | FileFlags::CASEFOLD;
     match file_type {
         FileType::Directory => CHANGEABLE,
         FileType::Regular => CHANGEABLE - for_directories,
-        _ => InodeFlags::NO_DUMP | InodeFlags::NO_ACCESS_TIME,
+        _ => FileFlags::NO_DUMP | FileFlags::NO_ACCESS_TIME,
     }
 }

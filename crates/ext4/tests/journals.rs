@@ -7,7 +7,7 @@ use drystone_ext4::{Ext4, MountOptions};
 use drystone_ext4_format::superblock::{
     ErrorPolicy, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, StateFlags, Superblock,
 };
-use drystone_mkfs::{Options, make};
+use drystone_mkfs::{MkfsOptions, make};
 use drystone_ondisk::crc32c;
 use drystone_sync::{Arc, thread};
 use drystone_vfs::{Errno, FileSystem, NewNode, RequestContext};
@@ -35,7 +35,7 @@ const JOURNAL_BYTES: usize = 1024;
 
 fn image() -> Arc<MemoryDevice> {
     let device = MemoryDevice::new(SIZE);
-    let mut options = Options::new(SIZE, UUID, [1, 2, 3, 4], 1_700_000_000);
+    let mut options = MkfsOptions::new(SIZE, UUID, [1, 2, 3, 4], 1_700_000_000);
     options.block_size = Some(BLOCK as u32);
     make(&device, &options, true).unwrap();
     Arc::new(device)
@@ -89,7 +89,7 @@ fn has(fs: &Ext4, name: &[u8]) -> bool {
 }
 
 fn expect_sound(device: &MemoryDevice) {
-    let options = drystone_fsck::Options::default();
+    let options = drystone_fsck::CheckOptions::default();
     let report = drystone_fsck::check(device, &options, &mut |_| {}).unwrap();
     assert!(report.is_clean(), "{:?}", report.problems);
 }

@@ -15,7 +15,7 @@ use drystone_sync::Arc;
 use drystone_sync::atomic::{AtomicU64, Ordering};
 use drystone_sync::{clock, thread};
 use drystone_testkit::comparison::Tolerance;
-use drystone_testkit::concurrent::{self, Settings};
+use drystone_testkit::concurrent::{self, ConcurrentSettings};
 use drystone_testkit::environment::number;
 use drystone_testkit::judges::{
     FEATURE_SETS, FeatureSet, Judgement, Scratch, debugfs, e2fsck_check, have, mke2fs, write_image,
@@ -112,7 +112,7 @@ fn stress(set: &FeatureSet, policy: Policy, seed: u64, mounts: u64, operations: 
         let seed = seed * 100 + mount;
         let shared = [Profile::RENAMES, Profile::METADATA, Profile::DATA, Profile::MIXED];
         let private = &Profile::ALL[seed as usize % Profile::ALL.len()];
-        let settings = Settings {
+        let settings = ConcurrentSettings {
             threads: THREADS,
             private_operations: operations,
             shared_operations: operations,
@@ -161,7 +161,7 @@ fn threads_on_a_full_disk() {
             xattr_value_max: 50,
             ..profile
         };
-        let settings = Settings {
+        let settings = ConcurrentSettings {
             threads: THREADS,
             private_operations: 80,
             shared_operations: 80,
@@ -295,9 +295,9 @@ fn remove(engine: &Ext4, parent: InodeNumber, name: &[u8], inode: InodeNumber) {
 }
 
 fn clear_flags(engine: &Ext4, inode: InodeNumber) {
-    use drystone_vfs::{InodeFlags, SetAttributes};
+    use drystone_vfs::{FileFlags, SetAttributes};
     let flags = engine.attributes(inode).unwrap().flags;
-    let flags = flags - (InodeFlags::IMMUTABLE | InodeFlags::APPEND);
+    let flags = flags - (FileFlags::IMMUTABLE | FileFlags::APPEND);
     let changes = SetAttributes { flags: Some(flags), ..SetAttributes::default() };
     engine.set_attributes(&RequestContext::superuser(), inode, &changes).unwrap();
 }

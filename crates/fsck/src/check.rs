@@ -5,7 +5,7 @@ use crate::checker::{AttributeUse, Checker, Directories, Orphans, QuotaUsage};
 use crate::claims::Claims;
 use crate::image::{Error, Image};
 use crate::inode_states::InodeStates;
-use crate::report::{Options, Pass, Progress, Report, Reporter};
+use crate::report::{CheckOptions, CheckProgress, Pass, Report, Reporter};
 use crate::{
     bitmaps, directories, duplicates, groups, inodes, links, orphans, paths, quota, replay,
     special, superblock, xattrs,
@@ -22,8 +22,8 @@ use drystone_ext4_format::superblock::StateFlags;
 /// is in the report.
 pub fn check(
     device: &dyn BlockDevice,
-    options: &Options,
-    progress: &mut dyn FnMut(Progress<'_>),
+    options: &CheckOptions,
+    progress: &mut dyn FnMut(CheckProgress<'_>),
 ) -> Result<Report, Error> {
     let mut reporter = Reporter::new(options, progress);
     reporter.step(Pass::Groups, 0, 1);

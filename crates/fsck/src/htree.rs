@@ -121,12 +121,12 @@ pub(crate) fn check(
         parent: view.parent().unwrap_or(InodeNumber::new(0)),
     };
     let levels = view.levels().unwrap_or(0);
-    let mut walk = Walk { checker, context, blocks, limits, index };
+    let mut walk = HtreeWalk { checker, context, blocks, limits, index };
     walk.children(root.logical, &view, ALL_HASHES, levels)?;
     Ok(walk.index)
 }
 
-struct Walk<'a, 'c, 'b> {
+struct HtreeWalk<'a, 'c, 'b> {
     checker: &'a mut Checker<'c>,
     context: &'b DirectoryContext,
     blocks: &'b [MappedBlock],
@@ -134,7 +134,7 @@ struct Walk<'a, 'c, 'b> {
     index: Index,
 }
 
-impl Walk<'_, '_, '_> {
+impl HtreeWalk<'_, '_, '_> {
     fn report(&mut self, block: LogicalBlock, issue: IndexIssue) {
         let inode = self.context.inode.number;
         self.checker.reporter.report(Issue::Index { inode, block, issue });

@@ -8,13 +8,13 @@ use crate::issue::{AttributeIssue, DirectoryIssue, InodeIssue, Issue};
 use drystone_ext4_format::LogicalBlock;
 use drystone_ext4_format::inline::{HEAD_LENGTH, InlineData, InlineDirectory};
 use drystone_ext4_format::inode::Inode;
-use drystone_ext4_format::xattr::{AttributeName, AttributePlace, Attributes, Value};
+use drystone_ext4_format::xattr::{AttributeName, AttributePlace, Value, XattrView};
 
 /// The value of the attribute with what does not fit the block area.
 fn rest_of<'a>(image: &Image<'_>, inode: &Inode, bytes: &'a [u8]) -> Option<&'a [u8]> {
     let area = bytes.get(inode.attribute_area(&image.layout))?;
     let place = AttributePlace { inode: inode.number, block: None };
-    let attributes = Attributes::check_in_inode(area, place).ok()?;
+    let attributes = XattrView::check_in_inode(area, place).ok()?;
     let name = AttributeName::inline_data();
     match attributes.find(name.index, &name.suffix)?.value {
         Value::Inline(value) => Some(value),

@@ -9,7 +9,7 @@ use crate::{inline, special, xattrs};
 use drystone_ext4_format::error::InodeProblem;
 use drystone_ext4_format::extent::Extent;
 use drystone_ext4_format::features::{Compat, Features, Incompat, ReadOnlyCompat};
-use drystone_ext4_format::inode::{BLOCK_AREA_BYTES, FileType, Inode, InodeFlags};
+use drystone_ext4_format::inode::{BLOCK_AREA_BYTES, Inode, InodeFlags, ModeFileType};
 use drystone_ext4_format::layout::Layout;
 use drystone_ext4_format::{Corrupt, InodeNumber, LogicalBlock};
 
@@ -44,13 +44,13 @@ pub(crate) fn is_reserved(number: InodeNumber, layout: &Layout) -> bool {
 /// Checks an inode in use and claims its blocks.
 pub(crate) fn check(checker: &mut Checker<'_>, inode: &Inode, bytes: &[u8]) -> Result<(), Error> {
     check_fields(checker, inode, bytes);
-    let kind = FileType::from_mode(inode.mode);
+    let kind = ModeFileType::from_mode(inode.mode);
     let number = inode.number;
     let is_reserved = is_reserved(number, &checker.image.layout);
     if is_reserved {
         special::check_reserved(checker, inode);
     }
-    if number == InodeNumber::ROOT && kind != Some(FileType::Directory) {
+    if number == InodeNumber::ROOT && kind != Some(ModeFileType::Directory) {
         checker
             .reporter
             .report(Issue::Inode { inode: number, issue: InodeIssue::RootNotDirectory });
@@ -91,17 +91,22 @@ pub(crate) fn check(checker: &mut Checker<'_>, inode: &Inode, bytes: &[u8]) -> R
 }
 
 /// Counts an inode among those of its type, and notes directories.
-fn count_kind(checker: &mut Checker<'_>, inode: &Inode, kind: Option<FileType>, is_reserved: bool) {
+fn count_kind(
+    checker: &mut Checker<'_>,
+    inode: &Inode,
+    kind: Option<ModeFileType>,
+    is_reserved: bool,
+) {
     let number = inode.number;
     match kind {
         None if !is_reserved => {
             let problem = InodeProblem::FileType { mode: inode.mode };
             checker.reporter.report(Corrupt::Inode { inode: number, problem });
         }
-        Some(FileType::Regular) if !is_reserved => {
+        Some(ModeFileType::Regular) if !is_reserved => {
             checker.reporter.summarize(|summary| summary.regular_files += 1);
         }
-        Some(FileType::Directory) => {
+        Some(ModeFileType::Directory) => {
             checker.reporter.summarize(|summary| summary.directories += 1);
             let group = checker.image.layout.group_of_inode(number).map_or(0, |g| g.index());
             checker.groups[group].directories += 1;
@@ -110,7 +115,7 @@ fn count_kind(checker: &mut Checker<'_>, inode: &Inode, kind: Option<FileType>, 
                 checker.directories.add(number, inode.flags.contains(InodeFlags::INDEX));
             }
         }
-        Some(FileType::Symlink) => {
+        Some(ModeFileType::Symlink) => {
             checker.reporter.summarize(|summary| summary.symlinks += 1);
         }
         Some(_) if !is_reserved => {
@@ -143,8 +148,8 @@ fn check_fields(checker: &mut Checker<'_>, inode: &Inode, bytes: &[u8]) {
     if !features.incompat.contains(Incompat::SIXTY_FOUR_BIT) {
         zero("i_file_acl_hi", u32_at(116) >> 16);
     }
-    let kind = FileType::from_mode(inode.mode);
-    if kind == Some(FileType::Directory) && !features.incompat.contains(Incompat::LARGE_DIR) {
+    let kind = ModeFileType::from_mode(inode.mode);
+    if kind == Some(ModeFileType::Directory) && !features.incompat.contains(Incompat::LARGE_DIR) {
         zero("i_size_high", u32_at(108));
     }
     if is_special(kind) {
@@ -154,7 +159,7 @@ fn check_fields(checker: &mut Checker<'_>, inode: &Inode, bytes: &[u8]) {
     if inode.flags.contains(InodeFlags::EXTENTS) && inode.is_fast_symlink() {
         issues.push(InodeIssue::Flag { flag: "extents", what: "a link that holds its target" });
     }
-    let is_link = kind == Some(FileType::Symlink);
+    let is_link = kind == Some(ModeFileType::Symlink);
     let is_fixed = inode.flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND);
     if is_fixed && (is_link || is_special(kind)) {
         issues.push(InodeIssue::FixedSpecial);
@@ -179,11 +184,11 @@ fn check_fields(checker: &mut Checker<'_>, inode: &Inode, bytes: &[u8]) {
 fn check_flags(
     inode: &Inode,
     features: Features,
-    kind: Option<FileType>,
+    kind: Option<ModeFileType>,
     issues: &mut Vec<InodeIssue>,
 ) {
-    let is_directory = kind == Some(FileType::Directory);
-    let is_regular = kind == Some(FileType::Regular);
+    let is_directory = kind == Some(ModeFileType::Directory);
+    let is_regular = kind == Some(ModeFileType::Regular);
     let maps = kind.is_none() || !is_special(kind);
     let flags = [
         (InodeFlags::EXTENTS, "extents", features.incompat.contains(Incompat::EXTENTS), maps),
@@ -224,8 +229,11 @@ fn check_flags(
 }
 
 /// Whether it has no content: a device, a pipe or a socket.
-fn is_special(kind: Option<FileType>) -> bool {
-    !matches!(kind, None | Some(FileType::Regular | FileType::Directory | FileType::Symlink))
+fn is_special(kind: Option<ModeFileType>) -> bool {
+    !matches!(
+        kind,
+        None | Some(ModeFileType::Regular | ModeFileType::Directory | ModeFileType::Symlink)
+    )
 }
 
 fn le(bytes: &[u8]) -> u64 {
@@ -295,15 +303,15 @@ fn check_size(checker: &mut Checker<'_>, inode: &Inode, mapped: &Mapped) -> Resu
     let block_size = layout.block_size() as u64;
     let stored = inode.size_bytes;
     let mut issue = |issue| checker.reporter.report(Issue::Inode { inode: inode.number, issue });
-    match FileType::from_mode(inode.mode) {
-        Some(FileType::Directory) if inode.links_count > 0 => {
+    match ModeFileType::from_mode(inode.mode) {
+        Some(ModeFileType::Directory) if inode.links_count > 0 => {
             let expected = mapped.end * block_size;
             if stored != expected && !mapped.broken {
                 issue(InodeIssue::Size { stored, expected });
             }
         }
         // Reserved inodes have no mode, or are files.
-        Some(FileType::Regular) | None => {
+        Some(ModeFileType::Regular) | None => {
             let limit = if inode.flags.contains(InodeFlags::EXTENTS) {
                 u64::from(u32::MAX) * block_size
             } else {
@@ -334,7 +342,7 @@ fn check_size(checker: &mut Checker<'_>, inode: &Inode, mapped: &Mapped) -> Resu
                 });
             }
         }
-        Some(FileType::Symlink) => check_symlink(checker, inode, mapped)?,
+        Some(ModeFileType::Symlink) => check_symlink(checker, inode, mapped)?,
         _ => {}
     }
     Ok(())

@@ -52,8 +52,8 @@ pub use check::check;
 pub use image::Error;
 pub use issue::{
     AttributeIssue, BackupIssue, BlockIssue, DirectoryIssue, FixedPart, GroupIssue, IndexIssue,
-    InodeIssue, Issue, JournalIssue, OrphanIssue, Owner, Place, QuotaIssue, Severity,
+    InodeIssue, Issue, IssueLocation, JournalIssue, OrphanIssue, Owner, QuotaIssue, Severity,
     SuperblockIssue,
 };
 pub use repair::{Choose, Decision, RepairOutcome, RepairReport, RepairedProblem, repair};
-pub use report::{Options, Pass, Problem, Progress, Report, Summary};
+pub use report::{CheckOptions, CheckProgress, CheckSummary, Pass, Problem, Report};

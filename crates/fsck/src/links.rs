@@ -42,7 +42,7 @@ fn check_parents(checker: &mut Checker<'_>) {
 
 /// How far the way from a directory to the root is known.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum PathToRoot {
     Unknown,
     /// Met on the way that is being followed.
     Followed,
@@ -52,27 +52,27 @@ enum Way {
 /// Reports directories in loops. Those without a parent are reported with the counts.
 fn check_connections(checker: &mut Checker<'_>) {
     let directories = &checker.directories;
-    let mut ways = vec![Way::Unknown; directories.all.len()];
+    let mut ways = vec![PathToRoot::Unknown; directories.all.len()];
     let mut loops = Vec::new();
     for start in 0..ways.len() {
         let mut followed = Vec::new();
         let mut at = Some(start);
         while let Some(position) = at {
             match ways[position] {
-                Way::Ends => break,
-                Way::Followed => {
+                PathToRoot::Ends => break,
+                PathToRoot::Followed => {
                     loops.push(InodeNumber::new(directories.all[position].inode));
                     break;
                 }
-                Way::Unknown => {}
+                PathToRoot::Unknown => {}
             }
-            ways[position] = Way::Followed;
+            ways[position] = PathToRoot::Followed;
             followed.push(position);
             let parent = InodeNumber::new(directories.all[position].parent);
             at = directories.position(parent);
         }
         for position in followed {
-            ways[position] = Way::Ends;
+            ways[position] = PathToRoot::Ends;
         }
     }
     for inode in loops {

@@ -1,13 +1,13 @@
 //! What a check is told, what it tells meanwhile, and what it returns.
 
-use crate::issue::{Issue, Place, Severity};
+use crate::issue::{Issue, IssueLocation, Severity};
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 use std::fmt;
 
 /// How to check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Options {
+pub struct CheckOptions {
     /// Replay a journal that needs it into memory, and check what a mount would see.
     pub replay: bool,
     /// How many problems the report holds at most; all are counted and passed to the callback.
@@ -17,7 +17,7 @@ pub struct Options {
     pub now_seconds: Option<u64>,
 }
 
-impl Default for Options {
+impl Default for CheckOptions {
     fn default() -> Self {
         Self { replay: true, problems_max: usize::MAX, now_seconds: None }
     }
@@ -55,7 +55,7 @@ impl fmt::Display for Pass {
 
 /// What a check says while it runs.
 #[derive(Clone, Copy, Debug)]
-pub enum Progress<'a> {
+pub enum CheckProgress<'a> {
     /// A pass has come this far.
     Step {
         /// The pass.
@@ -103,7 +103,7 @@ impl fmt::Display for Problem {
 impl Serialize for Problem {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let place = self.issue.place();
-        let Place { inode, group, block, logical_block, offset } = place;
+        let IssueLocation { inode, group, block, logical_block, offset } = place;
         let mut object = serializer.serialize_struct("Problem", 9)?;
         object.serialize_field("kind", &self.issue.code())?;
         object.serialize_field("severity", &self.severity())?;
@@ -120,7 +120,7 @@ impl Serialize for Problem {
 
 /// What an image holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Summary {
+pub struct CheckSummary {
     /// The name of the file system.
     pub label: String,
     /// Inodes in use, the reserved ones included.
@@ -149,7 +149,7 @@ pub struct Summary {
     pub transactions_replayed: u64,
 }
 
-impl fmt::Display for Summary {
+impl fmt::Display for CheckSummary {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ten_thousandths = (self.fragmented * 10_000).checked_div(self.inodes_used).unwrap_or(0);
         let permille = (ten_thousandths + 5) / 10;
@@ -176,7 +176,7 @@ pub struct Report {
     /// How many warnings there are.
     pub warnings: u64,
     /// What the image holds; of little worth if the check could not be completed.
-    pub summary: Summary,
+    pub summary: CheckSummary,
 }
 
 impl Report {
@@ -192,12 +192,12 @@ pub(crate) struct Reporter<'a> {
     pub report: Report,
     problems_max: usize,
     pub now_seconds: Option<u64>,
-    callback: &'a mut dyn FnMut(Progress<'_>),
+    callback: &'a mut dyn FnMut(CheckProgress<'_>),
 }
 
 impl<'a> Reporter<'a> {
-    pub fn new(options: &Options, callback: &'a mut dyn FnMut(Progress<'_>)) -> Self {
-        let Options { problems_max, now_seconds, .. } = *options;
+    pub fn new(options: &CheckOptions, callback: &'a mut dyn FnMut(CheckProgress<'_>)) -> Self {
+        let CheckOptions { problems_max, now_seconds, .. } = *options;
         Self { report: Report::default(), problems_max, now_seconds, callback }
     }
 
@@ -207,18 +207,18 @@ impl<'a> Reporter<'a> {
             Severity::Error => self.report.errors += 1,
             Severity::Warning => self.report.warnings += 1,
         }
-        (self.callback)(Progress::Problem(&problem));
+        (self.callback)(CheckProgress::Problem(&problem));
         if self.report.problems.len() < self.problems_max {
             self.report.problems.push(problem);
         }
     }
 
-    pub fn summarize(&mut self, change: impl FnOnce(&mut Summary)) {
+    pub fn summarize(&mut self, change: impl FnOnce(&mut CheckSummary)) {
         change(&mut self.report.summary);
     }
 
     pub fn step(&mut self, pass: Pass, done: u64, total: u64) {
-        (self.callback)(Progress::Step { pass, done, total });
+        (self.callback)(CheckProgress::Step { pass, done, total });
     }
 }
 
@@ -232,10 +232,10 @@ mod tests {
     fn problems_are_flat_objects() {
         let inode = InodeNumber::new(12);
         let mut seen = 0;
-        let mut count = |progress: Progress<'_>| {
-            seen += u32::from(matches!(progress, Progress::Problem(_)));
+        let mut count = |progress: CheckProgress<'_>| {
+            seen += u32::from(matches!(progress, CheckProgress::Problem(_)));
         };
-        let options = Options { problems_max: 1, ..Options::default() };
+        let options = CheckOptions { problems_max: 1, ..CheckOptions::default() };
         let mut reporter = Reporter::new(&options, &mut count);
         for _ in 0..2 {
             reporter.report(Issue::Inode { inode, issue: InodeIssue::Unattached });

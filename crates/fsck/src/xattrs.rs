@@ -8,8 +8,8 @@ use crate::mapping;
 use drystone_ext4_format::checksum::ChecksumSeed;
 use drystone_ext4_format::inode::{Inode, InodeFlags};
 use drystone_ext4_format::xattr::{
-    AttributeEntry, AttributeName, AttributePlace, Attributes, AttributesBlock, InodeValueFields,
-    VALUE_LENGTH_MAX, Value, block_hash, inode_value_hash, verify_block,
+    AttributeEntry, AttributeName, AttributePlace, AttributesBlock, InodeValueFields,
+    VALUE_LENGTH_MAX, Value, XattrView, block_hash, inode_value_hash, verify_block,
 };
 use drystone_ext4_format::{Corrupt, InodeNumber, PhysicalBlock};
 
@@ -29,7 +29,7 @@ fn check_all(checker: &mut Checker<'_>, inode: &Inode, bytes: &[u8]) -> Result<b
     let layout = checker.image.layout;
     let place = AttributePlace { inode: inode.number, block: None };
     let area = bytes.get(inode.attribute_area(&layout)).unwrap_or(&[]);
-    match Attributes::check_in_inode(area, place) {
+    match XattrView::check_in_inode(area, place) {
         Ok(attributes) => {
             let values = check_entries(checker, inode, attributes, place)?;
             add_values(checker, &values);
@@ -98,7 +98,7 @@ fn check_block(
 fn check_entries(
     checker: &mut Checker<'_>,
     inode: &Inode,
-    attributes: Attributes<'_>,
+    attributes: XattrView<'_>,
     place: AttributePlace,
 ) -> Result<Vec<(InodeNumber, u64)>, Error> {
     let mut values = Vec::new();

@@ -3,7 +3,7 @@
 //! `empty DIR [--transport auto|uring|device] [--threads-per-core N] [--entries N]` mounts it and
 //! serves until it is unmounted. Names and types are kept, content isn't: reads give zeros.
 
-use drystone_fuse::Capabilities;
+use drystone_fuse::KernelCapabilities;
 use drystone_fuse::attach::{self, MountOptions};
 use drystone_fuse::session::{Answer, Rings, Service, Session, SessionOptions};
 use drystone_fuse::wire::{
@@ -321,9 +321,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     }
     let target = target.ok_or("usage: empty DIR [--transport auto|uring|device]")?;
-    options.capabilities |= Capabilities::NO_OPENDIR_SUPPORT
-        | Capabilities::WRITEBACK_CACHE
-        | Capabilities::ATOMIC_O_TRUNC;
+    options.capabilities |= KernelCapabilities::NO_OPENDIR_SUPPORT
+        | KernelCapabilities::WRITEBACK_CACHE
+        | KernelCapabilities::ATOMIC_O_TRUNC;
     let mount =
         MountOptions { source: "empty".into(), subtype: "empty".into(), ..MountOptions::default() };
     let device = attach::mount(&target, &mount)?;

@@ -15,18 +15,18 @@ static BACKLOG: LockClass = LockClass::new("requests that are put aside", 5);
 
 /// Pieces of work in the order in which they came.
 pub(crate) struct Backlog<T> {
-    waiting: Mutex<Waiting<T>>,
+    waiting: Mutex<WaitingRequest<T>>,
     changed: Condvar,
 }
 
-struct Waiting<T> {
+struct WaitingRequest<T> {
     work: VecDeque<T>,
     is_ended: bool,
 }
 
 impl<T> Backlog<T> {
     pub fn new() -> Backlog<T> {
-        let waiting = Waiting { work: VecDeque::new(), is_ended: false };
+        let waiting = WaitingRequest { work: VecDeque::new(), is_ended: false };
         Backlog { waiting: Mutex::new(&BACKLOG, waiting), changed: Condvar::new() }
     }
 

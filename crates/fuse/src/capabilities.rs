@@ -3,13 +3,13 @@
 //! # Reference
 //! `FUSE_INIT` in the kernel's `include/uapi/linux/fuse.h`; the bits are the protocol's.
 
-use crate::Options;
+use crate::ServingOptions;
 
 bitflags::bitflags! {
     /// What the two sides of a FUSE connection agree on, as `FUSE_INIT` carries it (`flags` in the
     /// low half, `flags2` in the high half).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-    pub struct Capabilities: u64 {
+    pub struct KernelCapabilities: u64 {
         /// Several reads of one file at once.
         const ASYNC_READ = 1 << 0;
         /// `open` with `O_TRUNC` is one request.
@@ -60,10 +60,10 @@ bitflags::bitflags! {
 ///
 /// `HANDLE_KILLPRIV_V2` and `SETXATTR_EXT` are for transports that know their requests; those that
 /// don't take them out. `OVER_IO_URING` is for the transport that has rings to ask for.
-pub fn wanted_capabilities(options: &Options) -> Capabilities {
-    let mut wanted = Capabilities::all() - Capabilities::OVER_IO_URING;
+pub fn wanted_capabilities(options: &ServingOptions) -> KernelCapabilities {
+    let mut wanted = KernelCapabilities::all() - KernelCapabilities::OVER_IO_URING;
     // The kernel would take it as a request to check permissions.
-    wanted.set(Capabilities::POSIX_ACL, options.kernel_checks_permissions);
-    wanted.set(Capabilities::WRITEBACK_CACHE, options.writeback_cache && !options.read_only);
+    wanted.set(KernelCapabilities::POSIX_ACL, options.kernel_checks_permissions);
+    wanted.set(KernelCapabilities::WRITEBACK_CACHE, options.writeback_cache && !options.read_only);
     wanted
 }

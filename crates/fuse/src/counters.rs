@@ -7,17 +7,17 @@ macro_rules! operations {
     ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {
         /// A kind of request.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum Operation {
+        pub enum CountedOperation {
             $(#[doc = $text] $name,)*
         }
 
-        impl Operation {
+        impl CountedOperation {
             /// All kinds.
-            pub const ALL: &[Operation] = &[$(Operation::$name,)*];
+            pub const ALL: &[CountedOperation] = &[$(CountedOperation::$name,)*];
 
             /// The name that lists and messages show.
             pub const fn name(self) -> &'static str {
-                match self { $(Operation::$name => $text,)* }
+                match self { $(CountedOperation::$name => $text,)* }
             }
         }
     };
@@ -63,7 +63,7 @@ operations! {
 /// caller's.
 #[derive(Debug)]
 pub struct Counters {
-    requests: PerCore<[AtomicU64; Operation::ALL.len()]>,
+    requests: PerCore<[AtomicU64; CountedOperation::ALL.len()]>,
     io_errors: AtomicU64,
     bytes_read: PerCore<AtomicU64>,
     bytes_written: PerCore<AtomicU64>,
@@ -79,7 +79,7 @@ impl Counters {
         }
     }
 
-    pub(crate) fn count(&self, operation: Operation) {
+    pub(crate) fn count(&self, operation: CountedOperation) {
         self.requests.current()[operation as usize].fetch_add(1, Ordering::Relaxed);
     }
 
@@ -96,7 +96,7 @@ impl Counters {
     }
 
     /// How many requests of a kind there were.
-    pub fn requests(&self, operation: Operation) -> u64 {
+    pub fn requests(&self, operation: CountedOperation) -> u64 {
         self.requests.iter().map(|slot| slot[operation as usize].load(Ordering::Relaxed)).sum()
     }
 

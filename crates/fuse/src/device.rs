@@ -8,7 +8,7 @@ use crate::leader_followers::LeaderFollowers;
 use crate::service::{self, Service};
 use crate::syncs::Syncs;
 use crate::wire::{
-    BUFFER_LENGTH_MIN, Layouts, Malformed, Message, Operation, ReplyHeader, Request, RequestHeader,
+    BUFFER_LENGTH_MIN, Layouts, Malformed, Message, Opcode, ReplyHeader, Request, RequestHeader,
     forgotten, read_header,
 };
 use crate::write_back::{Content, WriteBacks};
@@ -105,7 +105,7 @@ pub(crate) fn serve<'a>(device: BorrowedFd<'a>, readers: &Readers<'_, 'a>) {
         };
         polling.came_after(answered.elapsed());
         let operation = read_header(&buffer[..length]).map(|header| header.operation);
-        let operation = operation.ok().and_then(Operation::from_code);
+        let operation = operation.ok().and_then(Opcode::from_code);
         let moves_content = operation.is_some_and(moves_content);
         let takes_long = operation.is_some_and(takes_long);
         readers.leader_followers.leave(takes_long || (moves_content && polling.expects_long()));
@@ -113,7 +113,7 @@ pub(crate) fn serve<'a>(device: BorrowedFd<'a>, readers: &Readers<'_, 'a>) {
         // Programs don't wait for the answer to a release, so the next message may come from the same
         // program. Only messages of other programs count.
         let is_awaited =
-            |operation: Operation| !operation.is_unanswered() && operation != Operation::Release;
+            |operation: Opcode| !operation.is_unanswered() && operation != Opcode::Release;
         count += u32::from(operation.is_some_and(is_awaited));
         match serve_one(device, readers, &mut buffer, length) {
             Ok(was_forget) if was_forget && readers.beside_rings => thread::sleep(GATHER),
@@ -133,13 +133,13 @@ fn is_waiting(device: BorrowedFd<'_>) -> bool {
 }
 
 /// True if a thread has much to copy and may have to wait for the disk until it has answered.
-fn takes_long(operation: Operation) -> bool {
-    operation == Operation::CopyFileRange
+fn takes_long(operation: Opcode) -> bool {
+    operation == Opcode::CopyFileRange
 }
 
 /// True if an answer takes long when there is much content or when the disk is slow.
-fn moves_content(operation: Operation) -> bool {
-    matches!(operation, Operation::Read | Operation::Write)
+fn moves_content(operation: Opcode) -> bool {
+    matches!(operation, Opcode::Read | Opcode::Write)
 }
 
 /// Answers one message; tells whether it was a forget.
@@ -152,7 +152,7 @@ fn serve_one<'a>(
     let Readers { service, layouts, .. } = *readers;
     let message = Message::from_device(&buffer[..length], layouts)?;
     let header = message.header;
-    match Operation::from_code(header.operation) {
+    match Opcode::from_code(header.operation) {
         Some(operation) if operation.is_unanswered() => {
             match message.request()? {
                 Request::Forget(forget) => service::forget(service, header.node, forget.count),

@@ -34,12 +34,12 @@ pub mod wire;
 mod wire_transport;
 mod write_back;
 
-pub use capabilities::{Capabilities, wanted_capabilities};
-pub use counters::{Counters, Operation};
+pub use capabilities::{KernelCapabilities, wanted_capabilities};
+pub use counters::{CountedOperation, Counters};
 pub use mount::{Mount, MountError, Transport, UnknownTransport, remount};
 pub use operations::{
     BLOCK_BYTES, Created, DIRECTORY_ENTRY_BYTES, DIRECTORY_PLUS_ENTRY_BYTES, EntryReply,
-    IoctlReply, Listed, NodeAttributes, NodeId, Operations, Reply, Request, WriteFlags,
+    IoctlReply, Listed, NodeAttributes, NodeId, Operations, Reply, RequestCaller, WriteFlags,
     encode_device,
 };
-pub use options::Options;
+pub use options::ServingOptions;

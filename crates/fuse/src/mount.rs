@@ -6,7 +6,7 @@ use crate::fuser_transport;
 use crate::service::Service;
 use crate::session::Session;
 use crate::session_options::{Rings, SessionError, SessionOptions};
-use crate::{Operations, Options, wanted_capabilities};
+use crate::{Operations, ServingOptions, wanted_capabilities};
 use drystone_sync::{Arc, thread};
 use drystone_vfs::DeviceNumber;
 use std::io;
@@ -93,7 +93,7 @@ pub enum MountError {
 /// A file system that is mounted, and served once [`run`](Mount::run) is called.
 pub struct Mount {
     operations: Arc<Operations>,
-    session: Serving,
+    session: MountSession,
     /// A second descriptor of the device, for notifications to the kernel.
     notices: OwnedFd,
     mount_point: MountPoint,
@@ -123,10 +123,10 @@ impl Drop for MountPoint {
     }
 }
 
-enum Serving {
+enum MountSession {
     Own(Session),
     #[cfg(feature = "fuser")]
-    Fuser(fuser_transport::Session),
+    Fuser(fuser_transport::FuserSession),
 }
 
 impl Mount {
@@ -157,19 +157,19 @@ impl Mount {
     /// The transport in use; never [`Transport::Best`].
     pub fn transport(&self) -> Transport {
         match &self.session {
-            Serving::Own(session) if session.uses_rings() => Transport::Rings,
-            Serving::Own(_) => Transport::Device,
+            MountSession::Own(session) if session.uses_rings() => Transport::Rings,
+            MountSession::Own(_) => Transport::Device,
             #[cfg(feature = "fuser")]
-            Serving::Fuser(_) => Transport::Fuser,
+            MountSession::Fuser(_) => Transport::Fuser,
         }
     }
 
     /// How many threads take requests.
     pub fn threads(&self) -> usize {
         match &self.session {
-            Serving::Own(session) => session.threads(),
+            MountSession::Own(session) => session.threads(),
             #[cfg(feature = "fuser")]
-            Serving::Fuser(_) => self.operations.options().thread_count(),
+            MountSession::Fuser(_) => self.operations.options().thread_count(),
         }
     }
 
@@ -183,12 +183,12 @@ impl Mount {
         let Mount { operations, session, notices, mount_point } = self;
         operations.tell_through(Some(notices));
         let served = match session {
-            Serving::Own(session) => {
+            MountSession::Own(session) => {
                 session.run();
                 Ok(())
             }
             #[cfg(feature = "fuser")]
-            Serving::Fuser(session) => session.run().map_err(MountError::Serve),
+            MountSession::Fuser(session) => session.run().map_err(MountError::Serve),
         };
         // When nothing serves a mount any more, it ends with its last descriptor.
         operations.tell_through(None);
@@ -203,7 +203,7 @@ impl Mount {
 /// # Errors
 ///
 /// As [`attach::remount`].
-pub fn remount(directory: &Path, options: &Options) -> Result<(), AttachError> {
+pub fn remount(directory: &Path, options: &ServingOptions) -> Result<(), AttachError> {
     attach::remount(directory, &mount_options(options))
 }
 
@@ -211,15 +211,15 @@ fn begin(
     operations: &Arc<Operations>,
     device: OwnedFd,
     transport: Transport,
-) -> Result<Serving, MountError> {
+) -> Result<MountSession, MountError> {
     let rings = match transport {
         Transport::Best => Rings::WhereOffered,
         Transport::Rings => Rings::Required,
         Transport::Device => Rings::Never,
         #[cfg(feature = "fuser")]
         Transport::Fuser => {
-            let session = fuser_transport::Session::begin(Arc::clone(operations), device);
-            return Ok(Serving::Fuser(session.map_err(MountError::Begin)?));
+            let session = fuser_transport::FuserSession::begin(Arc::clone(operations), device);
+            return Ok(MountSession::Fuser(session.map_err(MountError::Begin)?));
         }
     };
     let options = operations.options();
@@ -237,10 +237,10 @@ fn begin(
         ..defaults
     };
     let service = Arc::clone(operations) as Arc<dyn Service>;
-    Ok(Serving::Own(Session::begin(device, session, service)?))
+    Ok(MountSession::Own(Session::begin(device, session, service)?))
 }
 
-fn mount_options(options: &Options) -> MountOptions {
+fn mount_options(options: &ServingOptions) -> MountOptions {
     MountOptions {
         source: options.source.clone(),
         subtype: "drystone".to_owned(),

@@ -9,7 +9,7 @@ const FOREVER: Duration = Duration::from_secs(1 << 30);
 
 /// How a mount behaves, over any transport.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
+pub struct ServingOptions {
     /// The file system is mounted read-only.
     pub read_only: bool,
     /// Users other than the mounting one may use the mount.
@@ -46,9 +46,9 @@ pub struct Options {
     pub background_requests_max: u16,
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        Options {
+impl Default for ServingOptions {
+    fn default() -> ServingOptions {
+        ServingOptions {
             read_only: false,
             allow_other: false,
             kernel_checks_permissions: true,
@@ -68,7 +68,7 @@ impl Default for Options {
     }
 }
 
-impl Options {
+impl ServingOptions {
     /// How many threads take requests from the device if there are no rings.
     pub fn thread_count(&self) -> usize {
         let cores = || drystone_sync::thread::available_parallelism().map_or(2, usize::from);

@@ -113,12 +113,12 @@ fn serve_ring<'a>(queue: Queue, device: BorrowedFd<'a>, readers: &Readers<'_, 'a
 
 /// The state of the start.
 struct Start {
-    state: Mutex<State>,
+    state: Mutex<ServingState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct ServingState {
     rings: usize,
     /// Why one of them can't be made.
     failure: Option<io::Error>,
@@ -128,7 +128,7 @@ struct State {
 
 impl Start {
     fn new() -> Start {
-        Start { state: Mutex::new(&START, State::default()), changed: Condvar::new() }
+        Start { state: Mutex::new(&START, ServingState::default()), changed: Condvar::new() }
     }
 
     fn ring_is_made(&self, made: io::Result<()>) {

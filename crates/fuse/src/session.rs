@@ -11,13 +11,13 @@
 //! # Reference
 //! "FUSE-over-io-uring design documentation" of the kernel.
 
-use crate::Capabilities;
+use crate::KernelCapabilities;
 pub use crate::service::{Answer, Service};
 use crate::serving;
 pub use crate::session_options::{Rings, SessionError, SessionOptions};
 use crate::uring::{self, Queue};
 use crate::wire::init::{InitializeIn, InitializeOut, VERSION_MAJOR, VERSION_MINOR_MIN};
-use crate::wire::{Layouts, Malformed, Message, Operation};
+use crate::wire::{Layouts, Malformed, Message, Opcode};
 use crate::{device, wire};
 use drystone_sync::{Arc, Condvar, LockClass, Mutex, thread};
 use rustix::io::Errno;
@@ -36,7 +36,7 @@ pub struct Session {
 /// What kernel and server agreed on.
 #[derive(Clone, Copy, Debug)]
 struct Agreed {
-    capabilities: Capabilities,
+    capabilities: KernelCapabilities,
     uses_rings: bool,
     /// Threads that take requests.
     threads: usize,
@@ -80,14 +80,15 @@ impl Session {
         };
         let thread = Some(thread::spawn("session", serve).map_err(SessionError::Threads)?);
         // Also waits for its end if it couldn't begin.
-        let none = Agreed { capabilities: Capabilities::empty(), uses_rings: false, threads: 0 };
+        let none =
+            Agreed { capabilities: KernelCapabilities::empty(), uses_rings: false, threads: 0 };
         let mut session = Session { thread, agreement, agreed: none };
         session.agreed = session.agreement.hear()?;
         Ok(session)
     }
 
     /// What kernel and server agreed on.
-    pub fn capabilities(&self) -> Capabilities {
+    pub fn capabilities(&self) -> KernelCapabilities {
         self.agreed.capabilities
     }
 
@@ -161,7 +162,7 @@ struct Introduction {
     unique: u64,
     minor: u32,
     read_ahead_max: u32,
-    offered: Capabilities,
+    offered: KernelCapabilities,
 }
 
 impl Introduction {
@@ -171,17 +172,17 @@ impl Introduction {
         loop {
             let length = device::read(device, &mut buffer).map_err(SessionError::Device)?;
             let message = Message::from_device(&buffer[..length], Layouts::default())?;
-            if Operation::from_code(message.header.operation) != Some(Operation::Initialize) {
+            if Opcode::from_code(message.header.operation) != Some(Opcode::Initialize) {
                 return Err(SessionError::NotInitialized(message.header.operation));
             }
             let Ok((request, _)) = InitializeIn::read_from_prefix(message.fixed) else {
-                return Err(Malformed::Fixed { operation: Operation::Initialize, length }.into());
+                return Err(Malformed::Fixed { operation: Opcode::Initialize, length }.into());
             };
             let (major, minor) = (request.major, request.minor);
             let unique = message.header.unique;
             if major > VERSION_MAJOR {
                 // A newer kernel starts again with our version.
-                let ours = InitializeOut::agreeing_on(Capabilities::empty());
+                let ours = InitializeOut::agreeing_on(KernelCapabilities::empty());
                 reply(device, unique, ours.as_bytes())?;
                 continue;
             }
@@ -205,10 +206,11 @@ impl Introduction {
         agreement: &Agreement,
     ) -> Result<(), SessionError> {
         let serve = |queues: Vec<Queue>| {
-            let mut capabilities = self.offered & (options.capabilities | Capabilities::INIT_EXT);
+            let mut capabilities =
+                self.offered & (options.capabilities | KernelCapabilities::INIT_EXT);
             let uses_rings = !queues.is_empty();
             let threads = queues.len() + serving::device_threads(options, uses_rings);
-            capabilities.set(Capabilities::OVER_IO_URING, uses_rings);
+            capabilities.set(KernelCapabilities::OVER_IO_URING, uses_rings);
             let layouts = Layouts::of(capabilities);
             serving::serve(device.as_fd(), service, options, layouts, queues, || {
                 reply(device, self.unique, self.answer(options, capabilities).as_bytes())?;
@@ -229,7 +231,7 @@ impl Introduction {
 
     /// The queues to use: none where there are no rings.
     fn queues(&self, options: &SessionOptions) -> Result<Vec<Queue>, SessionError> {
-        let are_offered = self.offered.contains(Capabilities::OVER_IO_URING);
+        let are_offered = self.offered.contains(KernelCapabilities::OVER_IO_URING);
         match options.rings {
             Rings::Required if !are_offered => Err(SessionError::NotOffered),
             Rings::WhereOffered | Rings::Required if are_offered => {
@@ -239,7 +241,7 @@ impl Introduction {
         }
     }
 
-    fn answer(&self, options: &SessionOptions, capabilities: Capabilities) -> InitializeOut {
+    fn answer(&self, options: &SessionOptions, capabilities: KernelCapabilities) -> InitializeOut {
         InitializeOut {
             minor: self.minor.min(wire::init::VERSION_MINOR),
             read_ahead_max: self.read_ahead_max.max(options.transfer_max),

@@ -1,6 +1,6 @@
 //! The options of a session, and its errors.
 
-use crate::Capabilities;
+use crate::KernelCapabilities;
 use crate::wire::Malformed;
 use crate::wire::init::{VERSION_MAJOR, VERSION_MINOR_MIN};
 use drystone_sync::thread;
@@ -36,7 +36,7 @@ pub struct SessionOptions {
     /// Requests that may be under way without a program waiting for them.
     pub background_max: u16,
     /// The capabilities to ask for.
-    pub capabilities: Capabilities,
+    pub capabilities: KernelCapabilities,
     /// Resolution of times in nanoseconds.
     pub time_granularity_ns: u32,
 }
@@ -50,10 +50,10 @@ impl Default for SessionOptions {
             entries_per_ring: 7,
             transfer_max: 1 << 20,
             background_max: 64,
-            capabilities: Capabilities::ASYNC_READ
-                | Capabilities::BIG_WRITES
-                | Capabilities::PARALLEL_DIROPS
-                | Capabilities::MAX_PAGES,
+            capabilities: KernelCapabilities::ASYNC_READ
+                | KernelCapabilities::BIG_WRITES
+                | KernelCapabilities::PARALLEL_DIROPS
+                | KernelCapabilities::MAX_PAGES,
             time_granularity_ns: 1,
         }
     }

@@ -5,7 +5,7 @@
 
 use crate::backlog::Backlog;
 use crate::service::{self, Service};
-use crate::wire::{Operation, RequestHeader};
+use crate::wire::{Opcode, RequestHeader};
 
 /// The fewest and the most threads that sync.
 const THREADS_MIN: usize = 32;
@@ -35,7 +35,7 @@ impl<'a> Syncs<'a> {
 
     /// Whether a request is a sync.
     pub fn is_sync(header: &RequestHeader) -> bool {
-        let syncs = [Operation::Sync, Operation::SyncDirectory, Operation::SyncFileSystem];
+        let syncs = [Opcode::Sync, Opcode::SyncDirectory, Opcode::SyncFileSystem];
         syncs.iter().any(|operation| header.operation == *operation as u32)
     }
 

@@ -5,7 +5,7 @@ use drystone_blockdev::{
     BlockDevice, DeviceOperation, Effect, Fault, Faulty, MemoryDevice, Trigger,
 };
 use drystone_ext4::{Ext4, MountOptions};
-use drystone_fuse::{NodeId, Operations, Options, Request, WriteFlags};
+use drystone_fuse::{NodeId, Operations, RequestCaller, ServingOptions, WriteFlags};
 use drystone_sync::Arc;
 use drystone_testkit::judges::{FeatureSet, Scratch, mke2fs};
 use drystone_vfs::{
@@ -35,7 +35,7 @@ impl Served {
         let options = MountOptions { delayed_allocation, ..MountOptions::default() };
         let on = Arc::clone(&device) as Arc<dyn BlockDevice>;
         let fs = Arc::new(Ext4::open(on, options).unwrap());
-        let operations = Operations::new(Arc::clone(&fs) as _, Options::default());
+        let operations = Operations::new(Arc::clone(&fs) as _, ServingOptions::default());
         Served { device, fs, operations }
     }
 
@@ -46,7 +46,7 @@ impl Served {
     }
 
     fn write(&self, file: InodeNumber, offset: u64, data: &[u8]) -> Result<usize, Errno> {
-        self.operations.write(&Request::default(), NodeId(file.0), offset, data, GATHERED)
+        self.operations.write(&RequestCaller::default(), NodeId(file.0), offset, data, GATHERED)
     }
 
     fn content(&self, file: InodeNumber) -> Vec<u8> {
@@ -123,7 +123,7 @@ fn syncs_fail_while_bytes_are_missing() {
     let served = Served::new(true);
     let file = served.new_file("f");
     let node = NodeId(file.0);
-    let open = || served.operations.open(&Request::default(), node, WRITES, false).unwrap();
+    let open = || served.operations.open(&RequestCaller::default(), node, WRITES, false).unwrap();
     let sync = || served.operations.fsync(node, true);
     let handle = open();
     served.write(file, 0, &[1; 4 * BLOCK]).unwrap();
@@ -146,7 +146,10 @@ fn syncs_fail_while_bytes_are_missing() {
     refuse(3);
     let set_size = |size| {
         let changes = SetAttributes { size: Some(size), ..SetAttributes::default() };
-        served.operations.set_attributes(&Request::default(), node, &changes, false, true).unwrap();
+        served
+            .operations
+            .set_attributes(&RequestCaller::default(), node, &changes, false, true)
+            .unwrap();
     };
     set_size(5 * BLOCK as u64);
     assert_eq!(sync(), Err(Errno::EIO));
@@ -158,7 +161,7 @@ fn syncs_fail_while_bytes_are_missing() {
     let (offset, length) = (2 * BLOCK as u64, BLOCK as u64);
     served
         .operations
-        .fallocate(&Request::default(), node, offset, length, PUNCH_HOLE_AND_KEEP_SIZE)
+        .fallocate(&RequestCaller::default(), node, offset, length, PUNCH_HOLE_AND_KEEP_SIZE)
         .unwrap();
     sync().unwrap();
     // Closed by the last of its writers.

@@ -3,7 +3,7 @@
 
 use drystone_blockdev::{BlockDevice, MemoryDevice};
 use drystone_ext4::{Ext4, MountOptions};
-use drystone_fuse::{NodeId, Operations, Options, Reply, Request};
+use drystone_fuse::{NodeId, Operations, Reply, RequestCaller, ServingOptions};
 use drystone_sync::Arc;
 use drystone_testkit::judges::{FeatureSet, Scratch, mke2fs};
 use drystone_vfs::{FileSystem, NewNode, RequestContext};
@@ -51,8 +51,8 @@ fn damaged() -> Arc<Ext4> {
 #[test]
 fn what_was_found_before_damage_is_shown() {
     let fs = damaged();
-    let operations = Operations::new(Arc::clone(&fs) as _, Options::default());
-    let request = Request::default();
+    let operations = Operations::new(Arc::clone(&fs) as _, ServingOptions::default());
+    let request = RequestCaller::default();
     let mut references = HashMap::new();
     let plain = list(|cookie, seen| {
         operations.read_directory(&request, NodeId::ROOT, cookie, 0, &mut |entry| {

@@ -6,11 +6,11 @@
 
 use drystone_fuse::attach::{self, Unmount};
 use drystone_fuse::session::SessionError;
-use drystone_fuse::{Mount, MountError, Operations, Options, Transport};
+use drystone_fuse::{Mount, MountError, Operations, ServingOptions, Transport};
 use drystone_sync::{Arc, thread};
 use drystone_testkit::model::MemoryFileSystem;
 use drystone_testkit::rings;
-use drystone_testkit::skip::{self, Lack, skip};
+use drystone_testkit::skip::{self, Prerequisite, skip};
 use rustix::fs::{AtFlags, Mode, OFlags, XattrFlags};
 use rustix::io::Errno;
 use std::fs::{self, File};
@@ -34,7 +34,7 @@ fn mount(target: &Path, transport: Transport) -> Option<Mount> {
     }
     let mount = || {
         let model = Arc::new(MemoryFileSystem::default());
-        let operations = Operations::new(model, Options::default());
+        let operations = Operations::new(model, ServingOptions::default());
         Mount::new(Arc::new(operations), target, transport)
     };
     if transport != Transport::Rings {
@@ -45,7 +45,7 @@ fn mount(target: &Path, transport: Transport) -> Option<Mount> {
     match mount() {
         Ok(mount) => Some(mount),
         Err(MountError::Session(error @ (SessionError::NotOffered | SessionError::Rings(_)))) => {
-            skip(Lack::Rings, error);
+            skip(Prerequisite::Rings, error);
             None
         }
         Err(error) => panic!("{error}"),

@@ -3,7 +3,7 @@
 
 use crate::error::Result;
 use crate::map::{BlocksToWrite, map};
-use crate::options::Options;
+use crate::options::MkfsOptions;
 use crate::plan::ImagePlan;
 use crate::resize;
 use crate::space::{BlockRun, Space};
@@ -11,7 +11,7 @@ use drystone_ext4_format::dir::{
     self, DirectoryBlockBuilder, DirectoryLayout, EntryType, NewEntry,
 };
 use drystone_ext4_format::features::{Compat, Incompat, ReadOnlyCompat};
-use drystone_ext4_format::inode::{Inode, InodeFlags, Timestamp};
+use drystone_ext4_format::inode::{Inode, InodeFlags, InodeTimestamp};
 use drystone_ext4_format::layout::Layout;
 use drystone_ext4_format::orphan_file::{self, OrphanPlace};
 use drystone_ext4_format::quota::{QuotaEntry, QuotaKind, build};
@@ -28,7 +28,7 @@ const FILE_MODE: u16 = 0o100_600;
 
 /// All inodes of a new image, and the blocks that they fill.
 pub(crate) struct SystemFiles {
-    options: Options,
+    options: MkfsOptions,
     layout: Layout,
     pub space: Space,
     pub inodes: BTreeMap<u32, Inode>,
@@ -41,7 +41,7 @@ pub(crate) struct SystemFiles {
 
 impl SystemFiles {
     /// No inodes yet; in `space` the fixed metadata is taken already.
-    pub fn new(options: &Options, layout: &Layout, space: Space) -> SystemFiles {
+    pub fn new(options: &MkfsOptions, layout: &Layout, space: Space) -> SystemFiles {
         SystemFiles {
             options: options.clone(),
             layout: *layout,
@@ -84,7 +84,7 @@ impl SystemFiles {
 
     fn new_inode(&self, number: InodeNumber, mode: u16) -> Inode {
         // Times of inodes are signed; those of the superblock are not.
-        let now = Timestamp::from_seconds(self.options.time_seconds as i64);
+        let now = InodeTimestamp::from_seconds(self.options.time_seconds as i64);
         Inode::new(number, mode, now, &self.layout)
     }
 

@@ -10,7 +10,7 @@ use crate::groups::{
     zero_tables_and_journal,
 };
 use crate::map::BlocksToWrite;
-use crate::options::Options;
+use crate::options::MkfsOptions;
 use crate::plan::ImagePlan;
 use crate::space::{BlockRun, Space};
 use drystone_blockdev::{BlockDevice, erase_signatures};
@@ -26,7 +26,7 @@ use std::collections::BTreeMap;
 
 /// What was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Summary {
+pub struct ImageSummary {
     /// Bytes in a block.
     pub block_size: u32,
     /// Blocks.
@@ -48,7 +48,7 @@ pub struct NewImage {
     groups: Vec<GroupDescriptor>,
     blocks: BlocksToWrite,
     journal: Vec<BlockRun>,
-    summary: Summary,
+    summary: ImageSummary,
 }
 
 impl NewImage {
@@ -56,7 +56,7 @@ impl NewImage {
     ///
     /// # Errors
     /// Options that make no image, or too little room.
-    pub fn new(options: &Options) -> Result<NewImage> {
+    pub fn new(options: &MkfsOptions) -> Result<NewImage> {
         let plan = ImagePlan::new(options)?;
         let mut superblock = Superblock::create(&plan.geometry)?;
         let layout = *superblock.layout();
@@ -76,7 +76,7 @@ impl NewImage {
         if has_large_file(&files.inodes) {
             superblock.set_large_file();
         }
-        let summary = Summary {
+        let summary = ImageSummary {
             block_size: layout.block_size() as u32,
             blocks: layout.blocks_count(),
             inodes: layout.inodes_count(),
@@ -99,7 +99,7 @@ impl NewImage {
     ///
     /// # Errors
     /// The device is too small, and unchanged; or it fails, and then doesn't hold an image.
-    pub fn write(mut self, device: &dyn BlockDevice, is_zeroed: bool) -> Result<Summary> {
+    pub fn write(mut self, device: &dyn BlockDevice, is_zeroed: bool) -> Result<ImageSummary> {
         begin(device, self.size_bytes(), is_zeroed)?;
         let layout = *self.superblock.layout();
         if !is_zeroed {
@@ -115,7 +115,11 @@ impl NewImage {
 ///
 /// # Errors
 /// As for [`NewImage::new`] and [`NewImage::write`].
-pub fn make(device: &dyn BlockDevice, options: &Options, is_zeroed: bool) -> Result<Summary> {
+pub fn make(
+    device: &dyn BlockDevice,
+    options: &MkfsOptions,
+    is_zeroed: bool,
+) -> Result<ImageSummary> {
     NewImage::new(options)?.write(device, is_zeroed)
 }
 
@@ -144,7 +148,7 @@ pub(crate) fn has_large_file(inodes: &BTreeMap<u32, Inode>) -> bool {
 }
 
 /// Fills in what the geometry doesn't say.
-pub(crate) fn describe(superblock: &mut Superblock, options: &Options, plan: &ImagePlan) {
+pub(crate) fn describe(superblock: &mut Superblock, options: &MkfsOptions, plan: &ImagePlan) {
     superblock.set_volume_name(&options.label);
     superblock.set_hash_seed(options.hash_seed);
     superblock.set_hash_version(options.hash_version);
@@ -167,7 +171,7 @@ pub(crate) fn describe(superblock: &mut Superblock, options: &Options, plan: &Im
     }
 }
 
-pub(crate) fn new_mmp(layout: &Layout, options: &Options) -> Vec<u8> {
+pub(crate) fn new_mmp(layout: &Layout, options: &MkfsOptions) -> Vec<u8> {
     let mmp = Mmp {
         state: MmpState::Clean,
         time_seconds: options.time_seconds,

@@ -28,7 +28,7 @@ pub mod tree;
 pub mod verity;
 
 pub use error::{Error, Result};
-pub use image::{NewImage, Summary, make};
-pub use options::{JournalSize, Options, default_features};
+pub use image::{ImageSummary, NewImage, make};
+pub use options::{JournalSize, MkfsOptions, default_features};
 pub use plan::{JOURNAL_BLOCKS_MAX, JOURNAL_BLOCKS_MIN, default_journal_blocks};
 pub use resize::{RESERVED_MAP_POINTER, ReservedMap};

@@ -15,7 +15,7 @@ pub enum JournalSize {
 
 /// The options of an image to be made; `None` leaves the choice to the size of the image.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct MkfsOptions {
     /// Size of the image in bytes; a part of a block at the end is not used.
     pub size_bytes: u64,
     /// Bytes in a block: 1024 to 65536.
@@ -50,12 +50,17 @@ pub struct Options {
     pub root_owner: (u32, u32),
 }
 
-impl Options {
+impl MkfsOptions {
     /// The defaults for an image of `size_bytes`; the caller chooses the identity and the seed,
     /// because only the caller knows whether the image has to be reproducible.
     #[must_use]
-    pub fn new(size_bytes: u64, uuid: [u8; 16], hash_seed: [u32; 4], time_seconds: u64) -> Options {
-        Options {
+    pub fn new(
+        size_bytes: u64,
+        uuid: [u8; 16],
+        hash_seed: [u32; 4],
+        time_seconds: u64,
+    ) -> MkfsOptions {
+        MkfsOptions {
             size_bytes,
             block_size: None,
             cluster_size: None,

@@ -4,7 +4,7 @@
 //! `mke2fs(8)` and `mke2fs.conf(5)` for the choices by size.
 
 use crate::error::{Error, Result};
-use crate::options::{JournalSize, Options};
+use crate::options::{JournalSize, MkfsOptions};
 use drystone_ext4_format::features::{Compat, Features, Incompat, ReadOnlyCompat};
 use drystone_ext4_format::layout::Geometry;
 
@@ -43,7 +43,7 @@ pub(crate) struct ImagePlan {
 
 impl ImagePlan {
     /// Decides everything that the options leave open.
-    pub fn new(options: &Options) -> Result<ImagePlan> {
+    pub fn new(options: &MkfsOptions) -> Result<ImagePlan> {
         if options.size_bytes < SIZE_MIN {
             return Err(option(format!(
                 "an image of {} bytes is too small: it takes at least {SIZE_MIN}",
@@ -144,7 +144,7 @@ fn fit_groups(
 }
 
 /// Blocks that only the superuser may use.
-fn reserved_blocks(options: &Options, blocks: u64) -> Result<u64> {
+fn reserved_blocks(options: &MkfsOptions, blocks: u64) -> Result<u64> {
     let percent = options.reserved_percent;
     if !(0.0..=50.0).contains(&percent) {
         return Err(option(format!("{percent} % can't be reserved: 0 to 50 can")));
@@ -156,7 +156,7 @@ pub(crate) fn option(text: String) -> Error {
     Error::Option(text)
 }
 
-fn block_size(options: &Options) -> Result<u32> {
+fn block_size(options: &MkfsOptions) -> Result<u32> {
     let size =
         options.block_size.unwrap_or(if options.size_bytes < 512 * MIB { 1024 } else { 4096 });
     if !size.is_power_of_two() || !(1024..=65536).contains(&size) {
@@ -165,7 +165,7 @@ fn block_size(options: &Options) -> Result<u32> {
     Ok(size)
 }
 
-fn cluster_size(options: &Options, block_size: u32, features: Features) -> Result<u32> {
+fn cluster_size(options: &MkfsOptions, block_size: u32, features: Features) -> Result<u32> {
     let bigalloc = features.read_only_compat.contains(ReadOnlyCompat::BIGALLOC);
     match options.cluster_size {
         None if bigalloc => Ok(block_size * 16),
@@ -182,7 +182,7 @@ fn cluster_size(options: &Options, block_size: u32, features: Features) -> Resul
     }
 }
 
-fn clusters_per_group(options: &Options, block_size: u32, ratio: u64) -> Result<u64> {
+fn clusters_per_group(options: &MkfsOptions, block_size: u32, ratio: u64) -> Result<u64> {
     let max = (u64::from(block_size) * 8).min(65_528);
     let Some(blocks) = options.blocks_per_group.map(u64::from) else { return Ok(max) };
     let clusters = blocks / ratio;
@@ -200,7 +200,7 @@ fn clusters_per_group(options: &Options, block_size: u32, ratio: u64) -> Result<
     Ok(clusters)
 }
 
-fn inode_size(options: &Options, block_size: u32) -> Result<u16> {
+fn inode_size(options: &MkfsOptions, block_size: u32) -> Result<u16> {
     let size = options.inode_size.unwrap_or(256);
     if !size.is_power_of_two() || size < 128 || u32::from(size) > block_size.min(4096) {
         return Err(option(format!(
@@ -211,7 +211,7 @@ fn inode_size(options: &Options, block_size: u32) -> Result<u16> {
 }
 
 /// As `mke2fs.conf` has it for floppy, small, default, big and huge images.
-fn inodes_wanted(options: &Options, blocks: u64, block_size: u32) -> u64 {
+fn inodes_wanted(options: &MkfsOptions, blocks: u64, block_size: u32) -> u64 {
     if let Some(inodes) = options.inodes {
         return u64::from(inodes);
     }
@@ -279,7 +279,7 @@ fn own_metadata(geometry: &Geometry, groups: u64, block_size: u32) -> u64 {
 }
 
 fn journal_blocks(
-    options: &Options,
+    options: &MkfsOptions,
     features: &mut Features,
     blocks: u64,
     block_size: u32,

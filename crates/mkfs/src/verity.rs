@@ -8,7 +8,7 @@
 //! "dm-verity" in the kernel's device mapper documentation; the on-disk format in the wiki of
 //! cryptsetup.
 
-use crate::build::Monitor;
+use crate::build::BuildMonitor;
 use crate::error::{Error, Result};
 use drystone_blockdev::BlockDevice;
 use drystone_sync::atomic::{AtomicU64, Ordering};
@@ -107,7 +107,7 @@ impl Verity {
         &self,
         device: &dyn BlockDevice,
         threads: usize,
-        monitor: &dyn Monitor,
+        monitor: &dyn BuildMonitor,
     ) -> Result<HashTree> {
         let mut below = Level { start: 0, blocks: self.data_blocks };
         for level in self.levels() {
@@ -125,7 +125,7 @@ impl Verity {
     fn write_level(
         &self,
         device: &dyn BlockDevice,
-        monitor: &dyn Monitor,
+        monitor: &dyn BuildMonitor,
         (below, level): (Level, Level),
         threads: usize,
     ) -> Result<()> {
@@ -205,7 +205,7 @@ mod tests {
 
     struct Stopped;
 
-    impl Monitor for Stopped {
+    impl BuildMonitor for Stopped {
         fn is_cancelled(&self) -> bool {
             true
         }

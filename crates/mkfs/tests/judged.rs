@@ -3,7 +3,7 @@
 
 use drystone_blockdev::{BlockDevice, Existing, FileDevice, MemoryDevice};
 use drystone_ext4_format::features::Features;
-use drystone_mkfs::{JournalSize, Options, default_features, make};
+use drystone_mkfs::{JournalSize, MkfsOptions, default_features, make};
 use drystone_testkit::judges::have;
 use std::path::Path;
 use std::process::Command;
@@ -12,20 +12,20 @@ const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 const UUID: [u8; 16] = *b"\x12\x34\x56\x78\x9a\xbc\x4e\xf0\x81\x23\x45\x67\x89\xab\xcd\xef";
 
-fn options(size: u64, features: &str) -> Options {
-    let mut options = Options::new(size, UUID, [1, 2, 3, 4], 1_700_000_000);
+fn options(size: u64, features: &str) -> MkfsOptions {
+    let mut options = MkfsOptions::new(size, UUID, [1, 2, 3, 4], 1_700_000_000);
     let change = Features::parse(features).unwrap();
     options.features = default_features().apply(&change);
     options
 }
 
-fn make_at(path: &Path, options: &Options) {
+fn make_at(path: &Path, options: &MkfsOptions) {
     let device = FileDevice::create(path, options.size_bytes, Existing::Overwrite).unwrap();
     make(&device, options, true).unwrap_or_else(|error| panic!("{options:?}: {error}"));
 }
 
 /// Makes an image and has e2fsck judge it.
-fn judge(name: &str, options: &Options) {
+fn judge(name: &str, options: &MkfsOptions) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("image");
     make_at(&path, options);

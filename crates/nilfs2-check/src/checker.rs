@@ -9,7 +9,7 @@ use crate::issue::{
     LogIssue, Nilfs2Issue, SegmentIssue, SuperblockCopy, SuperblockCopyIssue, VirtualBlockIssue,
 };
 use crate::logs;
-use crate::report::{CheckOptions, CheckReport, Reporter};
+use crate::report::{Nilfs2CheckOptions, Nilfs2CheckReport, Reporter};
 use crate::segments;
 use crate::superblocks::{self, NewestCheckpoint};
 use crate::usages::Usages;
@@ -21,7 +21,10 @@ use drystone_nilfs2_format::{CheckpointNumber, InodeNumber, VirtualBlock};
 /// # Errors
 /// The device fails, or it holds nothing that could be checked. Whatever is wrong with the image is in
 /// the report.
-pub fn check(device: &dyn BlockDevice, options: &CheckOptions) -> Result<CheckReport, CheckError> {
+pub fn check(
+    device: &dyn BlockDevice,
+    options: &Nilfs2CheckOptions,
+) -> Result<Nilfs2CheckReport, CheckError> {
     let mut reporter = Reporter::new(options);
     let found = superblocks::find(device, &mut reporter)?;
     if let Some((image, newest)) = superblocks::newest(device, found, &mut reporter)? {

@@ -6,7 +6,7 @@ use crate::issue::{CheckpointIssue, EntryIssue, FileIssue, Nilfs2Issue};
 use crate::maps::FileBlocks;
 use crate::report::Reporter;
 use drystone_blockdev::DeviceError;
-use drystone_nilfs2_format::directory::{DirectoryEntry, entries, file_type_code};
+use drystone_nilfs2_format::directory::{StoredEntry, entries, file_type_code};
 use drystone_nilfs2_format::inode::Inode;
 use drystone_nilfs2_format::{CheckpointNumber, FileBlock, InodeNumber};
 use std::collections::{BTreeMap, HashSet};
@@ -158,14 +158,14 @@ impl DirectoryPass<'_> {
         }
     }
 
-    fn type_issue(&self, entry: &DirectoryEntry<'_>) -> Option<EntryIssue> {
+    fn type_issue(&self, entry: &StoredEntry<'_>) -> Option<EntryIssue> {
         let expected = file_type_code(self.records.get(&entry.inode)?.mode);
         let (inode, found) = (entry.inode, entry.file_type);
         (found != expected).then_some(EntryIssue::FileType { inode, found, expected })
     }
 
     /// Counts a name.
-    fn child(&mut self, entry: &DirectoryEntry<'_>) -> Option<EntryIssue> {
+    fn child(&mut self, entry: &StoredEntry<'_>) -> Option<EntryIssue> {
         let inode = entry.inode;
         let first = self.image.superblock.first_inode();
         if inode < first {

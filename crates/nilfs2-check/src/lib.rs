@@ -49,4 +49,4 @@ pub use issue::{
     AllocatorIssue, CheckpointIssue, EntryIssue, FileIssue, IssueSeverity, LogIssue, Nilfs2Issue,
     PlaceIssue, SegmentIssue, SuperblockCopy, SuperblockCopyIssue, VirtualBlockIssue,
 };
-pub use report::{CheckOptions, CheckReport, CheckSummary, Nilfs2Problem};
+pub use report::{Nilfs2CheckOptions, Nilfs2CheckReport, Nilfs2CheckSummary, Nilfs2Problem};

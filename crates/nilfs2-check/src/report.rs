@@ -6,12 +6,12 @@ use std::fmt;
 
 /// How to check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CheckOptions {
+pub struct Nilfs2CheckOptions {
     /// How many problems the report holds at most; all are counted.
     pub problems_max: usize,
 }
 
-impl Default for CheckOptions {
+impl Default for Nilfs2CheckOptions {
     fn default() -> Self {
         Self { problems_max: usize::MAX }
     }
@@ -48,7 +48,7 @@ impl fmt::Display for Nilfs2Problem {
 
 /// What an image holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CheckSummary {
+pub struct Nilfs2CheckSummary {
     /// The newest checkpoint: the one that was checked.
     pub newest_checkpoint: u64,
     /// Checkpoints.
@@ -69,7 +69,7 @@ pub struct CheckSummary {
 
 /// The result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CheckReport {
+pub struct Nilfs2CheckReport {
     /// What is wrong, in the order in which it was found, as much as was asked for.
     pub problems: Vec<Nilfs2Problem>,
     /// How many errors there are.
@@ -77,10 +77,10 @@ pub struct CheckReport {
     /// How many warnings there are.
     pub warnings: u64,
     /// What the image holds; of little worth if the check could not be completed.
-    pub summary: CheckSummary,
+    pub summary: Nilfs2CheckSummary,
 }
 
-impl CheckReport {
+impl Nilfs2CheckReport {
     /// Whether the image is consistent. Warnings don't count.
     #[must_use]
     pub const fn is_clean(&self) -> bool {
@@ -90,15 +90,15 @@ impl CheckReport {
 
 /// Takes problems in: counts them and keeps some.
 pub(crate) struct Reporter {
-    pub report: CheckReport,
+    pub report: Nilfs2CheckReport,
     problems_max: usize,
     /// The checkpoint that is being checked.
     pub checkpoint: Option<CheckpointNumber>,
 }
 
 impl Reporter {
-    pub fn new(options: &CheckOptions) -> Self {
-        let report = CheckReport::default();
+    pub fn new(options: &Nilfs2CheckOptions) -> Self {
+        let report = Nilfs2CheckReport::default();
         Self { report, problems_max: options.problems_max, checkpoint: None }
     }
 

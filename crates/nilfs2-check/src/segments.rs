@@ -9,7 +9,7 @@ use crate::report::Reporter;
 use crate::superblocks::NewestCheckpoint;
 use crate::usages::Usages;
 use drystone_blockdev::DeviceError;
-use drystone_nilfs2_format::log::{Finfo, Item, LogFlags, LogHeader};
+use drystone_nilfs2_format::log::{Finfo, LogFlags, LogHeader, SummaryItem};
 use drystone_nilfs2_format::sufile::UsageFlags;
 use drystone_nilfs2_format::{CheckpointNumber, PhysicalBlock, SegmentNumber};
 
@@ -170,11 +170,12 @@ impl SegmentPass<'_> {
             }
             for (place, item) in section.blocks() {
                 let is_there = match *item {
-                    Item::DatData { key } => self.dat.blocks.get(key) == Some(place),
-                    Item::DatNode { key, level } => {
+                    SummaryItem::DatData { key } => self.dat.blocks.get(key) == Some(place),
+                    SummaryItem::DatNode { key, level } => {
                         self.dat.nodes.get(&place) == Some(&(key, level))
                     }
-                    Item::Data { virtual_block, .. } | Item::Node { virtual_block } => {
+                    SummaryItem::Data { virtual_block, .. }
+                    | SummaryItem::Node { virtual_block } => {
                         let entry = self.dat.entry(self.image, virtual_block)?;
                         let entry = entry.filter(|entry| entry.block == place);
                         if let Some(expected) = entry.map(|entry| entry.start)
@@ -186,7 +187,7 @@ impl SegmentPass<'_> {
                         }
                         if entry.is_some_and(|entry| entry.is_live()) {
                             let key = match *item {
-                                Item::Data { key, .. } => Some(key),
+                                SummaryItem::Data { key, .. } => Some(key),
                                 _ => None,
                             };
                             self.places.owners.add(self.image, place, virtual_block, inode, key);

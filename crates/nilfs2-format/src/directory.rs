@@ -31,7 +31,7 @@ pin_layout!(RawEntryHeader, size 12, { rec_len: 8, name_len: 10, file_type: 11 }
 
 /// An entry of a directory block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DirectoryEntry<'a> {
+pub struct StoredEntry<'a> {
     /// Where it starts in the block.
     pub offset: usize,
     /// What it occupies.
@@ -44,7 +44,7 @@ pub struct DirectoryEntry<'a> {
     pub name: &'a [u8],
 }
 
-impl DirectoryEntry<'_> {
+impl StoredEntry<'_> {
     /// Bytes that could be taken from the entry for another one.
     #[must_use]
     pub const fn room(&self) -> usize {
@@ -93,7 +93,7 @@ pub fn entries(
     block: &[u8],
     inode: InodeNumber,
     number: FileBlock,
-) -> impl Iterator<Item = Result<DirectoryEntry<'_>, Corrupt>> {
+) -> impl Iterator<Item = Result<StoredEntry<'_>, Corrupt>> {
     let mut offset = 0;
     std::iter::from_fn(move || {
         if offset >= block.len() {
@@ -111,7 +111,7 @@ pub fn entries(
     })
 }
 
-fn entry_at(block: &[u8], offset: usize) -> Result<DirectoryEntry<'_>, DirectoryProblem> {
+fn entry_at(block: &[u8], offset: usize) -> Result<StoredEntry<'_>, DirectoryProblem> {
     let bytes = &block[offset..];
     let Ok((header, rest)) = RawEntryHeader::read_from_prefix(bytes) else {
         return Err(DirectoryProblem::Length { length: bytes.len() });
@@ -126,7 +126,7 @@ fn entry_at(block: &[u8], offset: usize) -> Result<DirectoryEntry<'_>, Directory
     let inode = InodeNumber(header.inode.get());
     let name_bytes = usize::from(header.name_len);
     if inode.0 == 0 {
-        return Ok(DirectoryEntry { offset, length, inode, file_type: 0, name: &[] });
+        return Ok(StoredEntry { offset, length, inode, file_type: 0, name: &[] });
     }
     if needed(name_bytes) > length {
         return Err(DirectoryProblem::NameLength { name: name_bytes, length });
@@ -135,7 +135,7 @@ fn entry_at(block: &[u8], offset: usize) -> Result<DirectoryEntry<'_>, Directory
     if name.is_empty() || name.iter().any(|&byte| byte == 0 || byte == b'/') {
         return Err(DirectoryProblem::Name);
     }
-    Ok(DirectoryEntry { offset, length, inode, file_type: header.file_type, name })
+    Ok(StoredEntry { offset, length, inode, file_type: header.file_type, name })
 }
 
 /// Writes an entry.

@@ -10,7 +10,7 @@ use drystone_nilfs2_format::cpfile::{self, Checkpoint, CheckpointFlags, CpfileHe
 use drystone_nilfs2_format::dat::{self, DatEntry};
 use drystone_nilfs2_format::geometry::{RESERVED_SEGMENTS_MIN, SUPERBLOCK_OFFSET_BYTES};
 use drystone_nilfs2_format::inode::{INODE_BYTES, Inode};
-use drystone_nilfs2_format::log::{self, Item, LogFlags, LogHeader, SummaryWriter};
+use drystone_nilfs2_format::log::{self, LogFlags, LogHeader, SummaryItem, SummaryWriter};
 use drystone_nilfs2_format::map::{DIRECT_POINTERS, MapRoot};
 use drystone_nilfs2_format::sufile::{self, SegmentUsage, SufileHeader, UsageFlags};
 use drystone_nilfs2_format::super_root::SuperRoot;
@@ -217,9 +217,12 @@ impl<'a> FirstLog<'a> {
             for (index, _) in file.blocks.iter().enumerate() {
                 let key = FileBlock(index as u64);
                 summary.push(&if file.inode == InodeNumber::DAT {
-                    Item::DatData { key }
+                    SummaryItem::DatData { key }
                 } else {
-                    Item::Data { virtual_block: VirtualBlock(file.first_pointer + key.0), key }
+                    SummaryItem::Data {
+                        virtual_block: VirtualBlock(file.first_pointer + key.0),
+                        key,
+                    }
                 });
             }
         }

@@ -9,17 +9,17 @@
 use crate::error::Result;
 use crate::inode::{Inode, Record};
 use drystone_vfs::{
-    Access, Capabilities, Errno, FileType, InodeFlags, RequestContext, SetAttributes, SetTime, mode,
+    Access, Capabilities, Errno, FileFlags, FileType, RequestContext, SetAttributes, SetTime, mode,
 };
 
 /// Flags that keep an inode from being renamed, linked or removed.
-const FIXED: InodeFlags = InodeFlags::IMMUTABLE.union(InodeFlags::APPEND);
+const FIXED: FileFlags = FileFlags::IMMUTABLE.union(FileFlags::APPEND);
 /// Nanoseconds in a second.
 const NANOSECONDS: u32 = 1_000_000_000;
 
 /// The flags of a record.
-pub(crate) fn flags_of(record: &Record) -> InodeFlags {
-    InodeFlags::from_bits_truncate(record.flags)
+pub(crate) fn flags_of(record: &Record) -> FileFlags {
+    FileFlags::from_bits_truncate(record.flags)
 }
 
 /// May the inode be used so?
@@ -33,7 +33,7 @@ pub(crate) fn check_record(
     record: &Record,
     access: Access,
 ) -> Result<()> {
-    if access.contains(Access::WRITE) && flags_of(record).contains(InodeFlags::IMMUTABLE) {
+    if access.contains(Access::WRITE) && flags_of(record).contains(FileFlags::IMMUTABLE) {
         return Err(Errno::EPERM.into());
     }
     let granted = {
@@ -78,7 +78,7 @@ pub(crate) fn check_remove(
     let (is_sticky, owner) = {
         let fields = directory.fields.lock();
         check_record(context, &fields.record, Access::WRITE | Access::EXECUTE)?;
-        if flags_of(&fields.record).contains(InodeFlags::APPEND) {
+        if flags_of(&fields.record).contains(FileFlags::APPEND) {
             return Err(Errno::EPERM.into());
         }
         (fields.record.mode & mode::STICKY != 0, fields.record.user)
@@ -139,7 +139,7 @@ pub(crate) fn check_set_attributes(
     let flags = flags_of(&record);
     if changes.size.is_some() && inode.file_type == FileType::Regular {
         check_record(context, &record, Access::WRITE)?;
-        if flags.contains(InodeFlags::APPEND) {
+        if flags.contains(FileFlags::APPEND) {
             return Err(Errno::EPERM.into());
         }
     }
@@ -149,7 +149,7 @@ pub(crate) fn check_set_attributes(
     let sets_owner_or_mode =
         changes.permissions.is_some() || changes.user.is_some() || changes.group.is_some();
     if (sets_owner_or_mode || sets_times && !context.is_cache) && flags.intersects(FIXED)
-        || touches && flags.contains(InodeFlags::IMMUTABLE)
+        || touches && flags.contains(FileFlags::IMMUTABLE)
     {
         return Err(Errno::EPERM.into());
     }
@@ -186,7 +186,7 @@ fn check_owners(context: &RequestContext, record: &Record, changes: &SetAttribut
 fn check_flags(
     context: &RequestContext,
     file_type: FileType,
-    old: InodeFlags,
+    old: FileFlags,
     changes: &SetAttributes,
 ) -> Result<()> {
     let Some(new) = changes.flags else { return Ok(()) };
@@ -197,7 +197,7 @@ fn check_flags(
     if !settable_flags(file_type).contains(new & CHANGEABLE) {
         return Err(Errno::EOPNOTSUPP.into());
     }
-    let stays_immutable = (old & new).contains(InodeFlags::IMMUTABLE);
+    let stays_immutable = (old & new).contains(FileFlags::IMMUTABLE);
     if stays_immutable && !(changed & CHANGEABLE).is_empty() {
         return Err(Errno::EPERM.into());
     }
@@ -205,30 +205,30 @@ fn check_flags(
 }
 
 /// Flags that `chattr` changes; it gives back the others as it got them.
-pub(crate) const CHANGEABLE: InodeFlags = InodeFlags::SECURE_REMOVE
-    .union(InodeFlags::UNDELETE)
-    .union(InodeFlags::COMPRESS)
-    .union(InodeFlags::SYNC)
-    .union(InodeFlags::IMMUTABLE)
-    .union(InodeFlags::APPEND)
-    .union(InodeFlags::NO_DUMP)
-    .union(InodeFlags::NO_ACCESS_TIME)
-    .union(InodeFlags::NO_TAIL)
-    .union(InodeFlags::DIRECTORY_SYNC)
-    .union(InodeFlags::TOP_DIRECTORY);
+pub(crate) const CHANGEABLE: FileFlags = FileFlags::SECURE_REMOVE
+    .union(FileFlags::UNDELETE)
+    .union(FileFlags::COMPRESS)
+    .union(FileFlags::SYNC)
+    .union(FileFlags::IMMUTABLE)
+    .union(FileFlags::APPEND)
+    .union(FileFlags::NO_DUMP)
+    .union(FileFlags::NO_ACCESS_TIME)
+    .union(FileFlags::NO_TAIL)
+    .union(FileFlags::DIRECTORY_SYNC)
+    .union(FileFlags::TOP_DIRECTORY);
 
 /// Which of them an inode of a type can have.
-fn settable_flags(file_type: FileType) -> InodeFlags {
-    let for_directories = InodeFlags::DIRECTORY_SYNC | InodeFlags::TOP_DIRECTORY;
+fn settable_flags(file_type: FileType) -> FileFlags {
+    let for_directories = FileFlags::DIRECTORY_SYNC | FileFlags::TOP_DIRECTORY;
     match file_type {
         FileType::Directory => CHANGEABLE,
         FileType::Regular => CHANGEABLE - for_directories,
-        _ => InodeFlags::NO_DUMP | InodeFlags::NO_ACCESS_TIME,
+        _ => FileFlags::NO_DUMP | FileFlags::NO_ACCESS_TIME,
     }
 }
 
 /// The flags that a new inode gets from its directory.
-pub(crate) fn inherited_flags(directory: InodeFlags, file_type: FileType) -> InodeFlags {
-    let inherited = CHANGEABLE - FIXED - InodeFlags::TOP_DIRECTORY;
+pub(crate) fn inherited_flags(directory: FileFlags, file_type: FileType) -> FileFlags {
+    let inherited = CHANGEABLE - FIXED - FileFlags::TOP_DIRECTORY;
     directory & inherited & settable_flags(file_type)
 }

@@ -7,7 +7,7 @@
 use crate::error::{Error, Result};
 use crate::volume::Volume;
 use drystone_nilfs2_format::error::LogProblem;
-use drystone_nilfs2_format::log::{Item, LogFlags, LogHeader, read_sections};
+use drystone_nilfs2_format::log::{LogFlags, LogHeader, SummaryItem, read_sections};
 use drystone_nilfs2_format::super_root::SuperRoot;
 use drystone_nilfs2_format::superblock::LogCursor;
 use drystone_nilfs2_format::{
@@ -196,7 +196,7 @@ impl Walk<'_> {
         for section in read_sections(&log.bytes, &log.header, &self.volume.geometry, log.block)? {
             let inode = section.finfo.inode;
             let salvaged = section.blocks().filter_map(|(block, item)| match item {
-                Item::Data { key, .. } => Some(SalvagedBlock { inode, key: *key, block }),
+                SummaryItem::Data { key, .. } => Some(SalvagedBlock { inode, key: *key, block }),
                 _ => None,
             });
             self.state.salvaged.extend(salvaged);

@@ -12,7 +12,7 @@ use drystone_sync::Arc;
 use drystone_testkit::crash::{CrashImage, CrashImages};
 use drystone_testkit::environment::number;
 use drystone_testkit::operations::{Executor, Profile, generate};
-use drystone_testkit::tree::{Tree, diff};
+use drystone_testkit::tree::{TreeSnapshot, diff};
 use drystone_vfs::{FileSystem, NewNode, RequestContext};
 use std::time::Duration;
 use support::{image, judge, tree};
@@ -35,7 +35,7 @@ fn mount_recorded(device: &Arc<Recording<MemoryDevice>>) -> Nilfs2 {
 /// A run and the states that it passed: mark *n* promises state *n* or a later one.
 struct CrashRun {
     base: MemoryDevice,
-    states: Vec<Tree>,
+    states: Vec<TreeSnapshot>,
     recording: Arc<Recording<MemoryDevice>>,
 }
 

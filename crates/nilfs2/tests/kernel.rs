@@ -14,7 +14,7 @@ use drystone_testkit::environment::number;
 use drystone_testkit::judges::Scratch;
 use drystone_testkit::nilfs2::{LAYOUTS, Nilfs2Guest, Nilfs2Layout, Nilfs2View};
 use drystone_testkit::operations::{Executor, Profile, generate};
-use drystone_testkit::tree::{Tree, diff};
+use drystone_testkit::tree::{TreeSnapshot, diff};
 use drystone_vfs::{FileSystem, NewNode, RequestContext};
 use std::path::Path;
 use std::time::Duration;
@@ -39,12 +39,12 @@ fn unmount(fs: Nilfs2) {
     fs.unmount().unwrap();
 }
 
-fn tree(fs: &Nilfs2) -> Tree {
-    Tree::read(fs, "/", &Nilfs2View::tree_options()).unwrap()
+fn tree(fs: &Nilfs2) -> TreeSnapshot {
+    TreeSnapshot::read(fs, "/", &Nilfs2View::tree_options()).unwrap()
 }
 
 /// What two trees differ in, but for times of access, which the format hasn't.
-fn differences(kernel: &Tree, ours: &Tree) -> Vec<String> {
+fn differences(kernel: &TreeSnapshot, ours: &TreeSnapshot) -> Vec<String> {
     let mut found = diff(kernel, ours);
     found.retain(|line| !line.contains(": accessed: "));
     found

@@ -9,7 +9,7 @@ use drystone_testkit::conformance::run_all;
 use drystone_testkit::environment::number;
 use drystone_testkit::model::{Configuration, MemoryFileSystem};
 use drystone_testkit::operations::{Executor, Profile, generate};
-use drystone_testkit::tree::{Tree, TreeOptions, diff};
+use drystone_testkit::tree::{TreeOptions, TreeSnapshot, diff};
 use drystone_vfs::FileSystem;
 use support::{image, judge, mount};
 
@@ -41,7 +41,7 @@ fn what_was_synced_is_there_after_a_remount() {
     let first = number("DRYSTONE_SEED").unwrap_or(0);
     for (seed, (block_bytes, blocks_per_segment)) in (first..).zip(SHAPES) {
         let device = image(96, block_bytes, blocks_per_segment);
-        let tree = |fs: &Nilfs2| Tree::read(fs, "/", &TreeOptions::default()).unwrap();
+        let tree = |fs: &Nilfs2| TreeSnapshot::read(fs, "/", &TreeOptions::default()).unwrap();
         let mut before = None;
         for round in 0..6 {
             let fs = mount(&device, &MountOptions::default());

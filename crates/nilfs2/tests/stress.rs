@@ -12,11 +12,11 @@ use drystone_nilfs2::{InodeSearch, MountOptions, Nilfs2};
 use drystone_sync::atomic::{AtomicBool, Ordering};
 use drystone_sync::{Arc, clock, thread};
 use drystone_testkit::comparison::Tolerance;
-use drystone_testkit::concurrent::{self, Settings, check_links};
+use drystone_testkit::concurrent::{self, ConcurrentSettings, check_links};
 use drystone_testkit::environment::number;
 use drystone_testkit::model::Configuration;
 use drystone_testkit::operations::{Executor, Profile, generate};
-use drystone_testkit::tree::{Tree, TreeOptions};
+use drystone_testkit::tree::{TreeOptions, TreeSnapshot};
 use drystone_vfs::FileSystem;
 use std::time::Duration;
 use support::churn::churn;
@@ -31,14 +31,14 @@ fn run_threads(mebibytes: u64, blocks_per_segment: u32, seed: u64, tolerance: To
         ..MountOptions::default()
     };
     let fs = mount(&device, &options);
-    let settings = Settings {
+    let settings = ConcurrentSettings {
         threads: 8,
         private_operations: 1000,
         shared_operations: 1000,
         seed,
         tolerance,
         configuration: Configuration::nilfs2(1024),
-        ..Settings::default()
+        ..ConcurrentSettings::default()
     };
     let is_done = AtomicBool::new(false);
     let problems = thread::scope(|scope| {
@@ -138,7 +138,7 @@ fn damage_is_an_error() {
         let held: Arc<dyn BlockDevice> = Arc::new(damaged);
         // Damage in data is found by no sum of a clean volume; all that counts is to end.
         let Ok(fs) = Nilfs2::mount(held, &MountOptions::default()) else { continue };
-        let _ = Tree::read(&fs, "/", &TreeOptions::default());
+        let _ = TreeSnapshot::read(&fs, "/", &TreeOptions::default());
         {
             let mut executor = Executor::new(&fs);
             for operation in &generate(seed, &Profile::METADATA, "/", 60) {

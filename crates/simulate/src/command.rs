@@ -12,7 +12,7 @@ use drystone_bench::target::Target;
 use drystone_bench::workload::{self, Sizes, Workload};
 use drystone_bench::{report, table};
 use drystone_sync::atomic::{AtomicBool, Ordering};
-use drystone_sync::sim::Machine;
+use drystone_sync::sim::MachineModel;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -68,7 +68,7 @@ pub fn main() -> ExitCode {
 
 /// Runs all; returns whether none failed.
 fn run(arguments: &Arguments) -> Result<bool> {
-    let machine = Machine::two_sockets_128();
+    let machine = MachineModel::two_sockets_128();
     let policies = arguments.policies.iter().map(|text| PolicyChoice::parse(text));
     let plan = Plan {
         workloads: workload::select(&arguments.workloads)?,

@@ -2,20 +2,20 @@
 
 use anyhow::Result;
 use drystone_bench::policy::PolicyChoice;
-use drystone_bench::target::{EngineTarget, Job, Outcome, Place, Target};
-use drystone_sync::sim::{self, Machine, Settings};
+use drystone_bench::target::{EngineTarget, ImageMedium, Job, RunOutcome, Target};
+use drystone_sync::sim::{self, MachineModel, SimulationSettings};
 
 /// Cores for the engine's own threads, beside those of the workers.
 const OTHER_CORES: usize = 4;
 
 /// The engine on a virtual machine.
 pub struct SimulatedTarget {
-    machine: Machine,
+    machine: MachineModel,
 }
 
 impl SimulatedTarget {
     /// The engine on a machine.
-    pub fn new(machine: Machine) -> SimulatedTarget {
+    pub fn new(machine: MachineModel) -> SimulatedTarget {
         SimulatedTarget { machine }
     }
 }
@@ -29,12 +29,12 @@ impl Target for SimulatedTarget {
         true
     }
 
-    fn run(&mut self, job: Job<'_>, policy: Option<&PolicyChoice>) -> Result<Outcome> {
+    fn run(&mut self, job: Job<'_>, policy: Option<&PolicyChoice>) -> Result<RunOutcome> {
         let cores = usize::try_from(job.workers)? + OTHER_CORES;
         let settings =
-            Settings { machine: self.machine.clone(), cores, seed: u64::from(job.round) };
+            SimulationSettings { machine: self.machine.clone(), cores, seed: u64::from(job.round) };
         let (outcome, report) =
-            sim::run(&settings, || EngineTarget::new(Place::Memory, true).run(job, policy));
+            sim::run(&settings, || EngineTarget::new(ImageMedium::Memory, true).run(job, policy));
         let mut outcome = outcome?;
         outcome.figures.insert("events".into(), report.events as f64);
         Ok(outcome)

@@ -5,7 +5,7 @@ use crate::exclude::Exclude;
 use crate::list::LineError;
 use crate::manifest::Manifest;
 use drystone_ext4_format::acl::{Acl, AclEntry, AclTag};
-use drystone_mkfs::tree::{Metadata, NodeId, Timestamp, Tree};
+use drystone_mkfs::tree::{FileTree, InodeTimestamp, NodeMetadata, TreeNodeId};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
@@ -58,13 +58,13 @@ pub struct Owners {
 
 impl Owners {
     /// Changes all owners in a tree.
-    pub fn apply(&self, tree: &mut Tree) {
+    pub fn apply(&self, tree: &mut FileTree) {
         if self.all.is_some() || !self.users.is_empty() || !self.groups.is_empty() {
             tree.change_metadata(|metadata| self.change(metadata));
         }
     }
 
-    fn change(&self, metadata: &mut Metadata) {
+    fn change(&self, metadata: &mut NodeMetadata) {
         metadata.user = IdRange::map(&self.users, metadata.user);
         metadata.group = IdRange::map(&self.groups, metadata.group);
         if let Some((user, group)) = self.all {
@@ -106,7 +106,7 @@ pub struct Changes {
     /// Manifests to apply, in this order.
     pub manifests: Vec<Manifest>,
     /// The latest time that anything may have.
-    pub latest: Option<Timestamp>,
+    pub latest: Option<InodeTimestamp>,
 }
 
 impl Changes {
@@ -115,7 +115,7 @@ impl Changes {
     ///
     /// # Errors
     /// A manifest doesn't fit the tree.
-    pub fn apply(&self, tree: &mut Tree) -> Result<(), LineError> {
+    pub fn apply(&self, tree: &mut FileTree) -> Result<(), LineError> {
         remove_excluded(tree, &self.exclude);
         self.owners.apply(tree);
         self.manifests.iter().try_for_each(|manifest| manifest.apply(tree))?;
@@ -127,12 +127,12 @@ impl Changes {
 }
 
 /// Removes excluded entries from a tree, with everything below them.
-fn remove_excluded(tree: &mut Tree, exclude: &Exclude) {
+fn remove_excluded(tree: &mut FileTree, exclude: &Exclude) {
     if exclude.is_empty() {
         return;
     }
     let mut removed = Vec::new();
-    let mut directories = vec![(NodeId::ROOT, Vec::new())];
+    let mut directories = vec![(TreeNodeId::ROOT, Vec::new())];
     while let Some((directory, path)) = directories.pop() {
         for (name, node) in tree.children(directory) {
             let path = || crate::layer::below(&path, name);
@@ -151,7 +151,7 @@ fn remove_excluded(tree: &mut Tree, exclude: &Exclude) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use drystone_mkfs::tree::{Content, NewNode, Xattr};
+    use drystone_mkfs::tree::{NodeContent, NodeToInsert, Xattr};
 
     #[test]
     fn ranges() {
@@ -177,12 +177,12 @@ mod tests {
             Acl::new(entries).expect("valid").to_attribute()
         };
         let named = [AclTag::User(1), AclTag::Group(1)];
-        let mut metadata = Metadata::new(0o750, 1, 2);
+        let mut metadata = NodeMetadata::new(0o750, 1, 2);
         let name = b"system.posix_acl_access".to_vec();
         metadata.xattrs.push(Xattr { name, value: list(named) });
-        let mut tree = Tree::new();
-        let new = NewNode::File(Content::Bytes(b"x".to_vec()));
-        let node = tree.insert(b"a", new, &metadata, Timestamp::default()).expect("valid");
+        let mut tree = FileTree::new();
+        let new = NodeToInsert::File(NodeContent::Bytes(b"x".to_vec()));
+        let node = tree.insert(b"a", new, &metadata, InodeTimestamp::default()).expect("valid");
         let users = vec![IdRange { from: 1, to: 11, count: 1 }];
         let groups = vec![IdRange { from: 1, to: 21, count: 2 }];
         Owners { all: None, users, groups }.apply(&mut tree);
@@ -195,11 +195,11 @@ mod tests {
 
     #[test]
     fn what_is_excluded_goes_with_all_in_it() {
-        let mut tree = Tree::new();
+        let mut tree = FileTree::new();
         for path in ["a/b/c.o", "a/b/c.c", "usr/doc/x/y", "keep/doc/z"] {
-            let new = NewNode::File(Content::Bytes(Vec::new()));
-            let about = Metadata::default();
-            tree.insert(path.as_bytes(), new, &about, Timestamp::default()).expect("valid");
+            let new = NodeToInsert::File(NodeContent::Bytes(Vec::new()));
+            let about = NodeMetadata::default();
+            tree.insert(path.as_bytes(), new, &about, InodeTimestamp::default()).expect("valid");
         }
         remove_excluded(&mut tree, &Exclude::new(["*.o", "/usr/doc"].map(OsString::from)));
         let is_there = |path: &str| tree.lookup(path.as_bytes()).is_some();

@@ -5,7 +5,7 @@
 use crate::bytes::shown;
 use crate::error::{Error, Result};
 use crate::version::FileVersion;
-use drystone_mkfs::tree::{Content, ContentSource, SourceError, SourceId, Tree};
+use drystone_mkfs::tree::{ContentSource, FileTree, NodeContent, SourceError, SourceId};
 use drystone_sync::{Arc, LockClass, Mutex};
 use rustix::fs::OFlags;
 use std::fs::{File, Metadata, OpenOptions};
@@ -24,7 +24,11 @@ pub struct HostFiles {
 
 impl HostFiles {
     /// Adds a regular file to a tree, which must be the same tree each time.
-    pub(crate) fn add(&mut self, tree: &mut Tree, path: &Path) -> Result<(Content, Metadata)> {
+    pub(crate) fn add(
+        &mut self,
+        tree: &mut FileTree,
+        path: &Path,
+    ) -> Result<(NodeContent, Metadata)> {
         let metadata =
             std::fs::metadata(path).and_then(regular).map_err(Error::io(&shown(path)))?;
         let (source, listed) = match &self.added {
@@ -39,7 +43,8 @@ impl HostFiles {
         let object = u32::try_from(files.len())
             .map_err(|_| Error::io(&shown(path))(io::Error::other("more files than 2^32")))?;
         files.push(file);
-        let content = Content::Whole { size: metadata.len(), source: *source, object, offset: 0 };
+        let content =
+            NodeContent::Whole { size: metadata.len(), source: *source, object, offset: 0 };
         Ok((content, metadata))
     }
 }

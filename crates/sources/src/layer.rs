@@ -15,8 +15,8 @@ use crate::input::Input;
 use crate::tar::{EntryKind, TarEntry, TarError, TarProblem, TarReader, Time};
 use crate::warnings::Warnings;
 use drystone_mkfs::tree::{
-    Content, ContentSource, Kind, Metadata, NewNode, NodeId, Segment, SourceError, SourceId,
-    Timestamp, Tree, TreeError, Xattr,
+    ContentSource, FileTree, InodeTimestamp, NodeContent, NodeKind, NodeMetadata, NodeToInsert,
+    Segment, SourceError, SourceId, TreeError, TreeNodeId, Xattr,
 };
 
 /// Most bytes of an attribute's value, as Linux has it.
@@ -40,13 +40,13 @@ pub(crate) enum Whiteouts {
 
 /// Puts an archive's entries into a tree, below the directory `at`.
 pub(crate) fn add(
-    tree: &mut Tree,
+    tree: &mut FileTree,
     archive: Archive,
     at: &[u8],
     whiteouts: Whiteouts,
     context: &mut SourceContext,
 ) -> Result<()> {
-    let is_over_something = tree.children(NodeId::ROOT).next().is_some();
+    let is_over_something = tree.children(TreeNodeId::ROOT).next().is_some();
     if whiteouts == Whiteouts::TakeAway && is_over_something {
         take_away(tree, &archive, at, &context.opener)?;
     }
@@ -72,7 +72,7 @@ fn located(archive: &Archive, path: Vec<u8>, offset: u64, problem: TarProblem) -
 }
 
 /// Applies the whiteouts.
-fn take_away(tree: &mut Tree, archive: &Archive, at: &[u8], opener: &Opener) -> Result<()> {
+fn take_away(tree: &mut FileTree, archive: &Archive, at: &[u8], opener: &Opener) -> Result<()> {
     let mut reader = TarReader::new(&archive.name, &archive.input);
     while let Some(entry) = reader.next_entry()? {
         opener.go_on()?;
@@ -81,7 +81,7 @@ fn take_away(tree: &mut Tree, archive: &Archive, at: &[u8], opener: &Opener) -> 
         let directory = below(at, &entry.path[..entry.path.len() - name.len()]);
         let done = if name == OPAQUE {
             if let Some(directory) = tree.lookup(&directory)
-                && matches!(tree.node(directory).kind(), Kind::Directory)
+                && matches!(tree.node(directory).kind(), NodeKind::Directory)
             {
                 tree.clear(directory);
             }
@@ -98,7 +98,7 @@ fn take_away(tree: &mut Tree, archive: &Archive, at: &[u8], opener: &Opener) -> 
 }
 
 fn insert(
-    tree: &mut Tree,
+    tree: &mut FileTree,
     entry: TarEntry,
     at: &[u8],
     source: SourceId,
@@ -112,9 +112,9 @@ fn insert(
                 Err(error) => Err(problem(&error)),
             };
         }
-        EntryKind::File { size, runs } => NewNode::File(match runs[..] {
+        EntryKind::File { size, runs } => NodeToInsert::File(match runs[..] {
             [run] if run.length == size => {
-                Content::Whole { size, source, object: 0, offset: run.position }
+                NodeContent::Whole { size, source, object: 0, offset: run.position }
             }
             _ => {
                 let pieces = runs.iter().map(|run| Segment {
@@ -124,18 +124,20 @@ fn insert(
                     object: 0,
                     offset: run.position,
                 });
-                Content::Pieces { size, pieces: pieces.collect() }
+                NodeContent::Pieces { size, pieces: pieces.collect() }
             }
         }),
-        EntryKind::Directory => NewNode::Directory,
-        EntryKind::Symlink(target) => NewNode::Symlink(target),
-        EntryKind::CharacterDevice { major, minor } => NewNode::CharacterDevice { major, minor },
-        EntryKind::BlockDevice { major, minor } => NewNode::BlockDevice { major, minor },
-        EntryKind::Fifo => NewNode::Fifo,
+        EntryKind::Directory => NodeToInsert::Directory,
+        EntryKind::Symlink(target) => NodeToInsert::Symlink(target),
+        EntryKind::CharacterDevice { major, minor } => {
+            NodeToInsert::CharacterDevice { major, minor }
+        }
+        EntryKind::BlockDevice { major, minor } => NodeToInsert::BlockDevice { major, minor },
+        EntryKind::Fifo => NodeToInsert::Fifo,
     };
     // Programs disagree about the mode of symbolic links; Linux has but one.
-    let mode = if matches!(new, NewNode::Symlink(_)) { 0o777 } else { entry.mode };
-    let mut metadata = Metadata::new(mode, entry.user, entry.group);
+    let mode = if matches!(new, NodeToInsert::Symlink(_)) { 0o777 } else { entry.mode };
+    let mut metadata = NodeMetadata::new(mode, entry.user, entry.group);
     for (name, value) in entry.attributes {
         if !can_be_kept(&name) {
             warnings.attribute_left_out(&name);
@@ -147,7 +149,7 @@ fn insert(
         metadata.xattrs.push(Xattr { name, value });
     }
     let Time { seconds, nanoseconds } = entry.modified;
-    let modified = Timestamp { seconds, nanoseconds }.clamp_to_inode(true);
+    let modified = InodeTimestamp { seconds, nanoseconds }.clamp_to_inode(true);
     tree.insert(&path, new, &metadata, modified).map(|_| ()).map_err(|error| problem(&error))
 }
 

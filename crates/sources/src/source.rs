@@ -10,7 +10,7 @@ use crate::layer::{self, Whiteouts};
 use crate::list::{LineError, for_each_line};
 use crate::oci::{self, LayoutFiles};
 use crate::tar::clean_path;
-use drystone_mkfs::tree::{Metadata, NewNode, Timestamp, Tree};
+use drystone_mkfs::tree::{FileTree, InodeTimestamp, NodeMetadata, NodeToInsert};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -100,7 +100,7 @@ impl Source {
     ///
     /// # Errors
     /// It doesn't exist, can't be read, or can't be in an image.
-    pub fn add(&self, tree: &mut Tree, context: &mut SourceContext) -> Result<()> {
+    pub fn add(&self, tree: &mut FileTree, context: &mut SourceContext) -> Result<()> {
         match self.open(&context.opener)? {
             OpenedSource::Directory => self.add_directory(tree, context)?,
             OpenedSource::Tar(archive) => {
@@ -112,7 +112,7 @@ impl Source {
         Ok(())
     }
 
-    fn add_directory(&self, tree: &mut Tree, context: &SourceContext) -> Result<()> {
+    fn add_directory(&self, tree: &mut FileTree, context: &SourceContext) -> Result<()> {
         let exclude = |path: &[u8]| {
             let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
             let whole = || PathBuf::from(OsString::from_vec(layer::below(&self.at, path)));
@@ -127,15 +127,15 @@ impl Source {
         Ok(read_directory_at(tree, &self.path, &self.at, &options)?)
     }
 
-    fn add_file(&self, tree: &mut Tree, files: &mut HostFiles) -> Result<()> {
+    fn add_file(&self, tree: &mut FileTree, files: &mut HostFiles) -> Result<()> {
         let (content, metadata) = files.add(tree, &self.path)?;
         let about =
-            Metadata::new((metadata.mode() & 0o7777) as u16, metadata.uid(), metadata.gid());
-        let modified = Timestamp {
+            NodeMetadata::new((metadata.mode() & 0o7777) as u16, metadata.uid(), metadata.gid());
+        let modified = InodeTimestamp {
             seconds: metadata.mtime(),
             nanoseconds: u32::try_from(metadata.mtime_nsec()).unwrap_or(0),
         };
-        tree.insert(&self.at, NewNode::File(content), &about, modified.clamp_to_inode(true))?;
+        tree.insert(&self.at, NodeToInsert::File(content), &about, modified.clamp_to_inode(true))?;
         Ok(())
     }
 

@@ -34,7 +34,7 @@
 macro_rules! note_place {
     ($class:expr) => {
         #[cfg(sim)]
-        crate::backend::set_place(crate::backend::Place::of($class.name()));
+        crate::backend::set_place(crate::backend::SourceLine::of($class.name()));
     };
 }
 
@@ -69,7 +69,9 @@ pub use std::{sync::Barrier, thread_local};
 /// A run in virtual time.
 #[cfg(sim)]
 pub mod sim {
-    pub use crate::backend::{Costs, Machine, PlaceCosts, Report, Settings, costs, run};
+    pub use crate::backend::{
+        Costs, MachineModel, PlaceCosts, SimulationReport, SimulationSettings, costs, run,
+    };
 }
 #[cfg(sim)]
 pub use backend::Barrier;

@@ -5,7 +5,7 @@ use std::fmt;
 use drystone_vfs::{Errno, FileSystem};
 
 use crate::operations::{Action, Executor, Operation, Outcome, Profile, generate};
-use crate::tree::{Tree, TreeOptions, diff};
+use crate::tree::{TreeOptions, TreeSnapshot, diff};
 
 /// What two file systems may differ in.
 #[derive(Clone, Copy, Debug, Default)]
@@ -18,14 +18,14 @@ pub struct Tolerance {
 
 /// The first disagreement of two file systems.
 #[derive(Clone, Debug)]
-pub struct Difference {
+pub struct Disagreement {
     /// The operation, by its place in the sequence; `None`: the trees at the end.
     pub index: Option<usize>,
     /// The operation and its outcome on both sides.
     pub report: String,
 }
 
-impl fmt::Display for Difference {
+impl fmt::Display for Disagreement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.report)
     }
@@ -37,7 +37,7 @@ pub fn compare(
     right: &dyn FileSystem,
     operations: &[Operation],
     tolerance: Tolerance,
-) -> Result<(), Difference> {
+) -> Result<(), Disagreement> {
     let (mut on_left, mut on_right) = (Executor::new(left), Executor::new(right));
     for (index, operation) in operations.iter().enumerate() {
         let (a, b) = (on_left.apply(operation), on_right.apply(operation));
@@ -48,7 +48,7 @@ pub fn compare(
             continue;
         }
         let details = [&on_left, &on_right].map(|side| side.last_detail().unwrap_or_default());
-        return Err(Difference {
+        return Err(Disagreement {
             index: Some(index),
             report: format!(
                 "operation {index}: {operation}\n  left:  {a} {}\n  right: {b} {}",
@@ -57,7 +57,7 @@ pub fn compare(
         });
     }
     let options = TreeOptions::default();
-    let trees = [left, right].map(|side| Tree::read(side, "/", &options));
+    let trees = [left, right].map(|side| TreeSnapshot::read(side, "/", &options));
     let report = match &trees {
         [Ok(a), Ok(b)] => diff(a, b),
         [a, b] => {
@@ -70,7 +70,7 @@ pub fn compare(
     if report.is_empty() {
         return Ok(());
     }
-    Err(Difference { index: None, report: format!("trees differ:\n  {}", report.join("\n  ")) })
+    Err(Disagreement { index: None, report: format!("trees differ:\n  {}", report.join("\n  ")) })
 }
 
 /// Removes operations as long as the rest still fails: halves first, single ones at the end.

@@ -9,11 +9,11 @@ use drystone_vfs::{Errno, FileSystem, NewNode, RequestContext};
 use crate::comparison::Tolerance;
 use crate::model::{Configuration, MemoryFileSystem};
 use crate::operations::{Action, Executor, Operation, Outcome, Profile, generate};
-use crate::tree::{Tree, TreeOptions, diff};
+use crate::tree::{TreeOptions, TreeSnapshot, diff};
 
 /// What to run.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct ConcurrentSettings {
     /// How many threads.
     pub threads: usize,
     /// Operations of each thread in its own directory.
@@ -33,9 +33,9 @@ pub struct Settings {
     pub configuration: Configuration,
 }
 
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings {
+impl Default for ConcurrentSettings {
+    fn default() -> ConcurrentSettings {
+        ConcurrentSettings {
             threads: 4,
             private_operations: 500,
             shared_operations: 500,
@@ -71,7 +71,7 @@ const PLAUSIBLE: [Errno; 17] = [
 
 /// Runs the threads to their end and returns the failures. Works in `/private-N` and `/shared`,
 /// which must not exist.
-pub fn run(file_system: &dyn FileSystem, settings: &Settings) -> Vec<String> {
+pub fn run(file_system: &dyn FileSystem, settings: &ConcurrentSettings) -> Vec<String> {
     let mut problems = Vec::new();
     let bases: Vec<String> = (0..settings.threads).map(|n| format!("/private-{n}")).collect();
     for base in bases.iter().map(String::as_str).chain(["/shared"]) {
@@ -95,7 +95,7 @@ pub fn run(file_system: &dyn FileSystem, settings: &Settings) -> Vec<String> {
             }
         }
     });
-    match Tree::read(file_system, "/shared", &TreeOptions::default()) {
+    match TreeSnapshot::read(file_system, "/shared", &TreeOptions::default()) {
         Ok(tree) => problems.extend(check_links(&tree)),
         Err(error) => problems.push(format!("/shared can't be walked: {error}")),
     }
@@ -116,7 +116,7 @@ fn make_base(file_system: &dyn FileSystem, base: &str) -> Result<(), String> {
 /// One thread's work and the comparison of its directory with its model.
 fn worker(
     file_system: &dyn FileSystem,
-    settings: &Settings,
+    settings: &ConcurrentSettings,
     base: &str,
     n: u64,
     start: &Barrier,
@@ -156,7 +156,7 @@ fn worker(
         return Ok(());
     }
     let read = |side: &dyn FileSystem| {
-        Tree::read(side, base, &TreeOptions::default())
+        TreeSnapshot::read(side, base, &TreeOptions::default())
             .map_err(|error| format!("{base} can't be walked: {error}"))
     };
     let differences = diff(&read(&model)?, &read(file_system)?);
@@ -212,9 +212,9 @@ impl Lane<'_> {
 }
 
 /// Compares link counts with the names in a tree that has all names of its inodes.
-pub fn check_links(tree: &Tree) -> Vec<String> {
+pub fn check_links(tree: &TreeSnapshot) -> Vec<String> {
     let fact =
-        |facts: &crate::tree::Facts, name: &str| facts.get(name).cloned().unwrap_or_default();
+        |facts: &crate::tree::PathFacts, name: &str| facts.get(name).cloned().unwrap_or_default();
     let mut problems = Vec::new();
     let mut subdirectories: BTreeMap<Vec<u8>, u32> = BTreeMap::new();
     let mut names: BTreeMap<String, u32> = BTreeMap::new();
@@ -257,7 +257,8 @@ mod tests {
     fn threads_on_the_model_see_what_they_expect() {
         for seed in 0..3 {
             let model = MemoryFileSystem::default();
-            let problems = run(&model, &Settings { seed, ..Settings::default() });
+            let problems =
+                run(&model, &ConcurrentSettings { seed, ..ConcurrentSettings::default() });
             assert!(problems.is_empty(), "{}", problems.join("\n"));
             assert_eq!(model.references(), 0);
         }
@@ -267,7 +268,10 @@ mod tests {
     fn other_limits_are_noticed() {
         let small = Configuration { links_max: 2, ..Configuration::default() };
         let model = MemoryFileSystem::new(small);
-        let settings = Settings { private_profile: Profile::METADATA, ..Settings::default() };
+        let settings = ConcurrentSettings {
+            private_profile: Profile::METADATA,
+            ..ConcurrentSettings::default()
+        };
         let problems = run(&model, &settings);
         assert!(problems.iter().any(|problem| problem.contains("expected: ")), "{problems:?}");
     }
@@ -281,7 +285,7 @@ mod tests {
         for operation in parse_operations(operations).unwrap() {
             assert!(executor.apply(&operation).0.is_ok());
         }
-        let mut tree = Tree::read(&model, "/", &TreeOptions::default()).unwrap();
+        let mut tree = TreeSnapshot::read(&model, "/", &TreeOptions::default()).unwrap();
         assert!(check_links(&tree).is_empty());
         tree.entries.remove(&Word::from("/g"));
         tree.entries.remove(&Word::from("/d/e"));

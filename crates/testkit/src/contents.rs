@@ -9,7 +9,7 @@ use drystone_ext4_format::group::GroupDescriptor;
 use drystone_ext4_format::inline::InlineDirectory;
 use drystone_ext4_format::inode::{Inode, InodeFlags};
 use drystone_ext4_format::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, Superblock};
-use drystone_ext4_format::xattr::{AttributeName, AttributePlace, Attributes, Value};
+use drystone_ext4_format::xattr::{AttributeName, AttributePlace, Value, XattrView};
 use drystone_ext4_format::{InodeNumber, PhysicalBlock, block_map};
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, BTreeSet};
@@ -134,7 +134,7 @@ impl<'a> FileReader<'a> {
     fn rest(&self) -> &[u8] {
         let area = self.bytes.get(self.inode.attribute_area(self.map.layout())).unwrap_or(&[]);
         let place = AttributePlace { inode: self.inode.number, block: None };
-        let Ok(attributes) = Attributes::check_in_inode(area, place) else { return &[] };
+        let Ok(attributes) = XattrView::check_in_inode(area, place) else { return &[] };
         let name = AttributeName::inline_data();
         match attributes.find(name.index, &name.suffix).map(|found| found.value) {
             Some(Value::Inline(value)) => value,

@@ -1,7 +1,7 @@
 //! Damages of images, and how a block gets one.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use crate::metadata_map::{Content, MetadataMap as Map};
+use crate::metadata_map::{BlockContent, MetadataMap as Map};
 use drystone_blockdev::BlockDevice;
 use fastrand::Rng;
 
@@ -86,10 +86,10 @@ pub fn apply(map: &Map, device: &dyn BlockDevice, block: u64, damage: Damage, ra
 
 /// Replaces something that looks like the number of a block, or in a directory like that of an inode, by
 /// another such number.
-fn point_elsewhere(map: &Map, content: Content, bytes: &mut [u8], random: &mut Rng) {
+fn point_elsewhere(map: &Map, content: BlockContent, bytes: &mut [u8], random: &mut Rng) {
     let blocks = map.layout().blocks_count();
     let inodes = u64::from(map.layout().inodes_count());
-    let is_directory = matches!(content, Content::Directory(..));
+    let is_directory = matches!(content, BlockContent::Directory(..));
     let limit = if is_directory { inodes } else { blocks };
     let words: Vec<usize> = (0..bytes.len() / 4)
         .map(|word| word * 4)
@@ -110,12 +110,12 @@ fn word_at(bytes: &[u8], at: usize) -> u64 {
 }
 
 /// Replaces one number, mostly at a place where the structure has one.
-fn change_number(map: &Map, content: Content, block: u64, bytes: &mut [u8], random: &mut Rng) {
+fn change_number(map: &Map, content: BlockContent, block: u64, bytes: &mut [u8], random: &mut Rng) {
     let (from, to) = region(map, content, block, bytes, random);
     let width = [1, 2, 4, 4, 8][random.usize(..5)];
     let at = (from + random.usize(..(to - from).max(1))) / width * width;
     let Some(place) = bytes.get_mut(at..at + width) else { return };
-    let big = matches!(content, Content::JournalSuperblock | Content::Log);
+    let big = matches!(content, BlockContent::JournalSuperblock | BlockContent::Log);
     let old = place.iter().enumerate().fold(0_u64, |number, (index, &byte)| {
         let shift = if big { width - 1 - index } else { index };
         number | u64::from(byte) << (8 * shift)
@@ -144,24 +144,24 @@ fn change_number(map: &Map, content: Content, block: u64, bytes: &mut [u8], rand
 /// The part of a block where a change has most effect.
 fn region(
     map: &Map,
-    content: Content,
+    content: BlockContent,
     block: u64,
     bytes: &[u8],
     random: &mut Rng,
 ) -> (usize, usize) {
     let whole = (0, bytes.len());
     match content {
-        Content::Superblock | Content::SuperblockBackup => {
+        BlockContent::Superblock | BlockContent::SuperblockBackup => {
             let start = if block == 0 { 1024 } else { 0 };
             let end = if random.bool() { 0x180 } else { 1024 };
             (start, start + end)
         }
-        Content::Descriptors | Content::DescriptorsBackup => {
+        BlockContent::Descriptors | BlockContent::DescriptorsBackup => {
             let size = map.layout().descriptor_size();
             let groups = map.layout().group_count() as usize;
             (0, (size * groups).min(bytes.len()))
         }
-        Content::InodeTable(_) => {
+        BlockContent::InodeTable(_) => {
             let size = map.layout().inode_size();
             let used: Vec<usize> = (0..bytes.len() / size)
                 .filter(|index| bytes[index * size..][..size].iter().any(|&byte| byte != 0))
@@ -174,20 +174,20 @@ fn region(
                 _ => (start, start + size),
             }
         }
-        Content::ExtentNode(..) => (0, 12 + 12 * random.usize(..8)),
-        Content::Directory(..) | Content::Attributes => match random.u32(..3) {
+        BlockContent::ExtentNode(..) => (0, 12 + 12 * random.usize(..8)),
+        BlockContent::Directory(..) | BlockContent::Attributes => match random.u32(..3) {
             0 => (0, 64),
             1 => (0, 256),
             _ => whole,
         },
-        Content::Quota => match random.u32(..3) {
+        BlockContent::Quota => match random.u32(..3) {
             0 => (0, 64),
             _ => whole,
         },
         // The sequence number stays: otherwise a mount would wait for a holder that doesn't exist.
-        Content::Mmp => (8, 128),
-        Content::JournalSuperblock => (0, 0x60),
-        Content::Log => match random.u32(..2) {
+        BlockContent::Mmp => (8, 128),
+        BlockContent::JournalSuperblock => (0, 0x60),
+        BlockContent::Log => match random.u32(..2) {
             0 => (0, 64),
             _ => whole,
         },

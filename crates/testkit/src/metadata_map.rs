@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 
 /// What a block holds.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Content {
+pub enum BlockContent {
     /// The primary superblock.
     Superblock,
     /// A copy of it.
@@ -53,7 +53,7 @@ pub enum Content {
     Log,
 }
 
-impl Content {
+impl BlockContent {
     /// The kind's name without its place.
     #[must_use]
     pub fn name(&self) -> String {
@@ -69,7 +69,7 @@ pub struct MetadataMap {
     /// Its superblock.
     pub superblock: Superblock,
     /// What each block of metadata holds.
-    pub blocks: BTreeMap<u64, Content>,
+    pub blocks: BTreeMap<u64, BlockContent>,
 }
 
 impl MetadataMap {
@@ -88,7 +88,7 @@ impl MetadataMap {
             map.find_inode(InodeNumber::new(number));
         }
         if let Some(block) = map.superblock.mmp_block() {
-            map.blocks.insert(block.get(), Content::Mmp);
+            map.blocks.insert(block.get(), BlockContent::Mmp);
         }
         map
     }
@@ -121,24 +121,25 @@ impl MetadataMap {
         for group in layout.groups() {
             if let Some((block, _)) = layout.superblock_location(group) {
                 let first = group == GroupNumber::FIRST;
-                let content = if first { Content::Superblock } else { Content::SuperblockBackup };
+                let content =
+                    if first { BlockContent::Superblock } else { BlockContent::SuperblockBackup };
                 self.blocks.insert(block.get(), content);
             }
             let descriptor = self.descriptor(group);
-            self.blocks.insert(descriptor.block_bitmap.get(), Content::BlockBitmap(group));
-            self.blocks.insert(descriptor.inode_bitmap.get(), Content::InodeBitmap(group));
+            self.blocks.insert(descriptor.block_bitmap.get(), BlockContent::BlockBitmap(group));
+            self.blocks.insert(descriptor.inode_bitmap.get(), BlockContent::InodeBitmap(group));
             for index in 0..layout.inode_table_blocks() {
                 let first =
                     group.get() * layout.inodes_per_group() + index * layout.inodes_per_block() + 1;
-                let content = Content::InodeTable(InodeNumber::new(first));
+                let content = BlockContent::InodeTable(InodeNumber::new(first));
                 self.blocks.insert(descriptor.inode_table.get() + u64::from(index), content);
             }
         }
         for index in 0..layout.descriptor_blocks() {
             let primary = layout.descriptor_block(index).unwrap();
-            self.blocks.insert(primary.get(), Content::Descriptors);
+            self.blocks.insert(primary.get(), BlockContent::Descriptors);
             for backup in layout.descriptor_backups(index) {
-                self.blocks.insert(backup.get(), Content::DescriptorsBackup);
+                self.blocks.insert(backup.get(), BlockContent::DescriptorsBackup);
             }
         }
     }
@@ -163,7 +164,7 @@ impl MetadataMap {
             return;
         }
         if let Some(block) = inode.attribute_block {
-            self.blocks.insert(block.get(), Content::Attributes);
+            self.blocks.insert(block.get(), BlockContent::Attributes);
         }
         if !inode.has_block_mapping() || inode.sectors == 0 {
             return;
@@ -184,23 +185,27 @@ impl MetadataMap {
             self.superblock.project_quota_inode(),
         ];
         let content = if inode.is_directory() {
-            Content::Directory(number, seed)
+            BlockContent::Directory(number, seed)
         } else if Some(number) == self.superblock.journal_inode() {
-            Content::Log
+            BlockContent::Log
         } else if Some(number) == self.superblock.orphan_file_inode() {
-            Content::OrphanFile(number, seed)
+            BlockContent::OrphanFile(number, seed)
         } else if quotas.contains(&Some(number)) {
-            Content::Quota
+            BlockContent::Quota
         } else {
             return;
         };
         for (index, block) in data.into_iter().enumerate() {
             // Blocks of the log that were never written aren't worth damaging.
-            if content == Content::Log && index > 0 && self.block(block).iter().all(|&b| b == 0) {
+            if content == BlockContent::Log
+                && index > 0
+                && self.block(block).iter().all(|&b| b == 0)
+            {
                 continue;
             }
-            let is_head = content == Content::Log && index == 0;
-            self.blocks.insert(block, if is_head { Content::JournalSuperblock } else { content });
+            let is_head = content == BlockContent::Log && index == 0;
+            self.blocks
+                .insert(block, if is_head { BlockContent::JournalSuperblock } else { content });
         }
     }
 
@@ -220,7 +225,7 @@ impl MetadataMap {
         }
         for index in node.indexes() {
             let block = index.child;
-            self.blocks.insert(block.get(), Content::ExtentNode(inode.number, seed));
+            self.blocks.insert(block.get(), BlockContent::ExtentNode(inode.number, seed));
             let bytes = self.block(block.get());
             self.find_extents(inode, seed, &bytes, Some(block), data);
         }
@@ -242,7 +247,7 @@ impl MetadataMap {
             data.push(block.get());
             return;
         }
-        self.blocks.insert(block.get(), Content::IndirectBlock);
+        self.blocks.insert(block.get(), BlockContent::IndirectBlock);
         let bytes = self.block(block.get());
         for index in 0..block_map::pointers_per_block(&layout) {
             self.find_indirect(inode, &bytes, index, Some(block), levels - 1, data);
@@ -254,16 +259,22 @@ impl MetadataMap {
     ///
     /// # Panics
     /// If the device fails.
-    pub fn seal(&self, device: &dyn BlockDevice, block: u64, content: Content, bytes: &mut [u8]) {
+    pub fn seal(
+        &self,
+        device: &dyn BlockDevice,
+        block: u64,
+        content: BlockContent,
+        bytes: &mut [u8],
+    ) {
         let layout = self.layout();
         match content {
-            Content::Superblock | Content::SuperblockBackup => {
+            BlockContent::Superblock | BlockContent::SuperblockBackup => {
                 let start = if block == 0 { 1024 } else { 0 };
                 let bytes = &mut bytes[start..start + SUPERBLOCK_BYTES];
                 let checksum = crc32c(!0, &bytes[..1020]);
                 bytes[1020..].copy_from_slice(&checksum.to_le_bytes());
             }
-            Content::Descriptors | Content::DescriptorsBackup => {
+            BlockContent::Descriptors | BlockContent::DescriptorsBackup => {
                 for (index, bytes) in bytes.chunks_exact_mut(layout.descriptor_size()).enumerate() {
                     let group = GroupNumber::new(index as u32);
                     if group.get() < layout.group_count()
@@ -273,22 +284,22 @@ impl MetadataMap {
                     }
                 }
             }
-            Content::BlockBitmap(group) => {
+            BlockContent::BlockBitmap(group) => {
                 let checksum = block_bitmap_checksum(bytes, layout);
                 self.reseal_group(device, group, |group| group.block_bitmap_checksum = checksum);
             }
-            Content::InodeBitmap(group) => {
+            BlockContent::InodeBitmap(group) => {
                 let checksum = inode_bitmap_checksum(bytes, layout);
                 self.reseal_group(device, group, |group| group.inode_bitmap_checksum = checksum);
             }
-            Content::InodeTable(first) => {
+            BlockContent::InodeTable(first) => {
                 for (index, bytes) in bytes.chunks_exact_mut(layout.inode_size()).enumerate() {
                     if bytes.iter().any(|&byte| byte != 0) {
                         Inode::seal(bytes, InodeNumber::new(first.get() + index as u32), layout);
                     }
                 }
             }
-            Content::ExtentNode(_, seed) => {
+            BlockContent::ExtentNode(_, seed) => {
                 let Some(seed) = seed else { return };
                 let max = usize::from(u16::from_le_bytes([bytes[4], bytes[5]]));
                 let tail = 12 + 12 * max;
@@ -297,7 +308,7 @@ impl MetadataMap {
                     bytes[tail..tail + 4].copy_from_slice(&checksum.to_le_bytes());
                 }
             }
-            Content::Directory(_, seed) => {
+            BlockContent::Directory(_, seed) => {
                 let layout = DirectoryLayout {
                     file_type: true,
                     checksum: seed,
@@ -310,23 +321,23 @@ impl MetadataMap {
                     None => dir::seal(bytes, &layout),
                 }
             }
-            Content::Attributes => {
+            BlockContent::Attributes => {
                 xattr::seal_block(bytes, layout.checksum_seed(), PhysicalBlock::new(block));
             }
-            Content::OrphanFile(inode, checksum) => {
+            BlockContent::OrphanFile(inode, checksum) => {
                 let place = OrphanPlace { inode, block: PhysicalBlock::new(block), checksum };
                 orphan_file::seal(bytes, &place);
             }
-            Content::Mmp => {
+            BlockContent::Mmp => {
                 if let Some(seed) = layout.checksum_seed() {
                     let checksum = seed.append(&bytes[..1020]);
                     bytes[1020..1024].copy_from_slice(&checksum.to_le_bytes());
                 }
             }
-            Content::JournalSuperblock => {
+            BlockContent::JournalSuperblock => {
                 put_with_hole(bytes, 1024, 0xfc, !0);
             }
-            Content::Log => {
+            BlockContent::Log => {
                 let Some(uuid) = self.journal_uuid() else { return };
                 let seed = crc32c(!0, &uuid);
                 let size = bytes.len();
@@ -338,12 +349,12 @@ impl MetadataMap {
                     _ => {}
                 }
             }
-            Content::IndirectBlock | Content::Quota => {}
+            BlockContent::IndirectBlock | BlockContent::Quota => {}
         }
     }
 
     fn journal_uuid(&self) -> Option<Vec<u8>> {
-        let head = |content: &Content| *content == Content::JournalSuperblock;
+        let head = |content: &BlockContent| *content == BlockContent::JournalSuperblock;
         let (&block, _) = self.blocks.iter().find(|(_, content)| head(content))?;
         Some(self.block(block)[0x30..0x40].to_vec())
     }

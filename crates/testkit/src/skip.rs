@@ -16,7 +16,7 @@ pub const SKIPS: &str = "DRYSTONE_SKIPS";
 
 /// What a test needs and this machine lacks.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Lack {
+pub enum Prerequisite {
     /// The rights of root.
     Root,
     /// A user who isn't root: nothing is forbidden to root.
@@ -35,34 +35,40 @@ pub enum Lack {
     Host(String),
 }
 
-impl Lack {
+impl Prerequisite {
     /// Reads what [`Display`](fmt::Display) writes.
-    pub fn parse(text: &str) -> Option<Lack> {
-        let fixed = [Lack::Root, Lack::OrdinaryUser, Lack::Fuse, Lack::Rings, Lack::LoopMounts];
+    pub fn parse(text: &str) -> Option<Prerequisite> {
+        let fixed = [
+            Prerequisite::Root,
+            Prerequisite::OrdinaryUser,
+            Prerequisite::Fuse,
+            Prerequisite::Rings,
+            Prerequisite::LoopMounts,
+        ];
         if let Some(lack) = fixed.into_iter().find(|lack| lack.to_string() == text) {
             return Some(lack);
         }
         let (kind, name) = text.split_once(' ')?;
         match kind {
-            "program" => Some(Lack::Program(name.to_owned())),
-            "kernel" => Some(Lack::Kernel(name.to_owned())),
-            "host" => Some(Lack::Host(name.to_owned())),
+            "program" => Some(Prerequisite::Program(name.to_owned())),
+            "kernel" => Some(Prerequisite::Kernel(name.to_owned())),
+            "host" => Some(Prerequisite::Host(name.to_owned())),
             _ => None,
         }
     }
 }
 
-impl fmt::Display for Lack {
+impl fmt::Display for Prerequisite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Lack::Root => f.write_str("root"),
-            Lack::OrdinaryUser => f.write_str("ordinary-user"),
-            Lack::Fuse => f.write_str("fuse"),
-            Lack::Rings => f.write_str("rings"),
-            Lack::LoopMounts => f.write_str("loop-mounts"),
-            Lack::Program(name) => write!(f, "program {name}"),
-            Lack::Kernel(what) => write!(f, "kernel {what}"),
-            Lack::Host(what) => write!(f, "host {what}"),
+            Prerequisite::Root => f.write_str("root"),
+            Prerequisite::OrdinaryUser => f.write_str("ordinary-user"),
+            Prerequisite::Fuse => f.write_str("fuse"),
+            Prerequisite::Rings => f.write_str("rings"),
+            Prerequisite::LoopMounts => f.write_str("loop-mounts"),
+            Prerequisite::Program(name) => write!(f, "program {name}"),
+            Prerequisite::Kernel(what) => write!(f, "kernel {what}"),
+            Prerequisite::Host(what) => write!(f, "host {what}"),
         }
     }
 }
@@ -71,7 +77,7 @@ impl fmt::Display for Lack {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Skip {
     /// What is missing.
-    pub lack: Lack,
+    pub lack: Prerequisite,
     /// The test, or another thread of its program.
     pub test: String,
     /// What isn't tested, or the reason.
@@ -83,7 +89,11 @@ impl Skip {
     pub fn parse(line: &str) -> Option<Skip> {
         let mut fields = line.split('\t');
         let (lack, test, what) = (fields.next()?, fields.next()?, fields.next()?);
-        Some(Skip { lack: Lack::parse(lack)?, test: test.to_owned(), what: what.to_owned() })
+        Some(Skip {
+            lack: Prerequisite::parse(lack)?,
+            test: test.to_owned(),
+            what: what.to_owned(),
+        })
     }
 }
 
@@ -94,7 +104,7 @@ impl fmt::Display for Skip {
 }
 
 /// Notes that the running test is skipped, or the part of it that `what` names.
-pub fn skip(lack: Lack, what: impl fmt::Display) {
+pub fn skip(lack: Prerequisite, what: impl fmt::Display) {
     let program = std::env::current_exe().unwrap_or_default();
     // Cargo adds `-` and a hash to the name.
     let stem = program.file_stem().unwrap_or_default().to_string_lossy();
@@ -122,7 +132,7 @@ fn append(path: &Path, skip: &Skip) -> std::io::Result<()> {
 pub fn is_root(what: impl fmt::Display) -> bool {
     let is_root = rustix::process::geteuid().is_root();
     if !is_root {
-        skip(Lack::Root, what);
+        skip(Prerequisite::Root, what);
     }
     is_root
 }
@@ -134,7 +144,7 @@ pub fn can_mount(what: impl fmt::Display) -> bool {
     let has_helper = || Command::new("fusermount3").arg("-V").output().is_ok();
     let can_mount = opened && (rustix::process::geteuid().is_root() || has_helper());
     if !can_mount {
-        skip(Lack::Fuse, what);
+        skip(Prerequisite::Fuse, what);
     }
     can_mount
 }
@@ -145,16 +155,16 @@ mod tests {
 
     #[test]
     fn lines_are_read_as_written() {
-        let named = |kind: fn(String) -> Lack| kind("some thing".to_owned());
+        let named = |kind: fn(String) -> Prerequisite| kind("some thing".to_owned());
         for lack in [
-            Lack::Root,
-            Lack::OrdinaryUser,
-            Lack::Fuse,
-            Lack::Rings,
-            Lack::LoopMounts,
-            named(Lack::Program),
-            named(Lack::Kernel),
-            named(Lack::Host),
+            Prerequisite::Root,
+            Prerequisite::OrdinaryUser,
+            Prerequisite::Fuse,
+            Prerequisite::Rings,
+            Prerequisite::LoopMounts,
+            named(Prerequisite::Program),
+            named(Prerequisite::Kernel),
+            named(Prerequisite::Host),
         ] {
             let skip = Skip { lack, test: "crash::a::b".into(), what: "why: because".into() };
             assert_eq!(Skip::parse(&skip.to_string()), Some(skip));
@@ -167,7 +177,7 @@ mod tests {
     fn skips_are_appended() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("skips");
-        let skip = Skip { lack: Lack::Root, test: "a".into(), what: "b".into() };
+        let skip = Skip { lack: Prerequisite::Root, test: "a".into(), what: "b".into() };
         append(&path, &skip).unwrap();
         append(&path, &skip).unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "root\ta\tb\nroot\ta\tb\n");

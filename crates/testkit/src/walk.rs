@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use drystone_vfs::{
-    Attributes, Errno, FileSystem, FileType, InodeNumber, RequestContext, Result, resolve,
+    Errno, FileSystem, FileType, InodeAttributes, InodeNumber, RequestContext, Result, resolve,
 };
 
 /// The path and attributes of everything below `base`, and of `base` itself (first), in the order
@@ -13,7 +13,7 @@ pub fn walk(
     file_system: &dyn FileSystem,
     context: &RequestContext,
     base: &[u8],
-) -> Result<Vec<(Vec<u8>, Attributes)>> {
+) -> Result<Vec<(Vec<u8>, InodeAttributes)>> {
     let start = resolve(file_system, context, base, true)?;
     let trimmed = base.strip_suffix(b"/").unwrap_or(base);
     let mut found =
@@ -49,7 +49,7 @@ fn children(
     context: &RequestContext,
     path: &[u8],
     directory: InodeNumber,
-) -> Result<Vec<(Vec<u8>, Attributes)>> {
+) -> Result<Vec<(Vec<u8>, InodeAttributes)>> {
     let mut names = names(file_system, context, directory)?;
     names.retain(|name| name != b"." && name != b"..");
     names.sort();

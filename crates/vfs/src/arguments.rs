@@ -2,10 +2,10 @@
 //!
 //! [`FileSystem`]: crate::FileSystem
 
-use crate::{Attributes, DeviceNumber, FileType, InodeNumber};
+use crate::{DeviceNumber, FileType, InodeAttributes, InodeNumber};
 
 /// An inode that a call names, with one reference to it for the caller.
-pub type Entry = Attributes;
+pub type Entry = InodeAttributes;
 
 /// What [`FileSystem::create`](crate::FileSystem::create) makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,7 +124,7 @@ bitflags::bitflags! {
 
 /// A range of a file and its place on the device, both in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Extent {
+pub struct FileExtent {
     /// Offset in the file.
     pub logical: u64,
     /// Offset on the device.

@@ -114,7 +114,7 @@ pub struct DeviceNumber {
 bitflags::bitflags! {
     /// Flags of an inode as `FS_IOC_GETFLAGS` shows them (`lsattr`).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-    pub struct InodeFlags: u32 {
+    pub struct FileFlags: u32 {
         /// Secure deletion (recorded, without effect).
         const SECURE_REMOVE = 0x0000_0001;
         /// Undelete (recorded, without effect).
@@ -160,7 +160,7 @@ bitflags::bitflags! {
 
 /// Everything that `statx` tells of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Attributes {
+pub struct InodeAttributes {
     /// The inode's number.
     pub inode: InodeNumber,
     /// Distinguishes inodes that have had the same number.
@@ -195,10 +195,10 @@ pub struct Attributes {
     /// Creation, where it is recorded.
     pub created: Option<Timestamp>,
     /// Flags as `lsattr` shows them.
-    pub flags: InodeFlags,
+    pub flags: FileFlags,
 }
 
-impl Attributes {
+impl InodeAttributes {
     /// `st_mode`: type and permissions.
     pub fn mode(&self) -> u16 {
         self.file_type.mode_bits() | self.permissions
@@ -235,7 +235,7 @@ pub struct SetAttributes {
     /// Creation. Only for tools that copy a tree as it is.
     pub created: Option<Timestamp>,
     /// Flags as `chattr` sets them.
-    pub flags: Option<InodeFlags>,
+    pub flags: Option<FileFlags>,
     /// The project.
     pub project: Option<u32>,
 }

@@ -1,8 +1,8 @@
 //! The operations of a file system.
 
 use crate::{
-    Access, Attributes, DirectoryVisitor, Entry, Errno, Extent, FallocateMode,
-    FileSystemStatistics, InodeNumber, NewNode, OpenFlags, RenameFlags, RequestContext, Result,
+    Access, DirectoryVisitor, Entry, Errno, FallocateMode, FileExtent, FileSystemStatistics,
+    InodeAttributes, InodeNumber, NewNode, OpenFlags, RenameFlags, RequestContext, Result,
     SeekFrom, SetAttributes, XattrMode,
 };
 
@@ -33,7 +33,7 @@ pub trait FileSystem: Send + Sync {
     fn forget(&self, inode: InodeNumber, count: u64);
 
     /// The attributes of an inode.
-    fn attributes(&self, inode: InodeNumber) -> Result<Attributes>;
+    fn attributes(&self, inode: InodeNumber) -> Result<InodeAttributes>;
 
     /// Changes attributes, all or none, and returns the new ones.
     fn set_attributes(
@@ -41,7 +41,7 @@ pub trait FileSystem: Send + Sync {
         context: &RequestContext,
         inode: InodeNumber,
         changes: &SetAttributes,
-    ) -> Result<Attributes>;
+    ) -> Result<InodeAttributes>;
 
     /// Makes an inode with a name in a directory; `EEXIST` if the name is taken. `permissions` are
     /// reduced by the umask or the directory's default ACL. Gives a reference.
@@ -121,7 +121,7 @@ pub trait FileSystem: Send + Sync {
         context: &RequestContext,
         inode: InodeNumber,
         flags: OpenFlags,
-    ) -> Result<Attributes>;
+    ) -> Result<InodeAttributes>;
 
     /// Reads up to `buffer.len()` bytes; fewer only at the end of the file.
     fn read(&self, inode: InodeNumber, offset: u64, buffer: &mut [u8]) -> Result<usize>;
@@ -194,7 +194,7 @@ pub trait FileSystem: Send + Sync {
         offset: u64,
         length: u64,
         extents_max: usize,
-    ) -> Result<Vec<Extent>>;
+    ) -> Result<Vec<FileExtent>>;
 
     /// The value of an extended attribute, by its full name (`user.x`); `ENODATA` if there is none.
     fn xattr(&self, context: &RequestContext, inode: InodeNumber, name: &[u8]) -> Result<Vec<u8>>;

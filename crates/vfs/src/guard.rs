@@ -1,11 +1,11 @@
 //! References that give themselves back.
 
-use crate::{Attributes, Entry, FileSystem, InodeNumber};
+use crate::{Entry, FileSystem, InodeAttributes, InodeNumber};
 
 /// An inode with one reference to it, which is given back when the guard is dropped.
 pub struct InodeGuard<'f> {
     file_system: &'f dyn FileSystem,
-    attributes: Attributes,
+    attributes: InodeAttributes,
 }
 
 impl<'f> InodeGuard<'f> {
@@ -23,7 +23,7 @@ impl<'f> InodeGuard<'f> {
 
     /// Its attributes, as they were when it was found.
     #[must_use]
-    pub fn attributes(&self) -> &Attributes {
+    pub fn attributes(&self) -> &InodeAttributes {
         &self.attributes
     }
 

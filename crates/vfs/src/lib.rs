@@ -23,12 +23,12 @@ mod path;
 mod path_walk;
 
 pub use arguments::{
-    DirectoryEntry, DirectoryVisitor, Entry, Extent, ExtentFlags, FallocateMode,
+    DirectoryEntry, DirectoryVisitor, Entry, ExtentFlags, FallocateMode, FileExtent,
     FileSystemStatistics, NewNode, OpenFlags, RenameFlags, SeekFrom, XattrMode,
 };
 pub use attributes::{
-    Attributes, DeviceNumber, FileType, InodeFlags, InodeNumber, SetAttributes, SetTime, Timestamp,
-    mode,
+    DeviceNumber, FileFlags, FileType, InodeAttributes, InodeNumber, SetAttributes, SetTime,
+    Timestamp, mode,
 };
 pub use context::{Access, Capabilities, RequestContext};
 pub use error::{Errno, Error, Result};

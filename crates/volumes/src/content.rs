@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 /// What a device or partition holds, and how it is called.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Content {
+pub struct VolumeContent {
     /// The name of the format, as blkid(8) has it.
     pub name: &'static str,
     /// The kind of file system, if it is known here.
@@ -25,7 +25,7 @@ pub struct FoundPartition {
     /// What the table says.
     pub partition: Partition,
     /// What it holds, if that is known.
-    pub content: Option<Content>,
+    pub content: Option<VolumeContent>,
 }
 
 /// Formats that are only recognised: name, offset and bytes.
@@ -48,13 +48,13 @@ const OTHERS: [(&str, u64, &[u8]); 16] = [
     ("linux_raid_member", 4096, &0xa92b_4efc_u32.to_le_bytes()),
 ];
 
-impl Content {
+impl VolumeContent {
     /// Looks what a device holds; `None` if that isn't known.
     ///
     /// # Errors
     ///
     /// What the device says.
-    pub fn of(device: &dyn BlockDevice) -> Result<Option<Content>, DeviceError> {
+    pub fn of(device: &dyn BlockDevice) -> Result<Option<VolumeContent>, DeviceError> {
         let Some(kind) = FileSystemKind::of(device)? else { return other(device) };
         let (label, uuid) = match kind {
             FileSystemKind::Ext4 => ext4_name(device)?,
@@ -62,7 +62,7 @@ impl Content {
         }
         .unwrap_or_default();
         let label = String::from_utf8_lossy(&label).into_owned();
-        Ok(Some(Content { name: kind.name(), kind: Some(kind), label, uuid }))
+        Ok(Some(VolumeContent { name: kind.name(), kind: Some(kind), label, uuid }))
     }
 }
 
@@ -84,11 +84,11 @@ fn nilfs2_name(device: &dyn BlockDevice) -> Result<Option<LabelAndUuid>, DeviceE
     Ok(None)
 }
 
-fn other(device: &dyn BlockDevice) -> Result<Option<Content>, DeviceError> {
+fn other(device: &dyn BlockDevice) -> Result<Option<VolumeContent>, DeviceError> {
     for (name, offset, expected) in OTHERS {
         let mut bytes = vec![0; expected.len()];
         if read_if_there(device, offset, &mut bytes)? && bytes == expected {
-            return Ok(Some(Content { name, kind: None, label: String::new(), uuid: None }));
+            return Ok(Some(VolumeContent { name, kind: None, label: String::new(), uuid: None }));
         }
     }
     Ok(None)

@@ -23,7 +23,7 @@ mod size;
 mod table;
 
 pub use container::{ContainerDevice, ContainerError, ContainerFormat, is_named_qcow2};
-pub use content::{Content, FoundPartition};
+pub use content::{FoundPartition, VolumeContent};
 pub use error::{PartitionList, VolumeError};
 pub use kind::{FileSystemKind, nilfs2_superblocks, read_nilfs2};
 pub use name::{NameError, PartitionChoice, VolumeName, VolumePart};

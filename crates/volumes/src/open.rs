@@ -8,8 +8,8 @@
 //! possible as long as a part of it is open.
 
 use crate::{
-    ContainerDevice, ContainerFormat, Content, FileSystemKind, FoundPartition, NbdDevice,
-    PartitionChoice, PartitionList, PartitionTable, PartitionType, VolumeError, VolumeName,
+    ContainerDevice, ContainerFormat, FileSystemKind, FoundPartition, NbdDevice, PartitionChoice,
+    PartitionList, PartitionTable, PartitionType, VolumeContent, VolumeError, VolumeName,
     VolumePart,
 };
 use drystone_blockdev::{
@@ -72,7 +72,7 @@ pub fn disk_content(name: &VolumeName) -> Result<Option<DiskContent>, VolumeErro
     let whole = look(name)?.device()?;
     let range = locate(&whole, name.parts())?;
     let disk = part(&whole, &range)?;
-    if Content::of(&disk)?.is_some_and(|content| content.kind.is_some()) {
+    if VolumeContent::of(&disk)?.is_some_and(|content| content.kind.is_some()) {
         return Ok(None);
     }
     let Some(table) = PartitionTable::read(&disk)? else { return Ok(None) };
@@ -299,7 +299,7 @@ fn found_partitions(
     let mut found = Vec::new();
     for partition in &table.partitions {
         let content = match Region::new(disk, partition.offset, partition.length) {
-            Ok(region) => Content::of(&region)?,
+            Ok(region) => VolumeContent::of(&region)?,
             Err(_) => None,
         };
         found.push(FoundPartition { partition: partition.clone(), content });

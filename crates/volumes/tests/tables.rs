@@ -195,7 +195,7 @@ fn fill(path: &Path, part: &str, label: &str, uuid: u8) {
     let name = VolumeName::find(&with(path, part)).unwrap();
     let device = open_as_named(&name, OpenMode::ReadWrite).unwrap();
     let size = device.size_bytes();
-    let mut options = drystone_mkfs::Options::new(size, [uuid; 16], [2; 4], 1_000_000_000);
+    let mut options = drystone_mkfs::MkfsOptions::new(size, [uuid; 16], [2; 4], 1_000_000_000);
     options.label = label.as_bytes().to_vec();
     drystone_mkfs::make(&*device, &options, true).unwrap();
 }

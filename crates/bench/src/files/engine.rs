@@ -4,7 +4,7 @@
 //! A handle is an inode number and how many references were taken for it, packed: the lowest bit
 //! says that there are two, one of the lookup and one of the open.
 
-use super::{Directory, File, Files, Open};
+use super::{Files, Open, OpenDirectory, OpenFile};
 use anyhow::{Context, Result, bail};
 use drystone_sync::atomic::{AtomicBool, Ordering};
 use drystone_vfs::{
@@ -19,7 +19,7 @@ const EXTENTS_AT_ONCE: usize = 4096;
 pub struct EngineFiles<'f> {
     file_system: &'f dyn FileSystem,
     context: RequestContext,
-    root: Directory,
+    root: OpenDirectory,
     stop: &'f AtomicBool,
 }
 
@@ -32,7 +32,7 @@ impl<'f> EngineFiles<'f> {
         stop: &'f AtomicBool,
     ) -> EngineFiles<'f> {
         let context = RequestContext::superuser();
-        EngineFiles { file_system, context, root: Directory(pack(root, false)), stop }
+        EngineFiles { file_system, context, root: OpenDirectory(pack(root, false)), stop }
     }
 
     /// Fails if the user wants to stop. One relaxed load of a line that no thread writes.
@@ -44,7 +44,7 @@ impl<'f> EngineFiles<'f> {
     }
 
     /// Walks a path. Gives a reference to the inode.
-    fn find(&self, parent: Directory, path: &str) -> drystone_vfs::Result<drystone_vfs::Entry> {
+    fn find(&self, parent: OpenDirectory, path: &str) -> drystone_vfs::Result<drystone_vfs::Entry> {
         let start = inode(parent.0);
         if !path.contains('/') {
             return self.file_system.lookup(&self.context, start, path.as_bytes());
@@ -61,15 +61,15 @@ impl<'f> EngineFiles<'f> {
         here.ok_or(Errno::ENOENT.into())
     }
 
-    fn open_found(&self, found: InodeNumber, flags: OpenFlags) -> Result<File> {
+    fn open_found(&self, found: InodeNumber, flags: OpenFlags) -> Result<OpenFile> {
         if let Err(error) = self.file_system.open(&self.context, found, flags) {
             self.file_system.forget(found, 1);
             return Err(error.into());
         }
-        Ok(File(pack(found, true)))
+        Ok(OpenFile(pack(found, true)))
     }
 
-    fn create(&self, parent: Directory, name: &str) -> drystone_vfs::Result<File> {
+    fn create(&self, parent: OpenDirectory, name: &str) -> drystone_vfs::Result<OpenFile> {
         let parent = inode(parent.0);
         let made = self.file_system.create(
             &self.context,
@@ -78,7 +78,7 @@ impl<'f> EngineFiles<'f> {
             NewNode::Regular,
             0o644,
         )?;
-        Ok(File(pack(made.inode, false)))
+        Ok(OpenFile(pack(made.inode, false)))
     }
 }
 
@@ -91,37 +91,37 @@ fn inode(packed: u64) -> InodeNumber {
 }
 
 impl Files for EngineFiles<'_> {
-    fn root(&self) -> Directory {
+    fn root(&self) -> OpenDirectory {
         self.root
     }
 
-    fn make_directory(&mut self, parent: Directory, name: &str) -> Result<Directory> {
+    fn make_directory(&mut self, parent: OpenDirectory, name: &str) -> Result<OpenDirectory> {
         self.go_on()?;
         let made = self
             .file_system
             .create(&self.context, inode(parent.0), name.as_bytes(), NewNode::Directory, 0o755)
             .with_context(|| format!("can't make the directory {name}"))?;
-        Ok(Directory(pack(made.inode, false)))
+        Ok(OpenDirectory(pack(made.inode, false)))
     }
 
-    fn open_directory(&mut self, parent: Directory, name: &str) -> Result<Directory> {
+    fn open_directory(&mut self, parent: OpenDirectory, name: &str) -> Result<OpenDirectory> {
         let found = self.file_system.lookup(&self.context, inode(parent.0), name.as_bytes());
         let found = found.with_context(|| format!("can't open the directory {name}"))?;
-        Ok(Directory(pack(found.inode, false)))
+        Ok(OpenDirectory(pack(found.inode, false)))
     }
 
-    fn close_directory(&mut self, directory: Directory) -> Result<()> {
+    fn close_directory(&mut self, directory: OpenDirectory) -> Result<()> {
         self.file_system.forget(inode(directory.0), 1);
         Ok(())
     }
 
-    fn remove_directory(&mut self, parent: Directory, name: &str) -> Result<()> {
+    fn remove_directory(&mut self, parent: OpenDirectory, name: &str) -> Result<()> {
         self.file_system
             .remove_directory(&self.context, inode(parent.0), name.as_bytes())
             .with_context(|| format!("can't remove the directory {name}"))
     }
 
-    fn open(&mut self, parent: Directory, path: &str, how: Open) -> Result<File> {
+    fn open(&mut self, parent: OpenDirectory, path: &str, how: Open) -> Result<OpenFile> {
         self.go_on()?;
         let flags = match how {
             Open::New => {
@@ -142,12 +142,12 @@ impl Files for EngineFiles<'_> {
         .with_context(|| format!("can't open {path}"))
     }
 
-    fn close(&mut self, file: File) -> Result<()> {
+    fn close(&mut self, file: OpenFile) -> Result<()> {
         self.file_system.forget(inode(file.0), 1 + (file.0 & 1));
         Ok(())
     }
 
-    fn unlink(&mut self, parent: Directory, name: &str) -> Result<()> {
+    fn unlink(&mut self, parent: OpenDirectory, name: &str) -> Result<()> {
         self.go_on()?;
         self.file_system
             .unlink(&self.context, inode(parent.0), name.as_bytes())
@@ -156,9 +156,9 @@ impl Files for EngineFiles<'_> {
 
     fn rename(
         &mut self,
-        parent: Directory,
+        parent: OpenDirectory,
         name: &str,
-        new_parent: Directory,
+        new_parent: OpenDirectory,
         new_name: &str,
     ) -> Result<()> {
         self.go_on()?;
@@ -174,14 +174,14 @@ impl Files for EngineFiles<'_> {
             .with_context(|| format!("can't move {name} to {new_name}"))
     }
 
-    fn status(&mut self, parent: Directory, path: &str) -> Result<u64> {
+    fn status(&mut self, parent: OpenDirectory, path: &str) -> Result<u64> {
         self.go_on()?;
         let found = self.find(parent, path).with_context(|| format!("can't find {path}"))?;
         self.file_system.forget(found.inode, 1);
         Ok(found.size)
     }
 
-    fn list(&mut self, directory: Directory, visit: &mut dyn FnMut(&str, bool)) -> Result<()> {
+    fn list(&mut self, directory: OpenDirectory, visit: &mut dyn FnMut(&str, bool)) -> Result<()> {
         self.go_on()?;
         let directory = inode(directory.0);
         self.file_system
@@ -197,7 +197,7 @@ impl Files for EngineFiles<'_> {
             .context("can't list a directory")
     }
 
-    fn set_length(&mut self, file: File, length: u64) -> Result<()> {
+    fn set_length(&mut self, file: OpenFile, length: u64) -> Result<()> {
         self.go_on()?;
         let changes = SetAttributes { size: Some(length), ..SetAttributes::default() };
         self.file_system
@@ -206,7 +206,7 @@ impl Files for EngineFiles<'_> {
         Ok(())
     }
 
-    fn allocate(&mut self, file: File, offset: u64, length: u64) -> Result<()> {
+    fn allocate(&mut self, file: OpenFile, offset: u64, length: u64) -> Result<()> {
         self.go_on()?;
         let mode = FallocateMode::Allocate { keep_size: false };
         self.file_system
@@ -214,7 +214,7 @@ impl Files for EngineFiles<'_> {
             .with_context(|| format!("can't allocate {length} bytes at {offset}"))
     }
 
-    fn write(&mut self, file: File, offset: u64, data: &[u8]) -> Result<()> {
+    fn write(&mut self, file: OpenFile, offset: u64, data: &[u8]) -> Result<()> {
         self.go_on()?;
         let written = self
             .file_system
@@ -224,12 +224,12 @@ impl Files for EngineFiles<'_> {
         Ok(())
     }
 
-    fn sync_file(&mut self, file: File) -> Result<()> {
+    fn sync_file(&mut self, file: OpenFile) -> Result<()> {
         self.go_on()?;
         Ok(self.file_system.sync_inode(inode(file.0), false)?)
     }
 
-    fn extents(&mut self, file: File) -> Result<Option<u64>> {
+    fn extents(&mut self, file: OpenFile) -> Result<Option<u64>> {
         // Delayed data has no blocks yet.
         self.file_system.sync_inode(inode(file.0), true)?;
         let mut count = 0;

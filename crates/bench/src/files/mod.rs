@@ -14,11 +14,11 @@ use anyhow::Result;
 
 /// An open directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Directory(u64);
+pub struct OpenDirectory(u64);
 
 /// An open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct File(u64);
+pub struct OpenFile(u64);
 
 /// How a file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,59 +36,59 @@ pub enum Open {
 /// The calls. Each worker has its own value.
 pub trait Files {
     /// The directory that the workload runs in.
-    fn root(&self) -> Directory;
+    fn root(&self) -> OpenDirectory;
 
     /// Makes a directory and opens it.
-    fn make_directory(&mut self, parent: Directory, name: &str) -> Result<Directory>;
+    fn make_directory(&mut self, parent: OpenDirectory, name: &str) -> Result<OpenDirectory>;
 
     /// Opens a directory.
-    fn open_directory(&mut self, parent: Directory, name: &str) -> Result<Directory>;
+    fn open_directory(&mut self, parent: OpenDirectory, name: &str) -> Result<OpenDirectory>;
 
     /// Closes a directory.
-    fn close_directory(&mut self, directory: Directory) -> Result<()>;
+    fn close_directory(&mut self, directory: OpenDirectory) -> Result<()>;
 
     /// Removes an empty directory.
-    fn remove_directory(&mut self, parent: Directory, name: &str) -> Result<()>;
+    fn remove_directory(&mut self, parent: OpenDirectory, name: &str) -> Result<()>;
 
     /// Opens a file.
-    fn open(&mut self, parent: Directory, path: &str, how: Open) -> Result<File>;
+    fn open(&mut self, parent: OpenDirectory, path: &str, how: Open) -> Result<OpenFile>;
 
     /// Closes a file.
-    fn close(&mut self, file: File) -> Result<()>;
+    fn close(&mut self, file: OpenFile) -> Result<()>;
 
     /// Removes the name of a file.
-    fn unlink(&mut self, parent: Directory, name: &str) -> Result<()>;
+    fn unlink(&mut self, parent: OpenDirectory, name: &str) -> Result<()>;
 
     /// Moves a name.
     fn rename(
         &mut self,
-        parent: Directory,
+        parent: OpenDirectory,
         name: &str,
-        new_parent: Directory,
+        new_parent: OpenDirectory,
         new_name: &str,
     ) -> Result<()>;
 
     /// Looks up a path and reads the attributes; returns the size.
-    fn status(&mut self, parent: Directory, path: &str) -> Result<u64>;
+    fn status(&mut self, parent: OpenDirectory, path: &str) -> Result<u64>;
 
     /// Lists a directory but for `.` and `..`; the second argument of the callback says whether
     /// the name is a directory's.
-    fn list(&mut self, directory: Directory, visit: &mut dyn FnMut(&str, bool)) -> Result<()>;
+    fn list(&mut self, directory: OpenDirectory, visit: &mut dyn FnMut(&str, bool)) -> Result<()>;
 
     /// Sets the length of a file.
-    fn set_length(&mut self, file: File, length: u64) -> Result<()>;
+    fn set_length(&mut self, file: OpenFile, length: u64) -> Result<()>;
 
     /// Gives a range of a file space and extends its size to the range's end.
-    fn allocate(&mut self, file: File, offset: u64, length: u64) -> Result<()>;
+    fn allocate(&mut self, file: OpenFile, offset: u64, length: u64) -> Result<()>;
 
     /// Writes all of `data`.
-    fn write(&mut self, file: File, offset: u64, data: &[u8]) -> Result<()>;
+    fn write(&mut self, file: OpenFile, offset: u64, data: &[u8]) -> Result<()>;
 
     /// Makes content and attributes of a file durable: fsync.
-    fn sync_file(&mut self, file: File) -> Result<()>;
+    fn sync_file(&mut self, file: OpenFile) -> Result<()>;
 
     /// The number of extents of a file, if the target can tell.
-    fn extents(&mut self, file: File) -> Result<Option<u64>>;
+    fn extents(&mut self, file: OpenFile) -> Result<Option<u64>>;
 }
 
 /// Removes a directory in the root and everything in it.
@@ -97,7 +97,7 @@ pub fn remove_tree(files: &mut dyn Files, name: &str) -> Result<()> {
     remove_below(files, root, name)
 }
 
-fn remove_below(files: &mut dyn Files, parent: Directory, name: &str) -> Result<()> {
+fn remove_below(files: &mut dyn Files, parent: OpenDirectory, name: &str) -> Result<()> {
     let directory = files.open_directory(parent, name)?;
     loop {
         let mut names = Vec::new();

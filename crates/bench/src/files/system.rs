@@ -3,7 +3,7 @@
 //! # State
 //! Handles are places in a table of open descriptors.
 
-use super::{Directory, File, Files, Open};
+use super::{Files, Open, OpenDirectory, OpenFile};
 use anyhow::{Context, Result, bail};
 use rustix::fs::{AtFlags, CWD, FallocateFlags, FileType, Mode, OFlags, RawDir};
 use std::mem::MaybeUninit;
@@ -66,7 +66,7 @@ impl SystemFiles {
         self.idle.push(place as usize);
     }
 
-    fn open_at(&mut self, parent: Directory, path: &str, flags: OFlags) -> Result<u64> {
+    fn open_at(&mut self, parent: OpenDirectory, path: &str, flags: OFlags) -> Result<u64> {
         let parent = self.descriptor(parent.0)?;
         let opened = rustix::fs::openat(parent, path, flags | OFlags::CLOEXEC, mode(0o644))
             .with_context(|| format!("can't open {path}"))?;
@@ -79,55 +79,55 @@ fn mode(bits: u32) -> Mode {
 }
 
 impl Files for SystemFiles {
-    fn root(&self) -> Directory {
-        Directory(0)
+    fn root(&self) -> OpenDirectory {
+        OpenDirectory(0)
     }
 
-    fn make_directory(&mut self, parent: Directory, name: &str) -> Result<Directory> {
+    fn make_directory(&mut self, parent: OpenDirectory, name: &str) -> Result<OpenDirectory> {
         rustix::fs::mkdirat(self.descriptor(parent.0)?, name, mode(0o755))
             .with_context(|| format!("can't make the directory {name}"))?;
         self.open_directory(parent, name)
     }
 
-    fn open_directory(&mut self, parent: Directory, name: &str) -> Result<Directory> {
-        Ok(Directory(self.open_at(parent, name, OFlags::RDONLY | OFlags::DIRECTORY)?))
+    fn open_directory(&mut self, parent: OpenDirectory, name: &str) -> Result<OpenDirectory> {
+        Ok(OpenDirectory(self.open_at(parent, name, OFlags::RDONLY | OFlags::DIRECTORY)?))
     }
 
-    fn close_directory(&mut self, directory: Directory) -> Result<()> {
+    fn close_directory(&mut self, directory: OpenDirectory) -> Result<()> {
         self.drop_place(directory.0);
         Ok(())
     }
 
-    fn remove_directory(&mut self, parent: Directory, name: &str) -> Result<()> {
+    fn remove_directory(&mut self, parent: OpenDirectory, name: &str) -> Result<()> {
         rustix::fs::unlinkat(self.descriptor(parent.0)?, name, AtFlags::REMOVEDIR)
             .with_context(|| format!("can't remove the directory {name}"))
     }
 
-    fn open(&mut self, parent: Directory, path: &str, how: Open) -> Result<File> {
+    fn open(&mut self, parent: OpenDirectory, path: &str, how: Open) -> Result<OpenFile> {
         let flags = match how {
             Open::Read => OFlags::RDONLY,
             Open::Write => OFlags::RDWR,
             Open::New => OFlags::RDWR | OFlags::CREATE | OFlags::EXCL,
             Open::CreateTruncate => OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC,
         };
-        Ok(File(self.open_at(parent, path, flags)?))
+        Ok(OpenFile(self.open_at(parent, path, flags)?))
     }
 
-    fn close(&mut self, file: File) -> Result<()> {
+    fn close(&mut self, file: OpenFile) -> Result<()> {
         self.drop_place(file.0);
         Ok(())
     }
 
-    fn unlink(&mut self, parent: Directory, name: &str) -> Result<()> {
+    fn unlink(&mut self, parent: OpenDirectory, name: &str) -> Result<()> {
         rustix::fs::unlinkat(self.descriptor(parent.0)?, name, AtFlags::empty())
             .with_context(|| format!("can't remove {name}"))
     }
 
     fn rename(
         &mut self,
-        parent: Directory,
+        parent: OpenDirectory,
         name: &str,
-        new_parent: Directory,
+        new_parent: OpenDirectory,
         new_name: &str,
     ) -> Result<()> {
         let new_parent = self.descriptor(new_parent.0)?;
@@ -135,14 +135,14 @@ impl Files for SystemFiles {
             .with_context(|| format!("can't move {name} to {new_name}"))
     }
 
-    fn status(&mut self, parent: Directory, path: &str) -> Result<u64> {
+    fn status(&mut self, parent: OpenDirectory, path: &str) -> Result<u64> {
         let status =
             rustix::fs::statat(self.descriptor(parent.0)?, path, AtFlags::SYMLINK_NOFOLLOW)
                 .with_context(|| format!("can't find {path}"))?;
         Ok(u64::try_from(status.st_size).unwrap_or(0))
     }
 
-    fn list(&mut self, directory: Directory, visit: &mut dyn FnMut(&str, bool)) -> Result<()> {
+    fn list(&mut self, directory: OpenDirectory, visit: &mut dyn FnMut(&str, bool)) -> Result<()> {
         let mut listing = std::mem::take(&mut self.listing);
         let descriptor = self.descriptor(directory.0)?;
         rustix::fs::seek(descriptor, rustix::fs::SeekFrom::Start(0))?;
@@ -160,28 +160,28 @@ impl Files for SystemFiles {
         Ok(())
     }
 
-    fn set_length(&mut self, file: File, length: u64) -> Result<()> {
+    fn set_length(&mut self, file: OpenFile, length: u64) -> Result<()> {
         rustix::fs::ftruncate(self.descriptor(file.0)?, length)
             .with_context(|| format!("can't set a length of {length} bytes"))
     }
 
-    fn allocate(&mut self, file: File, offset: u64, length: u64) -> Result<()> {
+    fn allocate(&mut self, file: OpenFile, offset: u64, length: u64) -> Result<()> {
         rustix::fs::fallocate(self.descriptor(file.0)?, FallocateFlags::empty(), offset, length)
             .with_context(|| format!("can't allocate {length} bytes at {offset}"))
     }
 
-    fn write(&mut self, file: File, offset: u64, data: &[u8]) -> Result<()> {
+    fn write(&mut self, file: OpenFile, offset: u64, data: &[u8]) -> Result<()> {
         let written = rustix::io::pwrite(self.descriptor(file.0)?, data, offset)
             .with_context(|| format!("can't write {} bytes at {offset}", data.len()))?;
         anyhow::ensure!(written == data.len(), "no space for all of a write");
         Ok(())
     }
 
-    fn sync_file(&mut self, file: File) -> Result<()> {
+    fn sync_file(&mut self, file: OpenFile) -> Result<()> {
         Ok(rustix::fs::fsync(self.descriptor(file.0)?)?)
     }
 
-    fn extents(&mut self, file: File) -> Result<Option<u64>> {
+    fn extents(&mut self, file: OpenFile) -> Result<Option<u64>> {
         // FIEMAP is an ioctl without a safe wrapper; e2fsprogs has a program for it.
         let descriptor = self.descriptor(file.0)?;
         rustix::fs::fsync(descriptor)?;

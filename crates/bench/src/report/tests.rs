@@ -3,7 +3,7 @@
 use super::*;
 use crate::machine::Machine;
 use crate::results::Subject;
-use crate::target::Outcome;
+use crate::target::RunOutcome;
 use serde_json::json;
 
 fn row(policy: &str, workers: u64, seconds: f64) -> Row {
@@ -14,14 +14,14 @@ fn row(policy: &str, workers: u64, seconds: f64) -> Row {
         workers,
         unit: "truncates".into(),
     };
-    let outcome = Outcome {
+    let outcome = RunOutcome {
         operations: 1000,
         seconds,
         counters: json!({"locks": {"orphan list": {
             "takes": 2000, "contended": 100, "wait_ns": (seconds * 1e6) as u64,
         }}}),
         clean: Some(true),
-        ..Outcome::default()
+        ..RunOutcome::default()
     };
     Row::new(&subject, &[outcome], 2).unwrap()
 }

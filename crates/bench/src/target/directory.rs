@@ -6,7 +6,7 @@
 //! waits for a line, does its part, and writes its report as a line of JSON.
 
 use super::worker::{PhaseReport, run_phase};
-use super::{Job, Outcome, Target, add_phase};
+use super::{Job, RunOutcome, Target, add_phase};
 use crate::files::SystemFiles;
 use crate::policy::PolicyChoice;
 use crate::workload::{self, PhaseKind, Sizes};
@@ -74,13 +74,13 @@ impl Target for DirectoryTarget {
         false
     }
 
-    fn run(&mut self, job: Job<'_>, _: Option<&PolicyChoice>) -> Result<Outcome> {
+    fn run(&mut self, job: Job<'_>, _: Option<&PolicyChoice>) -> Result<RunOutcome> {
         let directory = WorkDirectory::make(&self.path)?;
         let mut workers = (0..job.workers)
             .map(|index| Process::start(&self.program, job, &directory.0, index))
             .collect::<Result<Vec<_>>>()?;
         let files = SystemFiles::new(&directory.0)?;
-        let mut outcome = Outcome::default();
+        let mut outcome = RunOutcome::default();
         for phase in job.workload.phases() {
             for worker in &mut workers {
                 worker.expect_ready()?;

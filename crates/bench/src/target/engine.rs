@@ -3,7 +3,7 @@
 use super::resident::Resident;
 use super::verify::verify;
 use super::worker::{PhaseReport, run_phase};
-use super::{Job, Outcome, Target, add_phase};
+use super::{Job, RunOutcome, Target, add_phase};
 use crate::counters::{Snapshot, find_number};
 use crate::files::{EngineFiles, remove_tree};
 use crate::policy::PolicyChoice;
@@ -11,7 +11,7 @@ use crate::workload::{BLOCK_BYTES, Needs, PhaseKind};
 use anyhow::{Context, Result, anyhow};
 use drystone_blockdev::{BlockDevice, Existing, FileDevice, OpenMode};
 use drystone_ext4::{Ext4, MountOptions};
-use drystone_mkfs::{JournalSize, Options};
+use drystone_mkfs::{JournalSize, MkfsOptions};
 use drystone_sync::atomic::{AtomicBool, Ordering};
 use drystone_sync::{Arc, Barrier, thread};
 use drystone_vfs::{FileSystem, InodeNumber, NewNode, RequestContext};
@@ -45,7 +45,7 @@ const COUNTERS_AS_FIGURES: [&str; 5] =
 
 /// Where the image is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum ImageMedium {
     /// In memory, made anew for every run.
     Memory,
     /// In a file or another volume. An existing image is used as it is and cleaned up after every run; otherwise an
@@ -55,7 +55,7 @@ pub enum Place {
 
 /// The engine.
 pub struct EngineTarget {
-    place: Place,
+    place: ImageMedium,
     /// The file didn't exist when the target was made, so it may be overwritten.
     is_ours: bool,
     /// Kept between runs so that its memory is reused.
@@ -68,10 +68,12 @@ pub struct EngineTarget {
 impl EngineTarget {
     /// The engine on an image, with or without delayed allocation.
     #[must_use]
-    pub fn new(place: Place, delayed_allocation: bool) -> EngineTarget {
+    pub fn new(place: ImageMedium, delayed_allocation: bool) -> EngineTarget {
         let is_ours = match &place {
-            Place::Memory => true,
-            Place::File(path) => !VolumeName::find(path).is_ok_and(|name| name.source().exists()),
+            ImageMedium::Memory => true,
+            ImageMedium::File(path) => {
+                !VolumeName::find(path).is_ok_and(|name| name.source().exists())
+            }
         };
         EngineTarget { place, is_ours, memory: None, delayed_allocation, memory_budget_bytes: None }
     }
@@ -86,7 +88,7 @@ impl EngineTarget {
     fn prepare(&mut self, needs: Needs, workers: u64) -> Result<Arc<dyn BlockDevice>> {
         let options = image_options(needs, workers);
         match &self.place {
-            Place::Memory => {
+            ImageMedium::Memory => {
                 let is_large_enough =
                     |device: &&Arc<Resident>| device.size_bytes() >= options.size_bytes;
                 let kept = self.memory.as_ref().filter(is_large_enough).cloned();
@@ -96,12 +98,12 @@ impl EngineTarget {
                 drystone_mkfs::make(&*device, &options, is_new)?;
                 Ok(device)
             }
-            Place::File(path) if self.is_ours => {
+            ImageMedium::File(path) if self.is_ours => {
                 let device = FileDevice::create(path, options.size_bytes, Existing::Overwrite)?;
                 drystone_mkfs::make(&device, &options, true)?;
                 Ok(Arc::new(device))
             }
-            Place::File(path) => {
+            ImageMedium::File(path) => {
                 let named = || path.display().to_string();
                 let name = VolumeName::find_whole(path).with_context(named)?;
                 drystone_volumes::open(&name, OpenMode::ReadWrite).with_context(named)
@@ -110,7 +112,7 @@ impl EngineTarget {
     }
 }
 
-fn image_options(needs: Needs, workers: u64) -> Options {
+fn image_options(needs: Needs, workers: u64) -> MkfsOptions {
     let journal_bytes =
         (workers.div_ceil(WORKERS_PER_JOURNAL) * JOURNAL_BYTES.0).min(JOURNAL_BYTES.1);
     let inodes = (needs.inodes + needs.inodes / 8 + 1024).max(INODES_MIN);
@@ -126,7 +128,8 @@ fn image_options(needs: Needs, workers: u64) -> Options {
         .next_multiple_of(BLOCK_BYTES);
     let time_seconds = u64::try_from(drystone_sync::clock::wall().0).unwrap_or(0);
     // The same UUID for every run, so that images don't differ between runs.
-    let mut options = Options::new(size_bytes, *b"drystone-bench..", [1, 2, 3, 4], time_seconds);
+    let mut options =
+        MkfsOptions::new(size_bytes, *b"drystone-bench..", [1, 2, 3, 4], time_seconds);
     options.block_size = Some(BLOCK_BYTES as u32);
     options.inodes = Some(u32::try_from(inodes).unwrap_or(u32::MAX));
     options.inode_size = is_lean.then_some(LEAN_INODE_BYTES);
@@ -143,7 +146,7 @@ impl Target for EngineTarget {
         true
     }
 
-    fn run(&mut self, job: Job<'_>, policy: Option<&PolicyChoice>) -> Result<Outcome> {
+    fn run(&mut self, job: Job<'_>, policy: Option<&PolicyChoice>) -> Result<RunOutcome> {
         let needs = job.workload.needs(job.sizes, job.workers);
         let device = self.prepare(needs, job.workers)?;
         let extent_status_bytes = needs.extent_status_bytes.map(|bytes| bytes as usize);
@@ -178,12 +181,12 @@ impl Target for EngineTarget {
 }
 
 /// Takes all workers through all phases.
-fn work(job: Job<'_>, file_system: &Ext4, root: InodeNumber) -> Result<Outcome> {
+fn work(job: Job<'_>, file_system: &Ext4, root: InodeNumber) -> Result<RunOutcome> {
     let phases = job.workload.phases();
     // The workers and this thread, which reads the counters while the workers wait.
     let barrier = Barrier::new(job.workers as usize + 1);
     let failed = AtomicBool::new(false);
-    let mut outcome = Outcome::default();
+    let mut outcome = RunOutcome::default();
     thread::scope(|scope| {
         let threads: Vec<_> = (0..job.workers)
             .map(|index| {

@@ -11,7 +11,7 @@ mod verify;
 mod worker;
 
 pub use directory::{DirectoryTarget, WorkerProgram, serve_worker};
-pub use engine::{EngineTarget, Place};
+pub use engine::{EngineTarget, ImageMedium};
 pub use verify::Verify;
 
 use crate::policy::PolicyChoice;
@@ -41,7 +41,7 @@ pub struct Job<'j> {
 
 /// The result of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Outcome {
+pub struct RunOutcome {
     /// Operations of all workers in the main phase.
     pub operations: u64,
     /// How long the main phase took.
@@ -66,11 +66,11 @@ pub trait Target {
     ///
     /// # Errors
     /// A worker's call failed, or the target can't be made.
-    fn run(&mut self, job: Job<'_>, policy: Option<&PolicyChoice>) -> Result<Outcome>;
+    fn run(&mut self, job: Job<'_>, policy: Option<&PolicyChoice>) -> Result<RunOutcome>;
 }
 
 /// Sums up what the workers report of a phase.
-fn add_phase(outcome: &mut Outcome, kind: PhaseKind, reports: &[PhaseReport]) {
+fn add_phase(outcome: &mut RunOutcome, kind: PhaseKind, reports: &[PhaseReport]) {
     let start = reports.iter().map(|report| report.start_ns).min().unwrap_or(0);
     let end = reports.iter().map(|report| report.end_ns).max().unwrap_or(0);
     // If the clock hasn't moved, the rate would be infinite, which JSON can't express.
@@ -120,7 +120,7 @@ mod tests {
         };
         let reports =
             [report(1_000_000_000, 3_000_000_000, 4.0), report(2_000_000_000, 5_000_000_000, 6.0)];
-        let mut outcome = Outcome::default();
+        let mut outcome = RunOutcome::default();
         add_phase(&mut outcome, PhaseKind::Main, &reports);
         assert_eq!((outcome.operations, outcome.seconds), (20, 4.0));
         assert_eq!(outcome.figures["cpu_ns_per_operation"], 50_000_000.0);

@@ -24,7 +24,8 @@ pub fn verify(device: &dyn BlockDevice, how: Verify) -> Result<Option<bool>> {
     if how == Verify::Nothing {
         return Ok(None);
     }
-    let options = drystone_fsck::Options { problems_max: PROBLEMS_SHOWN, ..Default::default() };
+    let options =
+        drystone_fsck::CheckOptions { problems_max: PROBLEMS_SHOWN, ..Default::default() };
     let report = drystone_fsck::check(device, &options, &mut |_| {})
         .context("the image can't be checked after the run")?;
     for problem in &report.problems {

@@ -2,7 +2,7 @@
 
 use super::name::Name;
 use super::{BLOCK_BYTES, Needs, Phase, PhaseKind, Sizes, Tally, Worker, Workload};
-use crate::files::{File, Files, Open};
+use crate::files::{Files, Open, OpenFile};
 use anyhow::Result;
 
 /// See the module.
@@ -55,7 +55,7 @@ impl Workload for Append {
 struct AppendWorker {
     numbers: Vec<u64>,
     bytes: u64,
-    open: Vec<File>,
+    open: Vec<OpenFile>,
 }
 
 impl Worker for AppendWorker {

@@ -1,7 +1,7 @@
 //! `creat-clo`: the test of that name of AIM7, as `reaim` runs it.
 
 use super::{Needs, Phase, PhaseKind, Sizes, Tally, Worker, Workload, own_directory};
-use crate::files::{Directory, Files, Open};
+use crate::files::{Files, Open, OpenDirectory};
 use anyhow::{Context, Result};
 
 /// See the module.
@@ -48,7 +48,7 @@ impl Workload for CreatClo {
 struct CreatCloWorker {
     index: u64,
     operations: u64,
-    directory: Option<Directory>,
+    directory: Option<OpenDirectory>,
 }
 
 impl Worker for CreatCloWorker {

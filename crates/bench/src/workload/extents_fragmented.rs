@@ -2,7 +2,7 @@
 
 use super::name::Name;
 use super::{BLOCK_BYTES, Needs, Phase, PhaseKind, Sizes, Tally, Worker, Workload, own_directory};
-use crate::files::{Directory, File, Files, Open};
+use crate::files::{Files, Open, OpenDirectory, OpenFile};
 use anyhow::{Context, Result};
 
 /// See the module.
@@ -67,8 +67,8 @@ struct FragmentedWorker {
     index: u64,
     files: u64,
     operations: u64,
-    directory: Option<Directory>,
-    open: Vec<File>,
+    directory: Option<OpenDirectory>,
+    open: Vec<OpenFile>,
 }
 
 impl Worker for FragmentedWorker {

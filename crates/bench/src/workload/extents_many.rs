@@ -3,7 +3,7 @@
 use super::name::Name;
 use super::random::Random;
 use super::{BLOCK_BYTES, Needs, Phase, PhaseKind, Sizes, Tally, Worker, Workload, own_directory};
-use crate::files::{Directory, Files, Open, remove_tree};
+use crate::files::{Files, Open, OpenDirectory, remove_tree};
 use anyhow::{Context, Result};
 
 /// See the module.
@@ -73,11 +73,16 @@ struct ManyWorker {
     index: u64,
     files: u64,
     operations: u64,
-    directory: Option<Directory>,
+    directory: Option<OpenDirectory>,
 }
 
 impl ManyWorker {
-    fn write(&self, files: &mut dyn Files, directory: Directory, tally: &mut Tally) -> Result<()> {
+    fn write(
+        &self,
+        files: &mut dyn Files,
+        directory: OpenDirectory,
+        tally: &mut Tally,
+    ) -> Result<()> {
         let mut name = Name::default();
         let mut random = Random::of_worker(self.index);
         let block = [b'm'; BLOCK_BYTES as usize];

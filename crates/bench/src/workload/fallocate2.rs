@@ -1,7 +1,7 @@
 //! `fallocate2`: the test of that name of will-it-scale.
 
 use super::{Needs, Phase, PhaseKind, Sizes, Tally, Worker, Workload, own_directory};
-use crate::files::{Directory, File, Files, Open};
+use crate::files::{Files, Open, OpenDirectory, OpenFile};
 use anyhow::{Context, Result};
 
 /// See the module.
@@ -55,7 +55,7 @@ impl Workload for Fallocate2 {
 struct Fallocate2Worker {
     index: u64,
     operations: u64,
-    open: Option<(Directory, File)>,
+    open: Option<(OpenDirectory, OpenFile)>,
 }
 
 impl Worker for Fallocate2Worker {

@@ -7,18 +7,18 @@
 use super::name::Name;
 use super::random::Random;
 use super::{BLOCK_BYTES, Needs, Phase, PhaseKind, Sizes, Tally, Worker, Workload, own_directory};
-use crate::files::{Directory, File, Files, Open, remove_tree};
+use crate::files::{Files, Open, OpenDirectory, OpenFile, remove_tree};
 use anyhow::{Context, Result};
 
 /// One of the set.
 pub struct FxMark {
     /// Which.
-    pub operation: Operation,
+    pub operation: FxmarkOperation,
 }
 
 /// The fourteen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation {
+pub enum FxmarkOperation {
     /// Append a block to a private file.
     Dwal,
     /// Overwrite the first block of a private file, and sync it.
@@ -49,11 +49,11 @@ pub enum Operation {
     Mwrm,
 }
 
-use Operation::*;
+use FxmarkOperation::*;
 
-impl Operation {
+impl FxmarkOperation {
     /// All of them.
-    pub const ALL: [Operation; 14] =
+    pub const ALL: [FxmarkOperation; 14] =
         [Dwal, Dwsl, Dwtl, Mrpl, Mrpm, Mrph, Mrdl, Mrdm, Mwcl, Mwcm, Mwul, Mwum, Mwrl, Mwrm];
 
     /// Whether each operation uses up a file or a name of its own.
@@ -173,12 +173,12 @@ impl Workload for FxMark {
 }
 
 struct FxMarkWorker {
-    operation: Operation,
+    operation: FxmarkOperation,
     operations: u64,
     index: u64,
     /// The private and the shared one.
-    directories: Option<(Directory, Directory)>,
-    file: Option<File>,
+    directories: Option<(OpenDirectory, OpenDirectory)>,
+    file: Option<OpenFile>,
     name: Name,
     /// The prefix of this worker's file names in every directory.
     prefix: String,
@@ -261,7 +261,7 @@ impl FxMarkWorker {
     fn create_files(
         &mut self,
         files: &mut dyn Files,
-        directory: Directory,
+        directory: OpenDirectory,
         count: u64,
         prefix: &str,
     ) -> Result<()> {
@@ -327,7 +327,7 @@ impl FxMarkWorker {
 }
 
 /// Makes the four directories and opens the last.
-fn make_deep(files: &mut dyn Files, top: Directory) -> Result<Directory> {
+fn make_deep(files: &mut dyn Files, top: OpenDirectory) -> Result<OpenDirectory> {
     let mut here = top;
     for name in DEEP {
         let next = files.make_directory(here, name)?;

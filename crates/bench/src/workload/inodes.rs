@@ -2,7 +2,7 @@
 
 use super::name::Name;
 use super::{BLOCK_BYTES, Needs, Phase, PhaseKind, Sizes, Tally, Worker, Workload, own_directory};
-use crate::files::{Directory, Files, Open, remove_tree};
+use crate::files::{Files, Open, OpenDirectory, remove_tree};
 use anyhow::Result;
 
 /// See the module.
@@ -134,7 +134,7 @@ impl Worker for InodesWorker {
 }
 
 /// Lists a directory and all below it, as `find` does, which needs no attributes.
-fn walk(files: &mut dyn Files, directory: Directory, tally: &mut Tally) -> Result<()> {
+fn walk(files: &mut dyn Files, directory: OpenDirectory, tally: &mut Tally) -> Result<()> {
     let mut below = Vec::new();
     files.list(directory, &mut |name, is_directory| {
         tally.operations += 1;

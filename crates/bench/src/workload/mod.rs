@@ -150,7 +150,7 @@ pub fn all() -> Vec<Box<dyn Workload>> {
         Box::new(append::Append),
         Box::new(stat::Stat),
     ];
-    for operation in fxmark::Operation::ALL {
+    for operation in fxmark::FxmarkOperation::ALL {
         all.push(Box::new(fxmark::FxMark { operation }));
     }
     all

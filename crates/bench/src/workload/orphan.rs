@@ -1,7 +1,7 @@
 //! `orphan`: every truncate adds an orphan record and deletes it again.
 
 use super::{BLOCK_BYTES, Needs, Phase, PhaseKind, Sizes, Tally, Worker, Workload, own_directory};
-use crate::files::{Directory, File, Files, Open};
+use crate::files::{Files, Open, OpenDirectory, OpenFile};
 use anyhow::{Context, Result};
 
 /// See the module.
@@ -48,7 +48,7 @@ impl Workload for Orphan {
 struct OrphanWorker {
     index: u64,
     length: u64,
-    open: Option<(Directory, File)>,
+    open: Option<(OpenDirectory, OpenFile)>,
 }
 
 impl Worker for OrphanWorker {

@@ -2,7 +2,7 @@
 
 use super::name::Name;
 use super::{BLOCK_BYTES, Needs, Phase, PhaseKind, Sizes, Tally, Worker, Workload, own_directory};
-use crate::files::{Directory, Files, Open};
+use crate::files::{Files, Open, OpenDirectory};
 use anyhow::{Context, Result};
 
 /// See the module.
@@ -58,7 +58,7 @@ struct StatWorker {
     index: u64,
     files: u64,
     operations: u64,
-    directory: Option<Directory>,
+    directory: Option<OpenDirectory>,
     name: Name,
 }
 

@@ -48,10 +48,10 @@ type NewBytes = Option<Box<[u8; PIECE_BYTES]>>;
 pub struct UndoDevice<D, L> {
     image: D,
     protected_bytes: u64,
-    state: RwLock<State<L>>,
+    state: RwLock<UndoState<L>>,
 }
 
-struct State<L> {
+struct UndoState<L> {
     log: LogWriter<L>,
     held: BTreeMap<u64, NewBytes>,
     /// Pieces whose old bytes the log has.
@@ -69,7 +69,7 @@ impl<D: BlockDevice, L: BlockDevice> UndoDevice<D, L> {
     ///
     /// `log` can't be written.
     pub fn begin(image: D, log: L, protected_bytes: u64) -> DeviceResult<Self> {
-        let state = State {
+        let state = UndoState {
             log: LogWriter::begin(log, protected_bytes)?,
             held: BTreeMap::new(),
             saved: HashSet::new(),
@@ -144,7 +144,7 @@ impl<D: BlockDevice, L: BlockDevice> UndoDevice<D, L> {
     }
 
     /// Holds new bytes in their pieces.
-    fn hold(&self, state: &mut State<L>, offset: u64, data: &[u8]) -> DeviceResult {
+    fn hold(&self, state: &mut UndoState<L>, offset: u64, data: &[u8]) -> DeviceResult {
         for (number, place, range) in pieces(offset, data.len()) {
             let fresh = if state.held.contains_key(&number) || place.len() == PIECE_BYTES {
                 None
@@ -159,14 +159,14 @@ impl<D: BlockDevice, L: BlockDevice> UndoDevice<D, L> {
         Ok(())
     }
 
-    fn write_if_many(&self, state: &mut State<L>) -> DeviceResult {
+    fn write_if_many(&self, state: &mut UndoState<L>) -> DeviceResult {
         if state.held.len() >= HELD_PIECES_MAX { self.write_batch(state) } else { Ok(()) }
     }
 
     /// Writes part of `data`, which starts at `offset`, to the image.
     fn write_through(
         &self,
-        state: &mut State<L>,
+        state: &mut UndoState<L>,
         offset: u64,
         data: &[u8],
         range: &std::ops::Range<usize>,
@@ -178,12 +178,12 @@ impl<D: BlockDevice, L: BlockDevice> UndoDevice<D, L> {
         state.heed(written)
     }
 
-    fn write_batch(&self, state: &mut State<L>) -> DeviceResult {
+    fn write_batch(&self, state: &mut UndoState<L>) -> DeviceResult {
         let written = self.try_write_batch(state);
         state.heed(written)
     }
 
-    fn try_write_batch(&self, state: &mut State<L>) -> DeviceResult {
+    fn try_write_batch(&self, state: &mut UndoState<L>) -> DeviceResult {
         if state.held.is_empty() {
             return Ok(());
         }
@@ -232,7 +232,7 @@ impl<D: BlockDevice, L: BlockDevice> UndoDevice<D, L> {
     }
 }
 
-impl<L> State<L> {
+impl<L> UndoState<L> {
     fn check(&self) -> DeviceResult {
         if self.has_failed {
             let source =

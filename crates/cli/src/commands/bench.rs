@@ -12,7 +12,7 @@ use drystone_bench::policy::PolicyChoice;
 use drystone_bench::results::Results;
 use drystone_bench::runner::{self, Plan, Watch};
 use drystone_bench::target::{
-    DirectoryTarget, EngineTarget, Place, Target, WorkerProgram, serve_worker,
+    DirectoryTarget, EngineTarget, ImageMedium, Target, WorkerProgram, serve_worker,
 };
 use drystone_bench::workload::{self, Sizes, Workload};
 use drystone_bench::{report, table};
@@ -180,7 +180,7 @@ fn plan(arguments: &Arguments) -> anyhow::Result<Plan> {
 
 fn targets(arguments: &Arguments) -> anyhow::Result<Vec<Box<dyn Target>>> {
     let engine = || -> Box<dyn Target> {
-        let place = arguments.image.clone().map_or(Place::Memory, Place::File);
+        let place = arguments.image.clone().map_or(ImageMedium::Memory, ImageMedium::File);
         // More than the address space is no bound.
         let memory_bytes =
             arguments.memory.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));

@@ -8,8 +8,8 @@ use crate::output::{Escaped, counted};
 use crate::progress::Steps;
 use crate::terminal::Output;
 use drystone::FileSystemKind;
-use drystone::fsck::Options;
-use drystone::nilfs2_check::{CheckOptions, CheckReport, IssueSeverity};
+use drystone::fsck::CheckOptions;
+use drystone::nilfs2_check::{IssueSeverity, Nilfs2CheckOptions, Nilfs2CheckReport};
 use serde::Serialize;
 use std::io::Write;
 use std::path::Path;
@@ -93,8 +93,11 @@ fn impossible(path: &Path, error: &drystone::Error) -> Failure {
 
 fn check_ext4(path: &Path, arguments: &Arguments, global: &Global) -> Outcome {
     let steps = Steps::new(global.quiet);
-    let options =
-        Options { replay: !arguments.no_replay, problems_max: PROBLEMS_MAX, ..Options::default() };
+    let options = CheckOptions {
+        replay: !arguments.no_replay,
+        problems_max: PROBLEMS_MAX,
+        ..CheckOptions::default()
+    };
     let checked = drystone::check_image(path, &options, &mut |progress| steps.follow(&progress));
     steps.end();
     let report = checked.map_err(|error| impossible(path, &error))?;
@@ -129,7 +132,7 @@ fn check_nilfs2(path: &Path, arguments: &Arguments, global: &Global) -> Outcome 
     if arguments.no_replay {
         return Err(Failure::Usage("NILFS2 has no journal: --no-replay means nothing".to_string()));
     }
-    let options = CheckOptions { problems_max: PROBLEMS_MAX };
+    let options = Nilfs2CheckOptions { problems_max: PROBLEMS_MAX };
     let checked = drystone::check_nilfs2(path, &options);
     let report = checked.map_err(|error| impossible(path, &error))?;
     let printed = Output::with_stdout(global.json, |output| {
@@ -187,7 +190,7 @@ struct Nilfs2SummaryJson {
 }
 
 impl Nilfs2Json {
-    fn new(report: &CheckReport) -> Nilfs2Json {
+    fn new(report: &Nilfs2CheckReport) -> Nilfs2Json {
         let problems = report.problems.iter().map(|problem| Nilfs2ProblemJson {
             severity: match problem.severity() {
                 IssueSeverity::Error => "error",

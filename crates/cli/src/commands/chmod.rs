@@ -4,7 +4,7 @@ use crate::failure::Outcome;
 use crate::global::Global;
 use crate::image::{Intent, with_each};
 use crate::location::Location;
-use crate::mode::Change;
+use crate::mode::ModeChange;
 use crate::tree::{ImageNode, ImageTree};
 use crate::walk::{Visitor, WalkStep, walk};
 use drystone::vfs::{FileType, SetAttributes};
@@ -21,8 +21,8 @@ Examples:
   drystone chmod -R u+rwX,go-w disk.img:/srv")]
 pub struct Arguments {
     /// Octal digits, or clauses like u+x,go=r.
-    #[arg(value_parser = Change::parse, allow_hyphen_values = true)]
-    mode: Change,
+    #[arg(value_parser = ModeChange::parse, allow_hyphen_values = true)]
+    mode: ModeChange,
     /// What to change.
     #[arg(required = true, value_name = "IMAGE:PATH", value_parser = Location::parser())]
     places: Vec<Location>,
@@ -37,7 +37,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     })
 }
 
-fn change(tree: &ImageTree<'_>, path: &Path, mode: &Change, recursive: bool) -> Outcome {
+fn change(tree: &ImageTree<'_>, path: &Path, mode: &ModeChange, recursive: bool) -> Outcome {
     let bytes = path.as_os_str().as_bytes();
     if recursive {
         return walk(tree, tree.find(path, true)?, bytes, &mut ChangingModes { mode });
@@ -52,7 +52,7 @@ fn change(tree: &ImageTree<'_>, path: &Path, mode: &Change, recursive: bool) -> 
 fn change_one(
     tree: &ImageTree<'_>,
     node: &ImageNode<'_>,
-    mode: &Change,
+    mode: &ModeChange,
 ) -> drystone::vfs::Result<()> {
     let permissions = mode.apply(node.attributes.permissions, node.is_directory());
     let changes = SetAttributes { permissions: Some(permissions), ..SetAttributes::default() };
@@ -61,7 +61,7 @@ fn change_one(
 }
 
 struct ChangingModes<'m> {
-    mode: &'m Change,
+    mode: &'m ModeChange,
 }
 
 impl Visitor for ChangingModes<'_> {
@@ -86,11 +86,11 @@ mod tests {
         let image = example(&["a/b", "c"]);
         let tree = tree_of(&image);
         let permissions = |path| tree.find(Path::new(path), true).unwrap().attributes.permissions;
-        change(&tree, Path::new("/c"), &Change::parse("4711").unwrap(), false).unwrap();
+        change(&tree, Path::new("/c"), &ModeChange::parse("4711").unwrap(), false).unwrap();
         assert_eq!(permissions("/c"), 0o4711);
-        change(&tree, Path::new("/a"), &Change::parse("go-rwx").unwrap(), true).unwrap();
+        change(&tree, Path::new("/a"), &ModeChange::parse("go-rwx").unwrap(), true).unwrap();
         assert_eq!((permissions("/a"), permissions("/a/b")), (0o700, 0o600));
-        assert!(change(&tree, Path::new("/x"), &Change::Octal(0), false).is_err());
+        assert!(change(&tree, Path::new("/x"), &ModeChange::Octal(0), false).is_err());
         assert_eq!(image.references(), 0);
     }
 }

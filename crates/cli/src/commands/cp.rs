@@ -10,7 +10,7 @@ use crate::progress::Progress;
 use crate::terminal::print_line;
 use crate::tree::ImageTree;
 use anyhow::Context;
-use drystone::transfer::{Endpoint, Item, Options, Summary, copy};
+use drystone::transfer::{CopyItem, CopyOptions, CopySummary, Endpoint, copy};
 use drystone::vfs::FileSystem;
 use drystone::{ImageOptions, VolumeName};
 use serde::Serialize;
@@ -143,8 +143,8 @@ fn groups_of(sources: &[AnyLocation]) -> Vec<Group> {
 }
 
 /// Copies all parts, prints the sum if JSON is wanted, and fails if anything was not copied.
-fn conclude(parts: impl Iterator<Item = Outcome<Summary>>, global: &Global) -> Outcome {
-    let mut sum = Summary::default();
+fn conclude(parts: impl Iterator<Item = Outcome<CopySummary>>, global: &Global) -> Outcome {
+    let mut sum = CopySummary::default();
     for part in parts {
         let part = part?;
         sum.files += part.files;
@@ -176,8 +176,8 @@ struct CopySummaryJson {
     stopped: bool,
 }
 
-impl From<Summary> for CopySummaryJson {
-    fn from(sum: Summary) -> CopySummaryJson {
+impl From<CopySummary> for CopySummaryJson {
+    fn from(sum: CopySummary) -> CopySummaryJson {
         CopySummaryJson {
             files: sum.files,
             hard_links: sum.hard_links,
@@ -208,7 +208,7 @@ impl Copying<'_> {
         target: Option<(&Path, &dyn FileSystem)>,
         path: &Path,
         sources: usize,
-    ) -> Outcome<Summary> {
+    ) -> Outcome<CopySummary> {
         let Some(image_path) = &group.image else {
             return self.copy(Endpoint::Host, group, target, path, sources);
         };
@@ -230,7 +230,7 @@ impl Copying<'_> {
         target: Option<(&Path, &dyn FileSystem)>,
         path: &Path,
         sources: usize,
-    ) -> Outcome<Summary> {
+    ) -> Outcome<CopySummary> {
         let place = target.map_or(Endpoint::Host, |(_, file_system)| Endpoint::Image(file_system));
         let is_directory = !self.arguments.no_target_directory
             && match target {
@@ -248,19 +248,19 @@ impl Copying<'_> {
             [prefix(group.image.as_deref()), prefix(target.map(|(image, _)| image))],
             self.interrupt.clone(),
         );
-        let mut options = Options {
+        let mut options = CopyOptions {
             keep_owners: !self.arguments.no_owners,
             keep_xattrs: !self.arguments.no_xattrs,
             one_file_system: self.arguments.one_file_system,
             excluded: self.excluded.clone(),
-            ..Options::default()
+            ..CopyOptions::default()
         };
         if let Some(threads) = self.arguments.threads {
             options.threads = threads;
         }
         let copied = progress.during(|| copy(from, &items, place, &into, &options, &progress));
         let summary = copied.map_err(|problem| {
-            drystone::transfer::Monitor::problem(&progress, &problem);
+            drystone::transfer::CopyMonitor::problem(&progress, &problem);
             Failure::Reported
         })?;
         if let Some(interrupt) = self.interrupt.as_ref().filter(|it| it.is_asked()) {
@@ -279,10 +279,10 @@ fn destination(
     target: &Path,
     target_is_directory: bool,
     sources: usize,
-) -> Result<(PathBuf, Vec<Item>), Failure> {
+) -> Result<(PathBuf, Vec<CopyItem>), Failure> {
     if target_is_directory {
         // `SRC/.`, `..` and roots have no name to appear under: their content is merged.
-        let item = |path: &PathBuf| Item { path: path.clone(), name: last_name(path) };
+        let item = |path: &PathBuf| CopyItem { path: path.clone(), name: last_name(path) };
         let items = paths.iter().map(item).collect();
         return Ok((target.to_path_buf(), items));
     }
@@ -300,8 +300,10 @@ fn destination(
         Some(parent) if !parent.as_os_str().is_empty() => parent.to_path_buf(),
         _ => PathBuf::from("."),
     };
-    let items =
-        paths.iter().map(|path| Item { path: path.clone(), name: Some(name.clone()) }).collect();
+    let items = paths
+        .iter()
+        .map(|path| CopyItem { path: path.clone(), name: Some(name.clone()) })
+        .collect();
     Ok((parent, items))
 }
 

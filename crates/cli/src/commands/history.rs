@@ -9,7 +9,7 @@ use crate::terminal::Output;
 use crate::tree::ImageTree;
 use anyhow::Context;
 use drystone::CheckpointSummary;
-use drystone::vfs::{Attributes, Errno, Timestamp};
+use drystone::vfs::{Errno, InodeAttributes, Timestamp};
 use jiff::tz::TimeZone;
 use serde::Serialize;
 use std::io::Write;
@@ -70,7 +70,7 @@ fn state(
     arguments: &Arguments,
     checkpoint: &CheckpointSummary,
     global: &Global,
-) -> Outcome<Option<Attributes>> {
+) -> Outcome<Option<InodeAttributes>> {
     let mut name = arguments.file.image.clone().into_os_string();
     name.push(format!("@{}", checkpoint.number));
     let path = PathBuf::from(name);
@@ -95,7 +95,7 @@ fn state(
 fn show(
     arguments: &Arguments,
     checkpoint: &CheckpointSummary,
-    file: Option<&Attributes>,
+    file: Option<&InodeAttributes>,
     zone: &TimeZone,
     output: &mut Output<'_>,
 ) -> Outcome {

@@ -8,7 +8,7 @@ use crate::output::{InodeJson, is_device, time_short};
 use crate::terminal::Output;
 use crate::tree::{Entered, ImageNode, ImageTree, join, push};
 use crate::{mode, size};
-use drystone::vfs::Attributes;
+use drystone::vfs::InodeAttributes;
 use jiff::tz::TimeZone;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -283,7 +283,7 @@ struct Columns {
 }
 
 impl Columns {
-    fn widen(&mut self, attributes: &Attributes, arguments: &Arguments) {
+    fn widen(&mut self, attributes: &InodeAttributes, arguments: &Arguments) {
         let digits = |number: u64| number.checked_ilog10().unwrap_or(0) as usize + 1;
         for (width, needed) in [
             (&mut self.inode, digits(attributes.inode.0)),
@@ -297,7 +297,7 @@ impl Columns {
     }
 }
 
-fn size_text(attributes: &Attributes, arguments: &Arguments) -> String {
+fn size_text(attributes: &InodeAttributes, arguments: &Arguments) -> String {
     if is_device(attributes.file_type) {
         format!("{}, {}", attributes.device.major, attributes.device.minor)
     } else if arguments.human_readable {

@@ -4,7 +4,7 @@ use crate::failure::Outcome;
 use crate::global::Global;
 use crate::image::{Intent, with_each};
 use crate::location::Location;
-use crate::mode::Change;
+use crate::mode::ModeChange;
 use crate::tree::ImageTree;
 use drystone::vfs::NewNode;
 use std::path::Path;
@@ -23,8 +23,8 @@ pub struct Arguments {
     #[arg(short, long)]
     parents: bool,
     /// Permissions of the new directories.
-    #[arg(short, long, default_value = "755", value_parser = Change::parse)]
-    mode: Option<Change>,
+    #[arg(short, long, default_value = "755", value_parser = ModeChange::parse)]
+    mode: Option<ModeChange>,
 }
 
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
@@ -62,7 +62,7 @@ mod tests {
         make(&tree, Path::new("/b"), &plain).unwrap();
         assert!(make(&tree, Path::new("/b"), &plain).is_err());
         assert!(make(&tree, Path::new("/c/d"), &plain).is_err());
-        let mode = Some(Change::parse("700").unwrap());
+        let mode = Some(ModeChange::parse("700").unwrap());
         let parents = Arguments { parents: true, mode, ..Arguments::default() };
         make(&tree, Path::new("/a/x/y/"), &parents).unwrap();
         make(&tree, Path::new("/a/x/y"), &parents).unwrap();

@@ -5,7 +5,7 @@ use crate::global::Global;
 use crate::size;
 use crate::terminal::print_line;
 use anyhow::{Context, anyhow};
-use drystone::mkfs::{JournalSize, Options, Summary};
+use drystone::mkfs::{ImageSummary, JournalSize, MkfsOptions};
 use drystone::{ErrorCause, Features, Information, Nilfs2MakeOptions, VolumeName, make_image};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -223,7 +223,7 @@ struct MadeImageJson {
 }
 
 impl MadeImageJson {
-    fn new(summary: Summary, uuid: String) -> MadeImageJson {
+    fn new(summary: ImageSummary, uuid: String) -> MadeImageJson {
         MadeImageJson {
             uuid,
             block_size: summary.block_size,
@@ -237,14 +237,14 @@ impl MadeImageJson {
 }
 
 /// The library's options.
-fn options(arguments: &Arguments, size_bytes: u64) -> Result<Options, String> {
+fn options(arguments: &Arguments, size_bytes: u64) -> Result<MkfsOptions, String> {
     let uuid = identity(&arguments.uuid, "UUID")?.into_bytes();
     let seed = identity(&arguments.hash_seed, "hash seed")?.into_bytes();
     let mut hash_seed = [0; 4];
     for (word, bytes) in hash_seed.iter_mut().zip(seed.as_chunks().0) {
         *word = u32::from_le_bytes(*bytes);
     }
-    let mut options = Options::new(size_bytes, uuid, hash_seed, time_seconds(arguments)?);
+    let mut options = MkfsOptions::new(size_bytes, uuid, hash_seed, time_seconds(arguments)?);
     let change = Features::parse(&arguments.features.join(",")).map_err(|e| e.to_string())?;
     options.features = options.features.apply(&change);
     match arguments.journal_size {

@@ -8,7 +8,7 @@ use crate::mode;
 use crate::output::{InodeJson, is_device, time_stat, type_words};
 use crate::terminal::Output;
 use crate::tree::ImageTree;
-use drystone::vfs::{self, Attributes, Extent, ExtentFlags, InodeFlags};
+use drystone::vfs::{self, ExtentFlags, FileExtent, FileFlags, InodeAttributes};
 use jiff::tz::TimeZone;
 use serde::Serialize;
 use std::io::Write;
@@ -81,7 +81,7 @@ fn show(
         false => None,
     };
     if output.json {
-        let to_json = |extent: &Extent| ExtentJson {
+        let to_json = |extent: &FileExtent| ExtentJson {
             logical: extent.logical,
             physical: extent.physical,
             length: extent.length,
@@ -122,7 +122,7 @@ fn show(
 }
 
 fn print_attributes(
-    attributes: &Attributes,
+    attributes: &InodeAttributes,
     zone: &TimeZone,
     output: &mut Output<'_>,
 ) -> std::io::Result<()> {
@@ -161,8 +161,8 @@ fn print_attributes(
     writeln!(output, " Birth: {}", created.as_deref().unwrap_or("-"))
 }
 
-fn all_extents(tree: &ImageTree<'_>, attributes: &Attributes) -> vfs::Result<Vec<Extent>> {
-    let mut extents: Vec<Extent> = Vec::new();
+fn all_extents(tree: &ImageTree<'_>, attributes: &InodeAttributes) -> vfs::Result<Vec<FileExtent>> {
+    let mut extents: Vec<FileExtent> = Vec::new();
     let mut offset = 0;
     loop {
         let more = tree.file_system.extents(
@@ -182,7 +182,7 @@ fn all_extents(tree: &ImageTree<'_>, attributes: &Attributes) -> vfs::Result<Vec
     }
 }
 
-fn inode_flags(flags: InodeFlags) -> Vec<String> {
+fn inode_flags(flags: FileFlags) -> Vec<String> {
     flags.iter_names().map(|(name, _)| name.to_lowercase()).collect()
 }
 

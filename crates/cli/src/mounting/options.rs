@@ -12,7 +12,7 @@ pub struct MountOptions {
     /// How the image is opened.
     pub open: ImageOptions,
     /// How the mount behaves.
-    pub fuse: drystone_fuse::Options,
+    pub fuse: drystone_fuse::ServingOptions,
     /// What carries its requests.
     pub transport: Transport,
     /// The kernel checks permissions even if only root uses the mount.

@@ -12,7 +12,7 @@ use anyhow::{Context, anyhow};
 use drystone::Image;
 use drystone::vfs::DeviceNumber;
 use drystone_fuse::attach::{self, AttachError};
-use drystone_fuse::{Counters, Mount, Operation, Operations, remount};
+use drystone_fuse::{CountedOperation, Counters, Mount, Operations, remount};
 use drystone_sync::clock::{self, Instant};
 use drystone_sync::{Arc, LockClass, Mutex, Weak};
 use rustix::io::Errno;
@@ -81,7 +81,8 @@ impl Served {
 impl Answers for Served {
     fn status(&self) -> Status {
         let memory = self.image.upgrade().and_then(|image| image.memory_use());
-        let requests = Operation::ALL.iter().map(|kind| (kind, self.counters.requests(*kind)));
+        let requests =
+            CountedOperation::ALL.iter().map(|kind| (kind, self.counters.requests(*kind)));
         let options = self.options.lock().clone();
         Status {
             process: std::process::id(),

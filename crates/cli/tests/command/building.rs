@@ -6,7 +6,7 @@ use drystone::Image;
 use drystone_testkit::comparison::{Tolerance, compare};
 use drystone_testkit::judges::have;
 use drystone_testkit::operations::{Profile, generate};
-use drystone_testkit::skip::{self, Lack, skip};
+use drystone_testkit::skip::{self, Prerequisite, skip};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -156,7 +156,7 @@ fn a_block_device_is_filled() {
     attach.args(["--find", "--show"]).arg(fixture.path("disk"));
     let done = attach.output().unwrap();
     if !done.status.success() {
-        skip(Lack::LoopMounts, "a loop device");
+        skip(Prerequisite::LoopMounts, "a loop device");
         return;
     }
     let device = String::from_utf8(done.stdout).unwrap().trim().to_string();

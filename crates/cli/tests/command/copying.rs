@@ -2,8 +2,8 @@
 
 use crate::support::{Fixture, is_root};
 use drystone_testkit::judges::kernel_mount;
-use drystone_testkit::skip::{Lack, skip};
-use drystone_testkit::tree::{Tree, TreeOptions, diff};
+use drystone_testkit::skip::{Prerequisite, skip};
+use drystone_testkit::tree::{TreeOptions, TreeSnapshot, diff};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, XattrFlags};
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
@@ -91,16 +91,19 @@ fn entry(tag: u16, permissions: u16, identity: u32) -> [u8; 8] {
 fn set_attribute(path: &Path, name: &str, value: &[u8]) {
     match rustix::fs::setxattr(path, name, value, XattrFlags::empty()) {
         Err(rustix::io::Errno::NOTSUP) => {
-            skip(Lack::Host(format!("{name} in the folder for temporary files")), "an attribute");
+            skip(
+                Prerequisite::Host(format!("{name} in the folder for temporary files")),
+                "an attribute",
+            );
         }
         other => other.unwrap(),
     }
 }
 
 /// Everything that can be seen but the times of access, which reading changes.
-pub fn seen(root: &Path, holes: bool) -> Tree {
+pub fn seen(root: &Path, holes: bool) -> TreeSnapshot {
     let options = TreeOptions { times: true, holes, ..TreeOptions::default() };
-    let mut tree = Tree::from_host(root, &options).unwrap();
+    let mut tree = TreeSnapshot::from_host(root, &options).unwrap();
     for facts in tree.entries.values_mut() {
         facts.remove("accessed");
         // Some hosts don't count subdirectories.
@@ -112,13 +115,13 @@ pub fn seen(root: &Path, holes: bool) -> Tree {
 }
 
 #[track_caller]
-pub fn assert_same(left: &Tree, right: &Tree) {
+pub fn assert_same(left: &TreeSnapshot, right: &TreeSnapshot) {
     let lines = diff(left, right);
     assert!(lines.is_empty(), "{}", lines.join("\n"));
 }
 
 /// What the kernel shows of an image, where it can be asked.
-fn seen_by_kernel(fixture: &Fixture, image: &str) -> Option<Tree> {
+fn seen_by_kernel(fixture: &Fixture, image: &str) -> Option<TreeSnapshot> {
     let mounted = kernel_mount(&fixture.path(image), &fixture.path("mounted"), "ro").unwrap()?;
     let tree = seen(mounted.path(), true);
     mounted.unmount().unwrap();
@@ -152,14 +155,14 @@ fn a_tree_goes_round_unchanged() {
         fixture.expect_sound_image("other.img");
         if let Some(found) = seen_by_kernel(&fixture, "other.img") {
             // Blocks of 1 KiB make holes of their own size.
-            let without = |mut tree: Tree| {
+            let without = |mut tree: TreeSnapshot| {
                 tree.entries.values_mut().for_each(|facts| drop(facts.remove("data")));
                 tree
             };
             assert_same(&without(expected.clone()), &without(found));
         }
         // Names that lie elsewhere weren't copied.
-        let without_links = |mut tree: Tree| {
+        let without_links = |mut tree: TreeSnapshot| {
             tree.entries.values_mut().for_each(|facts| drop(facts.remove("links")));
             tree
         };

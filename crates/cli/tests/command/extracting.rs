@@ -3,7 +3,7 @@
 use crate::copying::{assert_same, make_tree, seen};
 use crate::support::{Fixture, finish};
 use drystone_testkit::judges::{kernel_mount, run};
-use drystone_testkit::skip::{self, Lack, skip};
+use drystone_testkit::skip::{self, Prerequisite, skip};
 use rustix::fs::{CWD, FileType, Mode, makedev};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -88,7 +88,7 @@ fn user_of(fixture: &Fixture) -> impl Fn(&str) -> Option<(Option<i32>, String, S
                 String::from_utf8_lossy(&output.stderr).into_owned(),
             )),
             Err(error) => {
-                skip(Lack::Host("another user reaches the command".into()), error);
+                skip(Prerequisite::Host("another user reaches the command".into()), error);
                 None
             }
         }
@@ -173,7 +173,7 @@ fn a_full_host_is_told() {
         std::process::Command::new(program).args(words).arg(&small).status().unwrap().success()
     };
     if !on_small("mount", &["-t", "tmpfs", "-o", "size=100k", "tmpfs"]) {
-        return skip(Lack::Host("a mount of tmpfs".into()), "a mount of what fills up");
+        return skip(Prerequisite::Host("a mount of tmpfs".into()), "a mount of what fills up");
     }
     let done = ["", " --json", " --manifest-out manifest"].map(|more| {
         let done = fixture.line(&format!("extract disk.img --to small -j 1{more}"));

@@ -2,7 +2,7 @@
 
 use super::mounting::Mounting;
 use drystone_sync::thread;
-use drystone_testkit::skip::{self, Lack, skip};
+use drystone_testkit::skip::{self, Prerequisite, skip};
 use std::fs::{self, File};
 use std::io::{ErrorKind, Result, Write};
 use std::process::Command;
@@ -17,7 +17,7 @@ fn mounted(options: &str) -> Option<Mounting> {
     }
     fs::create_dir(mounting.fixture.path("small")).unwrap();
     if !on_small(&mounting, "mount", &["-t", "tmpfs", "-o", "size=12M", "tmpfs"]) {
-        skip(Lack::Host("a mount of tmpfs".into()), "a mount of what fills up");
+        skip(Prerequisite::Host("a mount of tmpfs".into()), "a mount of what fills up");
         return None;
     }
     mounting.line("mkfs small/disk.img --size 64M -q").good();

@@ -1,7 +1,7 @@
 //! `mkfs` and `info`.
 
 use crate::support::{Done, Fixture, call, tool};
-use drystone_testkit::skip::{self, Lack, skip};
+use drystone_testkit::skip::{self, Prerequisite, skip};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -156,7 +156,7 @@ fn nilfs2_fills_a_device() {
     let mut attach = Command::new("losetup");
     let done = attach.args(["--find", "--show"]).arg(fixture.path("disk")).output().unwrap();
     if !done.status.success() {
-        return skip(Lack::LoopMounts, "a loop device");
+        return skip(Prerequisite::LoopMounts, "a loop device");
     }
     let device = String::from_utf8(done.stdout).unwrap().trim().to_string();
     let refused = ["32M", "128M"]

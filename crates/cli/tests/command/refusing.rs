@@ -1,7 +1,7 @@
 //! Images that can't be used: in use, read-only, not there, none, damaged.
 
 use crate::support::{Fixture, is_root, tool};
-use drystone_testkit::skip::{Lack, skip};
+use drystone_testkit::skip::{Prerequisite, skip};
 use std::fs::File;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 
@@ -60,7 +60,7 @@ fn read_only_changes_nothing() {
 #[test]
 fn a_file_without_write_permission() {
     if is_root() {
-        skip(Lack::OrdinaryUser, "permissions don't stop root");
+        skip(Prerequisite::OrdinaryUser, "permissions don't stop root");
         return;
     }
     let fixture = Fixture::new();

@@ -3,7 +3,7 @@
 use crate::mounting::Mounting;
 use crate::support::tool;
 use drystone_testkit::judges::e2fsck_check;
-use drystone_testkit::skip::{self, Lack, skip};
+use drystone_testkit::skip::{self, Prerequisite, skip};
 use rustix::io::Errno;
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -140,7 +140,7 @@ fn mount_finds_the_program() {
     shell.args(["-m", "--propagation", "private", "sh", "-c", script]).arg(&program);
     let done = crate::support::finish(shell.current_dir(mounting.fixture.path("")));
     if done.code == Some(99) {
-        skip(Lack::Kernel("overlay mounts".into()), done.stderr);
+        skip(Prerequisite::Kernel("overlay mounts".into()), done.stderr);
         return;
     }
     let called = fs::read_to_string(mounting.fixture.path("called")).unwrap_or_default();

@@ -1,7 +1,7 @@
 //! A mount by the command.
 
 use drystone_testkit::rings;
-use drystone_testkit::skip::{Lack, skip};
+use drystone_testkit::skip::{Prerequisite, skip};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -26,7 +26,7 @@ impl Mounted<'_> {
             let message = String::from_utf8_lossy(&output.stderr);
             // The caller has asked for root and for FUSE.
             assert!(options.contains("rings"), "{options}: {message}");
-            skip(Lack::Rings, message);
+            skip(Prerequisite::Rings, message);
             return None;
         }
         Some(Mounted { directory })

@@ -2,8 +2,8 @@
 
 use crate::Error;
 use drystone_mkfs::Error as MakeError;
-use drystone_mkfs::build::{InodeOrder, Monitor};
-use drystone_mkfs::tree::{Kind, NodeId, Segment, Timestamp, Tree};
+use drystone_mkfs::build::{BuildMonitor, InodeOrder};
+use drystone_mkfs::tree::{FileTree, InodeTimestamp, NodeKind, Segment, TreeNodeId};
 use drystone_nilfs2::Nilfs2;
 use drystone_sync::atomic::{AtomicUsize, Ordering};
 use drystone_sync::{LockClass, Mutex, thread};
@@ -27,7 +27,7 @@ pub(super) const WRITERS_MAX: usize = 64;
 #[derive(Clone, Copy, Debug)]
 struct CopyJob {
     inode: InodeNumber,
-    node: NodeId,
+    node: TreeNodeId,
     /// None for what the tree keeps itself.
     piece: Option<Segment>,
 }
@@ -38,16 +38,16 @@ struct Batch {
     bytes: u64,
     jobs: Vec<CopyJob>,
     /// Files that are complete when the jobs are done.
-    complete: Vec<(InodeNumber, NodeId)>,
+    complete: Vec<(InodeNumber, TreeNodeId)>,
 }
 
 /// See the module.
 pub(super) struct Writer<'a> {
-    tree: &'a Tree,
+    tree: &'a FileTree,
     volume: &'a Nilfs2,
     context: RequestContext,
     threads: usize,
-    monitor: &'a dyn Monitor,
+    monitor: &'a dyn BuildMonitor,
     block_bytes: u64,
     batch: Batch,
     /// Inodes by index of node; 0 for those that aren't made yet.
@@ -56,10 +56,10 @@ pub(super) struct Writer<'a> {
 
 impl<'a> Writer<'a> {
     pub(super) fn new(
-        tree: &'a Tree,
+        tree: &'a FileTree,
         volume: &'a Nilfs2,
         threads: usize,
-        monitor: &'a dyn Monitor,
+        monitor: &'a dyn BuildMonitor,
         block_bytes: u64,
     ) -> Self {
         Self {
@@ -77,18 +77,18 @@ impl<'a> Writer<'a> {
     /// Writes all files of the tree.
     pub(super) fn write(mut self, order: &InodeOrder) -> Result<(), Error> {
         let tree = self.tree;
-        self.inodes[NodeId::ROOT.index()] = self.volume.root();
-        self.set(NodeId::ROOT, self.volume.root(), &self.owner_and_mode(NodeId::ROOT))?;
+        self.inodes[TreeNodeId::ROOT.index()] = self.volume.root();
+        self.set(TreeNodeId::ROOT, self.volume.root(), &self.owner_and_mode(TreeNodeId::ROOT))?;
         for &directory in order.nodes().iter().filter(|node| tree.parent(**node).is_some()) {
             let parent = self.inodes[directory.index()];
-            let mut children: Vec<(&[u8], NodeId)> = tree.children(directory).collect();
+            let mut children: Vec<(&[u8], TreeNodeId)> = tree.children(directory).collect();
             children.sort_unstable_by_key(|&(name, _)| name);
             for (name, node) in children {
                 self.add_name(parent, name, node)?;
             }
             // No name comes or goes any more.
             self.set_time(directory, parent)?;
-            if directory != NodeId::ROOT {
+            if directory != TreeNodeId::ROOT {
                 self.volume.forget(parent, 1);
             }
             self.monitor.wrote(0, 1);
@@ -100,7 +100,12 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    fn add_name(&mut self, parent: InodeNumber, name: &[u8], node: NodeId) -> Result<(), Error> {
+    fn add_name(
+        &mut self,
+        parent: InodeNumber,
+        name: &[u8],
+        node: TreeNodeId,
+    ) -> Result<(), Error> {
         let known = self.inodes[node.index()];
         if known == InodeNumber(0) {
             self.create(parent, name, node)?;
@@ -112,39 +117,39 @@ impl<'a> Writer<'a> {
         self.grow(self.block_bytes)
     }
 
-    fn create(&mut self, parent: InodeNumber, name: &[u8], node: NodeId) -> Result<(), Error> {
+    fn create(&mut self, parent: InodeNumber, name: &[u8], node: TreeNodeId) -> Result<(), Error> {
         let kind = self.tree.node(node).kind();
         let device = |major, minor| DeviceNumber { major, minor };
         let new = match kind {
-            Kind::Directory => NewNode::Directory,
-            Kind::File { .. } => NewNode::Regular,
-            Kind::Symlink(target) => NewNode::Symlink(target),
-            Kind::CharacterDevice { major, minor } => {
+            NodeKind::Directory => NewNode::Directory,
+            NodeKind::File { .. } => NewNode::Regular,
+            NodeKind::Symlink(target) => NewNode::Symlink(target),
+            NodeKind::CharacterDevice { major, minor } => {
                 NewNode::CharacterDevice(device(major, minor))
             }
-            Kind::BlockDevice { major, minor } => NewNode::BlockDevice(device(major, minor)),
-            Kind::Fifo => NewNode::Fifo,
-            Kind::Socket => NewNode::Socket,
+            NodeKind::BlockDevice { major, minor } => NewNode::BlockDevice(device(major, minor)),
+            NodeKind::Fifo => NewNode::Fifo,
+            NodeKind::Socket => NewNode::Socket,
         };
         let permissions = self.tree.node(node).metadata().permissions;
         let made = self.volume.create(&self.context, parent, name, new, permissions);
         let inode = made.map_err(|error| self.problem(node, &error))?.inode;
         self.inodes[node.index()] = inode;
         let size = match kind {
-            Kind::File { size } if size > 0 => Some(size),
+            NodeKind::File { size } if size > 0 => Some(size),
             _ => None,
         };
         self.set(node, inode, &SetAttributes { size, ..self.owner_and_mode(node) })?;
         match kind {
             // When all of its names are there.
-            Kind::Directory => Ok(()),
-            Kind::File { .. } => self.add_content(inode, node),
+            NodeKind::Directory => Ok(()),
+            NodeKind::File { .. } => self.add_content(inode, node),
             _ => self.complete(inode, node),
         }
     }
 
     /// Has the content of a file copied, in this batch and in others if it is large.
-    fn add_content(&mut self, inode: InodeNumber, node: NodeId) -> Result<(), Error> {
+    fn add_content(&mut self, inode: InodeNumber, node: TreeNodeId) -> Result<(), Error> {
         let file = self.tree.node(node);
         if let Some(bytes) = file.inline_bytes().filter(|bytes| !bytes.is_empty()) {
             self.batch.jobs.push(CopyJob { inode, node, piece: None });
@@ -224,7 +229,7 @@ impl<'a> Writer<'a> {
     }
 
     /// A node has its content, and nothing will change it any more but further names.
-    fn complete(&self, inode: InodeNumber, node: NodeId) -> Result<(), Error> {
+    fn complete(&self, inode: InodeNumber, node: TreeNodeId) -> Result<(), Error> {
         self.set_time(node, inode)?;
         if !is_linked(self.tree, node) {
             self.volume.forget(inode, 1);
@@ -233,10 +238,10 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    fn owner_and_mode(&self, node: NodeId) -> SetAttributes {
+    fn owner_and_mode(&self, node: TreeNodeId) -> SetAttributes {
         let node = self.tree.node(node);
         let metadata = node.metadata();
-        let is_link = matches!(node.kind(), Kind::Symlink(_));
+        let is_link = matches!(node.kind(), NodeKind::Symlink(_));
         SetAttributes {
             permissions: (!is_link).then_some(metadata.permissions),
             user: Some(metadata.user),
@@ -245,26 +250,26 @@ impl<'a> Writer<'a> {
         }
     }
 
-    fn set_time(&self, node: NodeId, inode: InodeNumber) -> Result<(), Error> {
-        let Timestamp { seconds, nanoseconds } = self.tree.node(node).modified();
+    fn set_time(&self, node: TreeNodeId, inode: InodeNumber) -> Result<(), Error> {
+        let InodeTimestamp { seconds, nanoseconds } = self.tree.node(node).modified();
         let time = drystone_vfs::Timestamp { seconds, nanoseconds };
         let changes =
             SetAttributes { modified: Some(SetTime::At(time)), ..SetAttributes::default() };
         self.set(node, inode, &changes)
     }
 
-    fn set(&self, node: NodeId, inode: InodeNumber, to: &SetAttributes) -> Result<(), Error> {
+    fn set(&self, node: TreeNodeId, inode: InodeNumber, to: &SetAttributes) -> Result<(), Error> {
         let set = self.volume.set_attributes(&self.context, inode, to);
         set.map(|_| ()).map_err(|error| self.problem(node, &error))
     }
 
-    fn problem(&self, node: NodeId, error: &drystone_vfs::Error) -> Error {
+    fn problem(&self, node: TreeNodeId, error: &drystone_vfs::Error) -> Error {
         let (path, problem) = (self.tree.path_of(node), error.to_string());
         MakeError::File { path, problem }.into()
     }
 }
 
 /// Whether a node has several names, so that it is needed until all of them are made.
-fn is_linked(tree: &Tree, node: NodeId) -> bool {
+fn is_linked(tree: &FileTree, node: TreeNodeId) -> bool {
     tree.node(node).links() > 1
 }

@@ -4,8 +4,8 @@
 //! counted too much is free space.
 
 use super::batch::{BATCH_BYTES, WRITE_BYTES, WRITERS_MAX};
-use drystone_mkfs::build::{Room, Size};
-use drystone_mkfs::tree::{Kind, Node, NodeId, Tree};
+use drystone_mkfs::build::{Size, SpareRoom};
+use drystone_mkfs::tree::{FileTree, Node, NodeKind, TreeNodeId};
 use drystone_mkfs::{Error, Result};
 use drystone_nilfs2::mkfs::MakeOptions;
 use drystone_nilfs2_format::Geometry;
@@ -41,17 +41,17 @@ impl Demand {
         Self { block_bytes, inodes: 0, blocks: 0 }
     }
 
-    pub(super) fn add(&mut self, tree: &Tree, id: NodeId) {
+    pub(super) fn add(&mut self, tree: &FileTree, id: TreeNodeId) {
         let node = tree.node(id);
         let blocks = match node.kind() {
-            Kind::Directory => {
+            NodeKind::Directory => {
                 let names = tree.children(id).map(|(name, _)| needed(name.len()) as u64);
                 // The rest of a block may be too short for the next name.
                 let usable = self.block_bytes - needed(255) as u64;
                 1 + (names.sum::<u64>() + 24).div_ceil(usable)
             }
-            Kind::Symlink(_) => 1,
-            Kind::File { .. } => self.data_blocks(node),
+            NodeKind::Symlink(_) => 1,
+            NodeKind::File { .. } => self.data_blocks(node),
             _ => 0,
         };
         self.inodes += 1;
@@ -131,9 +131,9 @@ impl Demand {
     pub(super) fn size_bytes(&self, size: Size, options: &MakeOptions) -> Result<u64> {
         let room = match size {
             Size::Auto(room) => room,
-            Size::Fixed(_) => Room::Bytes(0),
+            Size::Fixed(_) => SpareRoom::Bytes(0),
         };
-        if let Room::Percent(percent) = room
+        if let SpareRoom::Percent(percent) = room
             && !(0.0..=40.0).contains(&percent)
         {
             return Err(Error::Option(format!("{percent} % can't be left free: 0 to 40 can")));
@@ -148,13 +148,13 @@ impl Demand {
         }
     }
 
-    fn size_with_room(&self, room: Room, options: &MakeOptions) -> u64 {
+    fn size_with_room(&self, room: SpareRoom, options: &MakeOptions) -> u64 {
         let per_segment = u64::from(options.blocks_per_segment);
         let written = self.segments(per_segment);
         // Reserved segments and room are shares of the whole, at most 50 and 40 % of it.
-        let share = |room: Room, segments: u64| match room {
-            Room::Bytes(bytes) => bytes.div_ceil(per_segment * self.block_bytes),
-            Room::Percent(_) => room.blocks(segments, 1),
+        let share = |room: SpareRoom, segments: u64| match room {
+            SpareRoom::Bytes(bytes) => bytes.div_ceil(per_segment * self.block_bytes),
+            SpareRoom::Percent(_) => room.blocks(segments, 1),
         };
         let mut segments = written;
         loop {

@@ -12,8 +12,8 @@ mod estimate;
 
 use batch::Writer;
 use drystone_blockdev::BlockDevice;
-use drystone_mkfs::build::{InodeOrder, Monitor, Size, as_uuid};
-use drystone_mkfs::tree::{Kind, NodeId, Tree};
+use drystone_mkfs::build::{BuildMonitor, InodeOrder, Size, as_uuid};
+use drystone_mkfs::tree::{FileTree, NodeKind, TreeNodeId};
 use drystone_mkfs::{Error, Result};
 use drystone_nilfs2::mkfs::MakeOptions;
 use drystone_sync::Arc;
@@ -51,7 +51,7 @@ pub struct Nilfs2BuildOptions {
 /// An image of known size.
 #[derive(Debug)]
 pub struct Nilfs2Builder<'t> {
-    tree: &'t Tree,
+    tree: &'t FileTree,
     order: InodeOrder,
     options: MakeOptions,
     threads: usize,
@@ -66,7 +66,7 @@ impl<'t> Nilfs2Builder<'t> {
     /// # Errors
     /// Options that make no image; files that NILFS2 can't hold; [`Error::DoesNotFit`] for a fixed size
     /// that is too small.
-    pub fn new(tree: &'t Tree, options: &Nilfs2BuildOptions) -> Result<Nilfs2Builder<'t>> {
+    pub fn new(tree: &'t FileTree, options: &Nilfs2BuildOptions) -> Result<Nilfs2Builder<'t>> {
         let order = InodeOrder::new(tree);
         let latest = u64::try_from(order.latest.seconds).unwrap_or(0);
         let uuid =
@@ -160,7 +160,7 @@ impl<'t> Nilfs2Builder<'t> {
     pub fn write(
         &self,
         device: &Arc<dyn BlockDevice>,
-        monitor: &dyn Monitor,
+        monitor: &dyn BuildMonitor,
     ) -> std::result::Result<(), crate::Error> {
         drystone_nilfs2::mkfs::make(&**device, &self.options)?;
         let options = drystone_nilfs2::MountOptions {
@@ -177,12 +177,12 @@ impl<'t> Nilfs2Builder<'t> {
 }
 
 /// Checks that NILFS2 can hold a node.
-fn check(tree: &Tree, id: NodeId, options: &MakeOptions) -> Result<()> {
+fn check(tree: &FileTree, id: TreeNodeId, options: &MakeOptions) -> Result<()> {
     let node = tree.node(id);
     let problem = |problem| Err(Error::File { path: tree.path_of(id), problem });
     let is_directory = |child| tree.parent(child).is_some();
     let links = match node.kind() {
-        Kind::Directory => {
+        NodeKind::Directory => {
             2 + tree.children(id).filter(|(_, child)| is_directory(*child)).count() as u64
         }
         _ => u64::from(node.links()),
@@ -191,16 +191,18 @@ fn check(tree: &Tree, id: NodeId, options: &MakeOptions) -> Result<()> {
         _ if links > LINKS_MAX => problem(format!(
             "{links} links, with those from subdirectories: there can be {LINKS_MAX}"
         )),
-        Kind::Symlink(target) if target.len() >= options.block_bytes as usize => problem(format!(
-            "a symbolic link to {} bytes: with blocks of {} it can have {}",
-            target.len(),
-            options.block_bytes,
-            options.block_bytes - 1
-        )),
-        Kind::File { size } if i64::try_from(size).is_err() => {
+        NodeKind::Symlink(target) if target.len() >= options.block_bytes as usize => {
+            problem(format!(
+                "a symbolic link to {} bytes: with blocks of {} it can have {}",
+                target.len(),
+                options.block_bytes,
+                options.block_bytes - 1
+            ))
+        }
+        NodeKind::File { size } if i64::try_from(size).is_err() => {
             problem(format!("a file of {size} bytes: it can have {}", i64::MAX))
         }
-        Kind::CharacterDevice { major, minor } | Kind::BlockDevice { major, minor }
+        NodeKind::CharacterDevice { major, minor } | NodeKind::BlockDevice { major, minor }
             if major >= 1 << 12 || minor >= 1 << 20 =>
         {
             problem(format!("there can be no device {major}:{minor}"))

@@ -1,7 +1,7 @@
 //! Whether the same names belong together in both trees.
 
 use super::{DifferenceKind, Which};
-use crate::Way;
+use crate::EntryPath;
 use drystone_sync::Arc;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -12,7 +12,7 @@ type InodeIdentity = (u64, u64);
 /// What was seen of a file with several names: its counterpart, and under which name.
 struct Seen {
     counterpart: InodeIdentity,
-    way: Arc<Way>,
+    way: Arc<EntryPath>,
 }
 
 /// Files of both trees that have further names.
@@ -35,7 +35,12 @@ pub(super) enum KnownPair {
 
 impl NotedLinks {
     /// Takes note of a pair, of which `links` says how many names each has.
-    pub fn note(&mut self, pair: [InodeIdentity; 2], links: [u64; 2], way: &Arc<Way>) -> KnownPair {
+    pub fn note(
+        &mut self,
+        pair: [InodeIdentity; 2],
+        links: [u64; 2],
+        way: &Arc<EntryPath>,
+    ) -> KnownPair {
         let [first, second] = pair;
         let before = note(&mut self.first, first, second, links[0], way);
         let other = note(&mut self.second, second, first, links[1], way);
@@ -59,8 +64,8 @@ fn note(
     identity: InodeIdentity,
     counterpart: InodeIdentity,
     links: u64,
-    way: &Arc<Way>,
-) -> Option<(InodeIdentity, Arc<Way>)> {
+    way: &Arc<EntryPath>,
+) -> Option<(InodeIdentity, Arc<EntryPath>)> {
     if links < 2 {
         return None;
     }
@@ -81,7 +86,7 @@ mod tests {
     fn names_belong_together_or_not() {
         let mut links = NotedLinks::default();
         let mut note = |first, second, counts, path: &str| {
-            links.note([(1, first), (2, second)], counts, &Way::top(path))
+            links.note([(1, first), (2, second)], counts, &EntryPath::top(path))
         };
         assert_eq!(note(1, 11, [2, 2], "a"), KnownPair::New);
         assert_eq!(note(1, 11, [2, 2], "b"), KnownPair::Same);

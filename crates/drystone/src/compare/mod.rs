@@ -18,13 +18,13 @@ mod walk;
 use crate::Exclude;
 use crate::transfer::host_source::HostSource;
 use crate::transfer::image_source::ImageSource;
-use crate::transfer::{CopyProblem, Endpoint, Monitor};
+use crate::transfer::{CopyMonitor, CopyProblem, Endpoint};
 use drystone_vfs::{DeviceNumber, FileType, Timestamp};
 use std::path::{Path, PathBuf};
 
 /// One of the two trees.
 #[derive(Clone, Copy)]
-pub struct Tree<'t> {
+pub struct ComparedTree<'t> {
     /// Where it is.
     pub place: Endpoint<'t>,
     /// Its top there, a directory or not. Symbolic links to directories are followed.
@@ -67,7 +67,7 @@ impl Default for Aspects {
 
 /// How to compare.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct CompareOptions {
     /// How many threads compare contents; 0 counts as 1.
     pub threads: usize,
     /// What is compared.
@@ -76,11 +76,11 @@ pub struct Options {
     pub exclude: Exclude,
 }
 
-impl Default for Options {
+impl Default for CompareOptions {
     /// Everything, one thread per core.
-    fn default() -> Options {
+    fn default() -> CompareOptions {
         let (aspects, exclude) = (Aspects::default(), Exclude::default());
-        Options { threads: drystone_sync::core_slots(), aspects, exclude }
+        CompareOptions { threads: drystone_sync::core_slots(), aspects, exclude }
     }
 }
 
@@ -133,7 +133,7 @@ pub struct Difference {
 
 /// What was compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Summary {
+pub struct CompareSummary {
     /// Entries that are in both trees.
     pub entries: u64,
     /// Content that was read, of both.
@@ -151,12 +151,12 @@ pub struct Summary {
 ///
 /// If one of the tops can't be used.
 pub fn compare(
-    first: Tree<'_>,
-    second: Tree<'_>,
-    options: &Options,
-    monitor: &dyn Monitor,
+    first: ComparedTree<'_>,
+    second: ComparedTree<'_>,
+    options: &CompareOptions,
+    monitor: &dyn CopyMonitor,
     found: &mut dyn FnMut(&Difference),
-) -> Result<Summary, CopyProblem> {
+) -> Result<CompareSummary, CopyProblem> {
     let paths = [first.path, second.path];
     match (first.place, second.place) {
         (Endpoint::Host, Endpoint::Host) => {

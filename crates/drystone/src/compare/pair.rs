@@ -3,7 +3,7 @@
 use super::{Aspects, DifferenceKind};
 use crate::transfer::ends::{CopySource, EndResult};
 use crate::transfer::facts::{InodeFacts, Xattrs};
-use crate::transfer::{Cause, Monitor, Side};
+use crate::transfer::{Cause, CopyMonitor, Side};
 use drystone_vfs::FileType;
 
 /// Content that is read at a time.
@@ -101,7 +101,7 @@ pub(super) struct FilePair<'f, A: CopySource, B: CopySource> {
     pub nodes: (&'f A::Node, &'f B::Node),
     pub facts: (&'f InodeFacts, &'f InodeFacts),
     pub buffers: &'f mut [Vec<u8>; 2],
-    pub monitor: &'f dyn Monitor,
+    pub monitor: &'f dyn CopyMonitor,
 }
 
 impl<A: CopySource, B: CopySource> FilePair<'_, A, B> {

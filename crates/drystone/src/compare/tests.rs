@@ -1,8 +1,11 @@
 //! Compares trees in memory and on the host that differ in one thing or another.
 
-use super::{Aspects, Difference, DifferenceKind, Options, Summary, Tree, Which, compare};
+use super::{
+    Aspects, CompareOptions, CompareSummary, ComparedTree, Difference, DifferenceKind, Which,
+    compare,
+};
 use crate::Exclude;
-use crate::transfer::{self, CopyProblem, Endpoint, Item, Monitor};
+use crate::transfer::{self, CopyItem, CopyMonitor, CopyProblem, Endpoint};
 use drystone_sync::{LockClass, Mutex};
 use drystone_testkit::model::{Configuration, MemoryFileSystem};
 use drystone_vfs::FileType;
@@ -15,14 +18,18 @@ static PROBLEMS: LockClass = LockClass::new("problems of a test", 200);
 
 struct GatheredDifferences(Mutex<Vec<String>>);
 
-impl Monitor for GatheredDifferences {
+impl CopyMonitor for GatheredDifferences {
     fn problem(&self, problem: &CopyProblem) {
         self.0.lock().push(problem.to_string());
     }
 }
 
 /// Compares and expects no problem.
-fn differences(first: Tree<'_>, second: Tree<'_>, options: &Options) -> (Vec<Difference>, Summary) {
+fn differences(
+    first: ComparedTree<'_>,
+    second: ComparedTree<'_>,
+    options: &CompareOptions,
+) -> (Vec<Difference>, CompareSummary) {
     let monitor = GatheredDifferences(Mutex::new(&PROBLEMS, Vec::new()));
     let mut found = Vec::new();
     let summary =
@@ -33,21 +40,21 @@ fn differences(first: Tree<'_>, second: Tree<'_>, options: &Options) -> (Vec<Dif
     (found, summary)
 }
 
-fn host(path: &Path) -> Tree<'_> {
-    Tree { place: Endpoint::Host, path }
+fn host(path: &Path) -> ComparedTree<'_> {
+    ComparedTree { place: Endpoint::Host, path }
 }
 
-fn tree_in<'t>(image: &'t MemoryFileSystem, path: &'t str) -> Tree<'t> {
-    Tree { place: Endpoint::Image(image), path: Path::new(path) }
+fn tree_in<'t>(image: &'t MemoryFileSystem, path: &'t str) -> ComparedTree<'t> {
+    ComparedTree { place: Endpoint::Image(image), path: Path::new(path) }
 }
 
 /// The content of a directory in an image.
 fn image_of(root: &Path) -> MemoryFileSystem {
     let image = MemoryFileSystem::new(Configuration::default());
     let monitor = GatheredDifferences(Mutex::new(&PROBLEMS, Vec::new()));
-    let items = [Item { path: root.to_path_buf(), name: None }];
+    let items = [CopyItem { path: root.to_path_buf(), name: None }];
     let (to, into) = (Endpoint::Image(&image), Path::new("/"));
-    let options = transfer::Options::default();
+    let options = transfer::CopyOptions::default();
     transfer::copy(Endpoint::Host, &items, to, into, &options, &monitor).unwrap();
     assert_eq!(monitor.0.into_inner(), [""; 0]);
     image
@@ -75,7 +82,7 @@ fn a_copy_is_the_same() {
     make(folder.path());
     let image = image_of(folder.path());
     for threads in [1, 4] {
-        let options = Options { threads, ..Options::default() };
+        let options = CompareOptions { threads, ..CompareOptions::default() };
         let (found, summary) = differences(host(folder.path()), tree_in(&image, "/"), &options);
         assert_eq!(found, []);
         assert_eq!(summary.entries, 1 + 3 + 600 + 4);
@@ -85,7 +92,7 @@ fn a_copy_is_the_same() {
     let (found, summary) = differences(
         host(&folder.path().join("large")),
         tree_in(&image, "/b/large too"),
-        &Options::default(),
+        &CompareOptions::default(),
     );
     assert_eq!((found.len(), summary.entries), (0, 1));
     assert_eq!(image.references(), 0);
@@ -114,7 +121,7 @@ fn every_difference_is_found_in_order() {
         fs::File::open(root.join(name)).unwrap().set_modified(time).unwrap();
     }
     let aspects = Aspects { times: false, ..Aspects::default() };
-    let options = Options { aspects, ..Options::default() };
+    let options = CompareOptions { aspects, ..CompareOptions::default() };
     let (found, _) = differences(tree_in(&image, "/"), host(root), &options);
     let second = Which::Second;
     let expected = [
@@ -132,7 +139,7 @@ fn every_difference_is_found_in_order() {
     assert_eq!(found, expected);
     let aspects = Aspects { holes: false, content: false, mode: false, ..aspects };
     let exclude = Exclude::new(["file-*", "/b", "c/*"].map(OsString::from));
-    let options = Options { aspects, exclude, ..Options::default() };
+    let options = CompareOptions { aspects, exclude, ..CompareOptions::default() };
     let (found, _) = differences(tree_in(&image, "/"), host(root), &options);
     let paths: Vec<_> = found.iter().map(|difference| difference.path.to_str().unwrap()).collect();
     assert_eq!(paths, ["c", "link"]);

@@ -7,11 +7,11 @@
 use super::links::{KnownPair, NotedLinks};
 use super::pair::{self, BUFFER_BYTES, FilePair, PairFailure};
 use super::pipeline::Pipeline;
-use super::{Difference, DifferenceKind, Options, Summary, Which};
-use crate::Way;
+use super::{CompareOptions, CompareSummary, Difference, DifferenceKind, Which};
+use crate::EntryPath;
 use crate::transfer::ends::{CopySource, EndResult};
 use crate::transfer::facts::InodeFacts;
-use crate::transfer::{Cause, CopyProblem, Monitor, Side};
+use crate::transfer::{Cause, CopyMonitor, CopyProblem, Side};
 use drystone_sync::{Arc, thread};
 use drystone_vfs::{Errno, Error};
 use std::cmp::Ordering;
@@ -27,7 +27,7 @@ type FoundEntry<S> = (<S as CopySource>::Node, InodeFacts);
 
 /// Two inodes to be compared further.
 struct PairJob<A: CopySource, B: CopySource> {
-    way: Arc<Way>,
+    way: Arc<EntryPath>,
     first: FoundEntry<A>,
     second: FoundEntry<B>,
     /// What is known to be different already.
@@ -38,7 +38,7 @@ struct PairJob<A: CopySource, B: CopySource> {
 
 /// What came out for one path.
 struct Done {
-    way: Arc<Way>,
+    way: Arc<EntryPath>,
     outcome: pair::PairOutcome,
 }
 
@@ -48,20 +48,20 @@ struct ComparedDirectory<A: CopySource, B: CopySource> {
     second: B::Node,
     first_names: Peekable<IntoIter<OsString>>,
     second_names: Peekable<IntoIter<OsString>>,
-    way: Arc<Way>,
+    way: Arc<EntryPath>,
 }
 
 struct Walker<'w, A: CopySource, B: CopySource> {
     first: &'w A,
     second: &'w B,
     tops: [&'w Path; 2],
-    options: &'w Options,
-    monitor: &'w dyn Monitor,
+    options: &'w CompareOptions,
+    monitor: &'w dyn CopyMonitor,
     pipeline: &'w Pipeline<PairJob<A, B>, Done>,
     found: &'w mut dyn FnMut(&Difference),
     links: NotedLinks,
     entered: [HashSet<(u64, u64)>; 2],
-    summary: Summary,
+    summary: CompareSummary,
 }
 
 /// Compares what is at two paths.
@@ -69,10 +69,10 @@ pub(super) fn run<A: CopySource, B: CopySource>(
     first: &A,
     second: &B,
     tops: [&Path; 2],
-    options: &Options,
-    monitor: &dyn Monitor,
+    options: &CompareOptions,
+    monitor: &dyn CopyMonitor,
     found: &mut dyn FnMut(&Difference),
-) -> Result<Summary, CopyProblem> {
+) -> Result<CompareSummary, CopyProblem> {
     let unusable = |side, path| move |cause| CopyProblem::new(side, "open", path, cause);
     let first_top = top(first, tops[0]).map_err(unusable(Side::Source, tops[0]))?;
     let second_top = match top(second, tops[1]) {
@@ -111,7 +111,7 @@ pub(super) fn run<A: CopySource, B: CopySource>(
             found,
             links: NotedLinks::default(),
             entered: [HashSet::new(), HashSet::new()],
-            summary: Summary::default(),
+            summary: CompareSummary::default(),
         };
         walker.walk(first_top, second_top);
         pipeline.complete();
@@ -138,7 +138,7 @@ fn top<S: CopySource>(source: &S, path: &Path) -> EndResult<FoundEntry<S>> {
 impl<A: CopySource, B: CopySource> Walker<'_, A, B> {
     fn walk(&mut self, first: FoundEntry<A>, second: FoundEntry<B>) {
         let mut frames = Vec::new();
-        self.pair(first, second, &Way::top(""), &mut frames);
+        self.pair(first, second, &EntryPath::top(""), &mut frames);
         while !self.monitor.is_cancelled()
             && let Some(frame) = frames.last_mut()
         {
@@ -164,7 +164,7 @@ impl<A: CopySource, B: CopySource> Walker<'_, A, B> {
         &mut self,
         name: &OsStr,
         order: Ordering,
-        way: &Arc<Way>,
+        way: &Arc<EntryPath>,
         frames: &mut Vec<ComparedDirectory<A, B>>,
     ) {
         if self.options.exclude.covers(name.as_bytes(), || way.path()) {
@@ -211,7 +211,7 @@ impl<A: CopySource, B: CopySource> Walker<'_, A, B> {
         &mut self,
         first: FoundEntry<A>,
         second: FoundEntry<B>,
-        way: &Arc<Way>,
+        way: &Arc<EntryPath>,
         frames: &mut Vec<ComparedDirectory<A, B>>,
     ) {
         self.summary.entries += 1;
@@ -248,7 +248,7 @@ impl<A: CopySource, B: CopySource> Walker<'_, A, B> {
         &mut self,
         mut first: FoundEntry<A>,
         mut second: FoundEntry<B>,
-        way: &Arc<Way>,
+        way: &Arc<EntryPath>,
         mut outcome: pair::PairOutcome,
     ) -> ComparedDirectory<A, B> {
         let opened = [
@@ -289,12 +289,12 @@ impl<A: CopySource, B: CopySource> Walker<'_, A, B> {
         Ok(())
     }
 
-    fn differ(&self, way: &Arc<Way>, kind: DifferenceKind) {
+    fn differ(&self, way: &Arc<EntryPath>, kind: DifferenceKind) {
         let outcome = pair::PairOutcome { kinds: vec![kind], ..pair::PairOutcome::default() };
         self.pipeline.add_result(Done { way: way.clone(), outcome });
     }
 
-    fn fail(&self, way: &Arc<Way>, side: Side, action: &'static str, cause: Cause) {
+    fn fail(&self, way: &Arc<EntryPath>, side: Side, action: &'static str, cause: Cause) {
         let failures = vec![(side, action, cause)];
         let outcome = pair::PairOutcome { failures, ..pair::PairOutcome::default() };
         self.pipeline.add_result(Done { way: way.clone(), outcome });
@@ -327,8 +327,8 @@ impl<A: CopySource, B: CopySource> Walker<'_, A, B> {
 fn work<A: CopySource, B: CopySource>(
     sources: (&A, &B),
     job: PairJob<A, B>,
-    options: &Options,
-    monitor: &dyn Monitor,
+    options: &CompareOptions,
+    monitor: &dyn CopyMonitor,
     buffers: &mut [Vec<u8>; 2],
 ) -> Done {
     let PairJob { way, first: (mut first, first_facts), second, kinds, is_known } = job;

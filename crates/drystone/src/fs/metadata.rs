@@ -1,7 +1,7 @@
 //! What an inode says of itself.
 
 use crate::{Error, Result};
-use drystone_vfs::{Attributes, Errno, FileType, SetAttributes, SetTime, Timestamp};
+use drystone_vfs::{Errno, FileType, InodeAttributes, SetAttributes, SetTime, Timestamp};
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -10,16 +10,16 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// [`MetadataExt`](std::os::unix::fs::MetadataExt) for what only Unix has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metadata {
-    attributes: Attributes,
+    attributes: InodeAttributes,
 }
 
 impl Metadata {
-    pub(super) fn new(attributes: Attributes) -> Metadata {
+    pub(super) fn new(attributes: InodeAttributes) -> Metadata {
         Metadata { attributes }
     }
 
     /// Everything, in the words of the inode level: also flags, project and generation.
-    pub fn attributes(&self) -> &Attributes {
+    pub fn attributes(&self) -> &InodeAttributes {
         &self.attributes
     }
 

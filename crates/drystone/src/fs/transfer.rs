@@ -2,7 +2,7 @@
 
 use super::Fs;
 use crate::transfer::{
-    Cause, CopyProblem, Endpoint, Item, Monitor, Options, Summary, archive, copy,
+    Cause, CopyItem, CopyMonitor, CopyOptions, CopyProblem, CopySummary, Endpoint, archive, copy,
 };
 use crate::{Error, Result};
 use drystone_sync::{LockClass, Mutex};
@@ -21,12 +21,12 @@ impl Fs<'_> {
     /// # Errors
     ///
     /// The first one; what can be copied is copied all the same. Only the superuser of an image may.
-    pub fn copy_in(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<Summary> {
+    pub fn copy_in(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<CopySummary> {
         let (from, to) = (from.as_ref(), to.as_ref());
         self.copied("copy", from, to, |first| {
             let target = Endpoint::Image(self.file_system());
             let (item, into) = item_to(from, to);
-            copy(Endpoint::Host, &[item], target, into, &Options::default(), first)
+            copy(Endpoint::Host, &[item], target, into, &CopyOptions::default(), first)
         })
     }
 
@@ -36,13 +36,13 @@ impl Fs<'_> {
     /// # Errors
     ///
     /// As [`copy_in`](Fs::copy_in). Owners can only be kept by root.
-    pub fn copy_out(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<Summary> {
+    pub fn copy_out(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<CopySummary> {
         let (from, to) = (from.as_ref(), to.as_ref());
         self.copied("copy", from, to, |first| {
             let source = Endpoint::Image(self.file_system());
             let (item, into) = item_to(from, to);
             let keep_owners = rustix::process::geteuid().is_root();
-            let options = Options { keep_owners, ..Options::default() };
+            let options = CopyOptions { keep_owners, ..CopyOptions::default() };
             copy(source, &[item], Endpoint::Host, into, &options, first)
         })
     }
@@ -52,11 +52,15 @@ impl Fs<'_> {
     /// # Errors
     ///
     /// As [`copy_in`](Fs::copy_in); `out` takes no more.
-    pub fn write_tar(&self, path: impl AsRef<Path>, mut out: impl Write + Send) -> Result<Summary> {
+    pub fn write_tar(
+        &self,
+        path: impl AsRef<Path>,
+        mut out: impl Write + Send,
+    ) -> Result<CopySummary> {
         let path = path.as_ref();
         self.copied("archive", path, path, |first| {
-            let item = Item { path: path.to_path_buf(), name: None };
-            archive(self.file_system(), &item, &mut out, &Options::default(), first)
+            let item = CopyItem { path: path.to_path_buf(), name: None };
+            archive(self.file_system(), &item, &mut out, &CopyOptions::default(), first)
         })
     }
 
@@ -65,8 +69,8 @@ impl Fs<'_> {
         operation: &'static str,
         from: &Path,
         to: &Path,
-        body: impl FnOnce(&FirstProblem) -> std::result::Result<Summary, CopyProblem>,
-    ) -> Result<Summary> {
+        body: impl FnOnce(&FirstProblem) -> std::result::Result<CopySummary, CopyProblem>,
+    ) -> Result<CopySummary> {
         if self.context.check_permissions {
             // It would copy with all rights.
             return Err(Error::from(Errno::EPERM).during(operation).at(from));
@@ -86,7 +90,7 @@ impl Fs<'_> {
 /// Keeps the first problem that is no mere warning.
 struct FirstProblem(Mutex<Option<CopyProblem>>);
 
-impl Monitor for FirstProblem {
+impl CopyMonitor for FirstProblem {
     fn problem(&self, problem: &CopyProblem) {
         if !problem.is_warning {
             self.0.lock().get_or_insert_with(|| problem.clone());
@@ -95,14 +99,14 @@ impl Monitor for FirstProblem {
 }
 
 /// What to copy, and into which directory, so that it comes to be at `to`.
-fn item_to<'t>(from: &Path, to: &'t Path) -> (Item, &'t Path) {
+fn item_to<'t>(from: &Path, to: &'t Path) -> (CopyItem, &'t Path) {
     let name = to.file_name().map(std::ffi::OsStr::to_os_string);
     let into = match (&name, to.parent()) {
         (Some(_), Some(above)) if above.as_os_str().is_empty() => Path::new("."),
         (Some(_), Some(above)) => above,
         _ => to,
     };
-    (Item { path: from.to_path_buf(), name }, into)
+    (CopyItem { path: from.to_path_buf(), name }, into)
 }
 
 fn error_of(problem: CopyProblem) -> Error {

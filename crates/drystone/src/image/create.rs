@@ -4,7 +4,7 @@ use super::Image;
 use crate::make::{make_image, make_nilfs2};
 use crate::{FileSystemKind, ImageOptions, Result};
 use drystone_blockdev::{BlockDevice, MemoryDevice};
-use drystone_mkfs::{NewImage, Options};
+use drystone_mkfs::{MkfsOptions, NewImage};
 use drystone_nilfs2::mkfs::MakeOptions;
 use drystone_sync::Arc;
 use std::path::Path;
@@ -97,11 +97,11 @@ impl CreateOptions {
         ImageOptions::default().open_device(device)
     }
 
-    fn for_ext4(&self) -> Options {
+    fn for_ext4(&self) -> MkfsOptions {
         let seed = Uuid::new_v4().as_u128();
         let hash_seed = [0, 32, 64, 96].map(|shift| (seed >> shift) as u32);
         let uuid = self.identity().into_bytes();
-        let mut options = Options::new(self.size_bytes, uuid, hash_seed, now_seconds());
+        let mut options = MkfsOptions::new(self.size_bytes, uuid, hash_seed, now_seconds());
         options.label = self.label.clone().into_bytes();
         options
     }

@@ -4,13 +4,13 @@
 //! # State
 //! A [`CopiedDirectory`] counts the work that is left in it, and keeps its parent open.
 
-use super::Item;
+use super::CopyItem;
 use super::directory::{CopiedDirectory, EntryName};
 use super::ends::{CopySource, CopyTarget};
 use super::engine::{Copier, Work, count};
 use super::facts::InodeFacts;
 use super::problem::{CopyProblem, Side};
-use crate::Way;
+use crate::EntryPath;
 use drystone_sync::Arc;
 use drystone_sync::atomic::{AtomicUsize, Ordering};
 use drystone_vfs::{Errno, Error};
@@ -25,7 +25,7 @@ impl<S: CopySource, T: CopyTarget> Copier<'_, S, T> {
     pub(super) fn add_item(
         &self,
         index: usize,
-        item: &Item,
+        item: &CopyItem,
         into: &Path,
     ) -> Result<(), CopyProblem> {
         item.check_name()?;
@@ -52,7 +52,7 @@ impl<S: CopySource, T: CopyTarget> Copier<'_, S, T> {
             existed: true,
             parent: None,
             from: parent.as_os_str().to_os_string(),
-            way: Way::top(""),
+            way: EntryPath::top(""),
             item: index,
             pending: AtomicUsize::new(1),
         });

@@ -2,7 +2,7 @@
 
 use super::ends::{CopySource, CopyTarget};
 use super::facts::InodeFacts;
-use crate::Way;
+use crate::EntryPath;
 use drystone_sync::Arc;
 use drystone_sync::atomic::AtomicUsize;
 use std::ffi::{OsStr, OsString};
@@ -20,7 +20,7 @@ pub(super) struct CopiedDirectory<S: CopySource, T: CopyTarget> {
     /// Its name in its parent. What the user named has its path.
     pub(super) from: OsString,
     /// Where it is below the start of the target.
-    pub(super) way: Arc<Way>,
+    pub(super) way: Arc<EntryPath>,
     /// Which of the items it belongs to.
     pub(super) item: usize,
     /// Pieces of work left, the listing included.
@@ -39,7 +39,7 @@ impl<S: CopySource, T: CopyTarget> CopiedDirectory<S, T> {
     }
 
     /// The way to an entry from the start of the target.
-    pub(super) fn target_way(&self, name: &EntryName) -> Arc<Way> {
+    pub(super) fn target_way(&self, name: &EntryName) -> Arc<EntryPath> {
         if name.to.is_empty() { self.way.clone() } else { self.way.to(&name.to) }
     }
 

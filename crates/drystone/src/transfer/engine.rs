@@ -13,7 +13,7 @@ use super::facts::InodeFacts;
 use super::links::CopiedLinks;
 use super::problem::{Cause, CopyProblem, Side};
 use super::queue::WorkQueue;
-use super::{Item, Monitor, Options, Summary};
+use super::{CopyItem, CopyMonitor, CopyOptions, CopySummary};
 use drystone_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use drystone_sync::{Arc, LockClass, Mutex, thread};
 use drystone_vfs::{Errno, Error};
@@ -54,8 +54,8 @@ pub(super) struct Copier<'e, S: CopySource, T: CopyTarget> {
     pub(super) target: &'e T,
     /// The directory that the user named.
     pub(super) into: &'e Path,
-    pub(super) options: &'e Options,
-    pub(super) monitor: &'e dyn Monitor,
+    pub(super) options: &'e CopyOptions,
+    pub(super) monitor: &'e dyn CopyMonitor,
     pub(super) queue: WorkQueue<Work<S, T>>,
     pub(super) links: CopiedLinks<T::Original, Waiter<S, T>>,
     pub(super) counters: CopyCounters,
@@ -71,11 +71,11 @@ pub(super) struct Copier<'e, S: CopySource, T: CopyTarget> {
 pub(super) fn run<S: CopySource, T: CopyTarget>(
     source: &S,
     target: &T,
-    items: &[Item],
+    items: &[CopyItem],
     into: &Path,
-    options: &Options,
-    monitor: &dyn Monitor,
-) -> Result<Summary, CopyProblem> {
+    options: &CopyOptions,
+    monitor: &dyn CopyMonitor,
+) -> Result<CopySummary, CopyProblem> {
     let unusable = |cause| CopyProblem::new(Side::Target, "open", into, cause);
     let start = target.start(into).map_err(unusable)?;
     let enclosing = target.enclosing(&start);
@@ -175,12 +175,12 @@ impl<S: CopySource, T: CopyTarget> Copier<'_, S, T> {
         }
     }
 
-    fn close(self) -> Summary {
+    fn close(self) -> CopySummary {
         for original in self.links.into_originals() {
             self.target.forget(original);
         }
         let counters = self.counters;
-        Summary {
+        CopySummary {
             files: counters.files.into_inner(),
             hard_links: counters.hard_links.into_inner(),
             directories: counters.directories.into_inner(),

@@ -1,6 +1,6 @@
 //! What is copied of an inode besides its content.
 
-use drystone_vfs::{Attributes, DeviceNumber, FileType, NewNode, Timestamp};
+use drystone_vfs::{DeviceNumber, FileType, InodeAttributes, NewNode, Timestamp};
 
 /// What the source knows of an inode.
 #[derive(Clone, Debug)]
@@ -23,7 +23,7 @@ pub(crate) struct InodeFacts {
 }
 
 impl InodeFacts {
-    pub fn of_attributes(attributes: &Attributes, target: Vec<u8>) -> InodeFacts {
+    pub fn of_attributes(attributes: &InodeAttributes, target: Vec<u8>) -> InodeFacts {
         InodeFacts {
             file_type: attributes.file_type,
             permissions: attributes.permissions,

@@ -3,7 +3,7 @@
 use super::ends::{CopySource, EndResult, StoredRange};
 use super::facts::{InodeFacts, Xattrs, is_copied_xattr};
 use drystone_vfs::{
-    Attributes, Dots, Errno, ExtentFlags, FileSystem, FileType, InodeNumber, RequestContext,
+    Dots, Errno, ExtentFlags, FileSystem, FileType, InodeAttributes, InodeNumber, RequestContext,
     SeekFrom, check_listed, resolve,
 };
 use std::ffi::{OsStr, OsString};
@@ -30,7 +30,7 @@ impl<'f> ImageSource<'f> {
     }
 
     /// Facts of an inode that the caller holds a reference to, which an error gives back.
-    fn facts(&self, attributes: &Attributes) -> EndResult<InodeFacts> {
+    fn facts(&self, attributes: &InodeAttributes) -> EndResult<InodeFacts> {
         let target = match attributes.file_type {
             FileType::Symlink => {
                 self.file_system.read_link(attributes.inode).inspect_err(|_| {

@@ -55,7 +55,7 @@ pub enum Endpoint<'a> {
 
 /// One tree or file to copy.
 #[derive(Clone, Debug)]
-pub struct Item {
+pub struct CopyItem {
     /// Where it is. A symbolic link here is copied, not followed.
     pub path: PathBuf,
     /// Its name in the target directory; `None` to merge the directory at `path` into the target
@@ -63,7 +63,7 @@ pub struct Item {
     pub name: Option<OsString>,
 }
 
-impl Item {
+impl CopyItem {
     /// Fails unless the item's name is that of one entry: it may come from an image.
     fn check_name(&self) -> Result<(), CopyProblem> {
         let Some(name) = &self.name else { return Ok(()) };
@@ -77,7 +77,7 @@ impl Item {
 
 /// How to copy.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct CopyOptions {
     /// How many threads copy; 0 counts as 1.
     pub threads: usize,
     /// Keep owners. Otherwise new entries belong to the superuser in an image, to the caller on
@@ -95,10 +95,10 @@ pub struct Options {
     pub without_lost_and_found: bool,
 }
 
-impl Default for Options {
+impl Default for CopyOptions {
     /// Everything kept, one thread per core.
-    fn default() -> Options {
-        Options {
+    fn default() -> CopyOptions {
+        CopyOptions {
             threads: drystone_sync::core_slots(),
             keep_owners: true,
             keep_xattrs: true,
@@ -111,7 +111,7 @@ impl Default for Options {
 }
 
 /// Told of what happens, by all threads at once.
-pub trait Monitor: Sync {
+pub trait CopyMonitor: Sync {
     /// Content was copied.
     fn bytes(&self, _count: u64) {}
 
@@ -132,7 +132,7 @@ pub trait Monitor: Sync {
 
 /// What was copied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Summary {
+pub struct CopySummary {
     /// Regular files, each counted once.
     pub files: u64,
     /// Further names of files.
@@ -167,12 +167,12 @@ pub struct Summary {
 /// If both ends are the host: that is what `cp` is for.
 pub fn copy(
     from: Endpoint<'_>,
-    items: &[Item],
+    items: &[CopyItem],
     to: Endpoint<'_>,
     into: &Path,
-    options: &Options,
-    monitor: &dyn Monitor,
-) -> Result<Summary, CopyProblem> {
+    options: &CopyOptions,
+    monitor: &dyn CopyMonitor,
+) -> Result<CopySummary, CopyProblem> {
     match (from, to) {
         (Endpoint::Host, Endpoint::Host) => panic!("a copy needs an image at one end"),
         (Endpoint::Host, Endpoint::Image(target)) => {

@@ -1,6 +1,6 @@
 //! What can go wrong with an entry.
 
-use crate::Way;
+use crate::EntryPath;
 use drystone_sync::Arc;
 use drystone_vfs::{DeviceNumber, Errno, FileType, Timestamp};
 use std::path::{Path, PathBuf};
@@ -108,7 +108,7 @@ impl LostProperty {
 #[derive(Clone, Debug)]
 pub struct Lacking<'l> {
     /// Where it is below the target.
-    pub way: &'l Arc<Way>,
+    pub way: &'l Arc<EntryPath>,
     /// It was not made at all: a device node.
     pub is_missing: bool,
     /// What it is.

@@ -1,6 +1,6 @@
 //! Images of many kinds with files, and their judges.
 
-use drystone::fsck::Options;
+use drystone::fsck::CheckOptions;
 use drystone::{Image, check_image};
 use drystone_testkit::judges::{FeatureSet, Scratch, e2fsck_check, have, mke2fs, run};
 use drystone_testkit::operations::{Action, Actor, Executor, Operation, Profile, Word, generate};
@@ -70,7 +70,7 @@ impl Sample {
     pub fn judge(&self, what: &str, before: &Tree) {
         let what = format!("{}: {what}", self.set.name);
         e2fsck_check(&self.path()).unwrap().expect_clean(&what);
-        let options = Options { problems_max: 20, ..Options::default() };
+        let options = CheckOptions { problems_max: 20, ..CheckOptions::default() };
         let report = check_image(&self.path(), &options, &mut |_| {}).unwrap();
         let problems: Vec<_> = report.problems.iter().map(ToString::to_string).collect();
         assert!(report.is_clean(), "{what}: {}", problems.join("\n"));

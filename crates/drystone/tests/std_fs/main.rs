@@ -78,7 +78,7 @@ fn run(seed: u64, identity: &Identity) {
     }
     drop(fs);
     image.close().unwrap();
-    let report = check_image(&name, &fsck::Options::default(), &mut |_| {}).unwrap();
+    let report = check_image(&name, &fsck::CheckOptions::default(), &mut |_| {}).unwrap();
     assert!(report.is_clean(), "{:?}", report.problems);
 }
 

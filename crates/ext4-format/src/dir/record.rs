@@ -118,7 +118,7 @@ pub(super) fn check_block_length(length: usize, end: usize) -> Result<(), Direct
 
 /// A record whose length and name lie within the block.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Record<'a> {
+pub(super) struct DirectoryRecord<'a> {
     pub offset: usize,
     pub length: usize,
     pub inode: u32,
@@ -129,7 +129,7 @@ pub(super) struct Record<'a> {
     pub used: usize,
 }
 
-impl Record<'_> {
+impl DirectoryRecord<'_> {
     pub fn is_live(&self) -> bool {
         self.inode != 0
     }
@@ -145,7 +145,7 @@ pub(super) fn read<'a>(
     offset: usize,
     end: usize,
     layout: &DirectoryLayout,
-) -> Result<Record<'a>, DirectoryProblem> {
+) -> Result<DirectoryRecord<'a>, DirectoryProblem> {
     let room = end.saturating_sub(offset);
     let too_long = |length| DirectoryProblem::RecordTooLong { length, room };
     let chain = bytes.get(..end).and_then(|chain| chain.get(offset..));
@@ -174,7 +174,7 @@ pub(super) fn read<'a>(
         .ok_or(too_short(hash_offset(name_length)))?;
     let inode = header.inode.get();
     if inode == 0 {
-        return Ok(Record { offset, length, inode, raw_type, name, hash: None, used: 0 });
+        return Ok(DirectoryRecord { offset, length, inode, raw_type, name, hash: None, used: 0 });
     }
     let used = record_length(name, layout);
     if used > length {
@@ -184,12 +184,12 @@ pub(super) fn read<'a>(
         .then(|| RawStoredHash::ref_from_prefix(record.get(hash_offset(name_length)..)?).ok())
         .flatten()
         .map(|(raw, _)| NameHash { major: raw.major.get(), minor: raw.minor.get() });
-    Ok(Record { offset, length, inode, raw_type, name, hash, used })
+    Ok(DirectoryRecord { offset, length, inode, raw_type, name, hash, used })
 }
 
 /// What a live record must also satisfy.
 pub(super) fn check_entry(
-    record: &Record<'_>,
+    record: &DirectoryRecord<'_>,
     layout: &DirectoryLayout,
 ) -> Result<(), DirectoryProblem> {
     let inode = InodeNumber::new(record.inode);
@@ -220,9 +220,9 @@ pub(super) struct Walk<'a> {
 }
 
 impl<'a> Iterator for Walk<'a> {
-    type Item = Record<'a>;
+    type Item = DirectoryRecord<'a>;
 
-    fn next(&mut self) -> Option<Record<'a>> {
+    fn next(&mut self) -> Option<DirectoryRecord<'a>> {
         let record = read(self.bytes, self.offset, self.end, &self.layout).ok()?;
         self.offset += record.length;
         Some(record)

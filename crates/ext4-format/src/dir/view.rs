@@ -1,7 +1,7 @@
 //! Reading a directory block.
 
 use super::heads::{Head, Heads};
-use super::record::{self, Record, Walk};
+use super::record::{self, DirectoryRecord, Walk};
 use super::{DirectoryLayout, DirectoryPlace, EntryType, tail};
 use crate::error::{Corrupt, DirectoryProblem};
 use crate::hash::NameHash;
@@ -85,7 +85,7 @@ impl<'a> DirectoryBlock<'a> {
     fn visit_records(
         &self,
         place: DirectoryPlace,
-        mut visit: impl FnMut(&Record<'a>) -> Result<(), DirectoryProblem>,
+        mut visit: impl FnMut(&DirectoryRecord<'a>) -> Result<(), DirectoryProblem>,
     ) -> Result<(), Corrupt> {
         let mut offset = 0;
         while offset < self.end {
@@ -238,7 +238,7 @@ impl<'a> DirectoryBlock<'a> {
     pub(super) fn room(&self, needed: usize) -> Option<Room> {
         if self.layout.stores_hashes() {
             let record = self.records().find(|record| record.slack() >= needed)?;
-            let Record { offset, used, length, .. } = record;
+            let DirectoryRecord { offset, used, length, .. } = record;
             return Some(Room { offset, used, length });
         }
         self.heads().find(|head| head.has_room(needed, self.end)).map(Room::from)
@@ -302,12 +302,12 @@ impl<'a> Iterator for Entries<'a> {
     type Item = Entry<'a>;
 
     fn next(&mut self) -> Option<Entry<'a>> {
-        self.0.find(Record::is_live).map(Entry::from)
+        self.0.find(DirectoryRecord::is_live).map(Entry::from)
     }
 }
 
-impl<'a> From<Record<'a>> for Entry<'a> {
-    fn from(record: Record<'a>) -> Self {
+impl<'a> From<DirectoryRecord<'a>> for Entry<'a> {
+    fn from(record: DirectoryRecord<'a>) -> Self {
         Self {
             offset: record.offset,
             record_length: record.length,

@@ -11,7 +11,7 @@ fn numbers(numbers: &[u32]) -> Vec<u8> {
 }
 
 fn problem(tag: u16, value: &[u8]) -> FastCommitProblem {
-    match Record::check(tag, value, &layout()) {
+    match FastCommitRecord::check(tag, value, &layout()) {
         Err(Corrupt::FastCommit { problem, .. }) => problem,
         other => panic!("{other:?}"),
     }
@@ -29,24 +29,38 @@ fn records_that_linux_wrote() {
         unwritten: false,
     };
     let inode = InodeNumber::new(14);
-    assert_eq!(Record::check(1, &value, &layout).unwrap(), Record::AddRange { inode, extent });
+    assert_eq!(
+        FastCommitRecord::check(1, &value, &layout).unwrap(),
+        FastCommitRecord::AddRange { inode, extent }
+    );
     let value = [&numbers(&[2, 14])[..], b"n1"].concat();
     let name = NameRecord { parent: InodeNumber::ROOT, inode, name: b"n1" };
-    assert_eq!(Record::check(3, &value, &layout).unwrap(), Record::Add(name.clone()));
-    assert_eq!(Record::check(4, &value, &layout).unwrap(), Record::Add(name.clone()));
-    assert_eq!(Record::check(5, &value, &layout).unwrap(), Record::Remove(name));
+    assert_eq!(
+        FastCommitRecord::check(3, &value, &layout).unwrap(),
+        FastCommitRecord::Add(name.clone())
+    );
+    assert_eq!(
+        FastCommitRecord::check(4, &value, &layout).unwrap(),
+        FastCommitRecord::Add(name.clone())
+    );
+    assert_eq!(
+        FastCommitRecord::check(5, &value, &layout).unwrap(),
+        FastCommitRecord::Remove(name)
+    );
     let value = numbers(&[14, 2_147_483_649, 2_147_483_646]);
     let (from, length) = (LogicalBlock::new(2_147_483_649), 2_147_483_646);
-    let record = Record::check(2, &value, &layout).unwrap();
-    assert_eq!(record, Record::RemoveRange { inode, from, length });
+    let record = FastCommitRecord::check(2, &value, &layout).unwrap();
+    assert_eq!(record, FastCommitRecord::RemoveRange { inode, from, length });
     let value = [14, 0, 0, 0, 1, 0, 0, 0, 0x01, 0x80, 0, 0, 0x86, 0x08, 0, 0];
-    let Record::AddRange { extent, .. } = Record::check(1, &value, &layout).unwrap() else {
+    let FastCommitRecord::AddRange { extent, .. } =
+        FastCommitRecord::check(1, &value, &layout).unwrap()
+    else {
         panic!("no range")
     };
     assert!(extent.unwritten && extent.length == 1 && extent.physical.get() == 2182);
     let value = [&numbers(&[14])[..], &[1; 160]].concat();
-    let record = Record::check(6, &value, &layout).unwrap();
-    assert_eq!(record, Record::Inode { inode, bytes: &[1; 160] });
+    let record = FastCommitRecord::check(6, &value, &layout).unwrap();
+    assert_eq!(record, FastCommitRecord::Inode { inode, bytes: &[1; 160] });
 }
 
 #[test]
@@ -77,6 +91,6 @@ proptest! {
         tag in 0u16..8,
         value in prop::collection::vec(any::<u8>(), 0..400),
     ) {
-        let _ = Record::check(tag, &value, &layout());
+        let _ = FastCommitRecord::check(tag, &value, &layout());
     }
 }

@@ -1,7 +1,7 @@
 //! Writing an inode: the fields that it has, and nothing else of its bytes.
 
 use super::raw::{RawExtra, RawInode};
-use super::{BASE, Inode, InodeFlags, Timestamp, truncated};
+use super::{BASE, Inode, InodeFlags, InodeTimestamp, truncated};
 use crate::error::{Corrupt, InodeProblem};
 use crate::features::ReadOnlyCompat;
 use crate::ids::PhysicalBlock;
@@ -57,7 +57,7 @@ impl Inode {
         let mut extra = RawExtra::new_zeroed();
         extra.as_mut_bytes()[..present].copy_from_slice(&rest[..present]);
         let has = |offset: usize| present >= offset + 4;
-        let put_time = |time: Timestamp, field: &mut U32, more: &mut U32, offset: usize| {
+        let put_time = |time: InodeTimestamp, field: &mut U32, more: &mut U32, offset: usize| {
             let (seconds, epoch) = time.encode(has(offset));
             field.set(seconds);
             more.set(epoch);

@@ -1,12 +1,12 @@
 //! What kind of file an inode is, and what its block area holds because of that.
 
-use super::{BLOCK_AREA_BYTES, DeviceNumber, FileType, Inode, InodeFlags};
+use super::{BLOCK_AREA_BYTES, Inode, InodeDevice, InodeFlags, ModeFileType};
 use crate::error::{Corrupt, InodeProblem};
 
 impl Inode {
     /// What kind of file it is.
-    pub fn file_type(&self) -> Result<FileType, Corrupt> {
-        FileType::from_mode(self.mode).ok_or(Corrupt::Inode {
+    pub fn file_type(&self) -> Result<ModeFileType, Corrupt> {
+        ModeFileType::from_mode(self.mode).ok_or(Corrupt::Inode {
             inode: self.number,
             problem: InodeProblem::FileType { mode: self.mode },
         })
@@ -15,19 +15,19 @@ impl Inode {
     /// Whether it is a directory.
     #[must_use]
     pub const fn is_directory(&self) -> bool {
-        matches!(FileType::from_mode(self.mode), Some(FileType::Directory))
+        matches!(ModeFileType::from_mode(self.mode), Some(ModeFileType::Directory))
     }
 
     /// Whether it is a file with data.
     #[must_use]
     pub const fn is_regular(&self) -> bool {
-        matches!(FileType::from_mode(self.mode), Some(FileType::Regular))
+        matches!(ModeFileType::from_mode(self.mode), Some(ModeFileType::Regular))
     }
 
     /// Whether it is a symbolic link.
     #[must_use]
     pub const fn is_symlink(&self) -> bool {
-        matches!(FileType::from_mode(self.mode), Some(FileType::Symlink))
+        matches!(ModeFileType::from_mode(self.mode), Some(ModeFileType::Symlink))
     }
 
     /// Whether it is a symbolic link whose target lies in the block area.
@@ -52,15 +52,15 @@ impl Inode {
         !self.flags.contains(InodeFlags::INLINE_DATA)
             && !self.is_fast_symlink()
             && matches!(
-                FileType::from_mode(self.mode),
-                Some(FileType::Regular | FileType::Directory | FileType::Symlink)
+                ModeFileType::from_mode(self.mode),
+                Some(ModeFileType::Regular | ModeFileType::Directory | ModeFileType::Symlink)
             )
     }
 
     /// The number of the device, if it is one.
     #[must_use]
-    pub fn device(&self) -> Option<DeviceNumber> {
-        let kind = FileType::from_mode(self.mode)?;
-        kind.is_device().then(|| DeviceNumber::decode(&self.block_area))
+    pub fn device(&self) -> Option<InodeDevice> {
+        let kind = ModeFileType::from_mode(self.mode)?;
+        kind.is_device().then(|| InodeDevice::decode(&self.block_area))
     }
 }

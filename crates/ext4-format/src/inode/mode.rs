@@ -75,7 +75,7 @@ bitflags! {
 
 /// Type of a file, from the top four bits of the mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum FileType {
+pub enum ModeFileType {
     /// A pipe with a name.
     Fifo,
     /// A character device.
@@ -94,7 +94,7 @@ pub enum FileType {
 
 const TYPE_MASK: u16 = 0o170_000;
 
-impl FileType {
+impl ModeFileType {
     /// The type in a mode, if it is a known one.
     #[must_use]
     pub const fn from_mode(mode: u16) -> Option<Self> {
@@ -133,14 +133,14 @@ impl FileType {
 
 /// The number of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct DeviceNumber {
+pub struct InodeDevice {
     /// Which driver: 12 bits.
     pub major: u32,
     /// Which device of it: 20 bits.
     pub minor: u32,
 }
 
-impl DeviceNumber {
+impl InodeDevice {
     /// Reads the number from the block area of a device's inode.
     ///
     /// The first word holds 8 bits each; if it is zero, the second holds 12 and 20.
@@ -185,13 +185,13 @@ mod tests {
     proptest! {
         #[test]
         fn devices_round_trip(major in 0u32..0x1000, minor in 0u32..0x10_0000) {
-            let device = DeviceNumber { major, minor };
-            prop_assert_eq!(DeviceNumber::decode(&device.encode()), device);
+            let device = InodeDevice { major, minor };
+            prop_assert_eq!(InodeDevice::decode(&device.encode()), device);
         }
 
         #[test]
         fn types_round_trip(mode: u16) {
-            if let Some(kind) = FileType::from_mode(mode) {
+            if let Some(kind) = ModeFileType::from_mode(mode) {
                 prop_assert_eq!(kind.mode_bits(), mode & 0o170_000);
             }
         }

@@ -12,7 +12,7 @@ fn sizes_beyond_the_last_block_number_are_refused() {
         (InodeFlags::EXTENTS, layout.extent_file_bytes_max()),
         (InodeFlags::empty(), layout.mapped_file_bytes_max()),
     ] {
-        let mut inode = Inode::new(number, 0o100_644, Timestamp::default(), &layout);
+        let mut inode = Inode::new(number, 0o100_644, InodeTimestamp::default(), &layout);
         inode.flags = flags;
         for (size_bytes, is_sound) in [(limit, true), (limit + 1, false), (1 << 60, false)] {
             inode.size_bytes = size_bytes;

@@ -7,14 +7,14 @@ const NANOSECONDS_MAX: u32 = 999_999_999;
 
 /// A time since 1970, to the nanosecond; negative before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Timestamp {
+pub struct InodeTimestamp {
     /// Whole seconds.
     pub seconds: i64,
     /// Nanoseconds to add, below a thousand million.
     pub nanoseconds: u32,
 }
 
-impl Timestamp {
+impl InodeTimestamp {
     /// The earliest time that an inode can hold: in 1901.
     pub const MIN: Self = Self { seconds: i32::MIN as i64, nanoseconds: 0 };
     /// The last second that an inode with extra fields can hold: in 2446.
@@ -80,20 +80,20 @@ mod tests {
             (3, 0x7fff_ffff, 0x3_7fff_ffff),
         ];
         for (extra, base, seconds) in cases {
-            let time = Timestamp::from_seconds(seconds);
-            assert_eq!(Timestamp::decode(base, Some(extra)), time);
+            let time = InodeTimestamp::from_seconds(seconds);
+            assert_eq!(InodeTimestamp::decode(base, Some(extra)), time);
             assert_eq!(time.encode(true), (base, extra));
         }
-        assert_eq!(Timestamp::from_seconds(i64::MAX).encode(true), (0x7fff_ffff, 3));
-        assert_eq!(Timestamp::from_seconds(1 << 40).encode(false).0, 0x7fff_ffff);
+        assert_eq!(InodeTimestamp::from_seconds(i64::MAX).encode(true), (0x7fff_ffff, 3));
+        assert_eq!(InodeTimestamp::from_seconds(1 << 40).encode(false).0, 0x7fff_ffff);
     }
 
     proptest! {
         #[test]
         fn round_trip(seconds: i64, nanoseconds in 0u32..1_000_000_000, has_extra: bool) {
-            let time = Timestamp { seconds, nanoseconds };
+            let time = InodeTimestamp { seconds, nanoseconds };
             let (base, extra) = time.encode(has_extra);
-            let read = Timestamp::decode(base, has_extra.then_some(extra));
+            let read = InodeTimestamp::decode(base, has_extra.then_some(extra));
             prop_assert_eq!(read, time.clamp_to_inode(has_extra));
         }
     }

@@ -3,7 +3,7 @@
 use super::raw::{
     ALIGNMENT, HEADER_LENGTH, RawAttributeBlockHeader, RawAttributeEntry, entry_length,
 };
-use super::view::{Attributes, Value};
+use super::view::{Value, XattrView};
 use super::{AttributeName, MAGIC, NAME_LENGTH_MAX, hash};
 use crate::ids::InodeNumber;
 use std::collections::BTreeMap;
@@ -76,7 +76,7 @@ impl AttributeSet {
 
     /// The attributes of an area or block.
     #[must_use]
-    pub fn read(attributes: &Attributes<'_>) -> Self {
+    pub fn read(attributes: &XattrView<'_>) -> Self {
         let owned = attributes.iter().map(|entry| {
             let value = match entry.value {
                 Value::Inline(bytes) => AttributeValue::Inline(bytes.to_vec()),

@@ -25,7 +25,7 @@ pub use hash::{block_hash, entry_hash, inode_value_entry_hash};
 pub use inode_value::{InodeValueFields, inode_value_hash};
 pub use name::AttributeName;
 pub use raw::{RawAttributeBlockHeader, RawAttributeEntry};
-pub use view::{AttributeEntry, Attributes, AttributesBlock, Value, seal_block, verify_block};
+pub use view::{AttributeEntry, AttributesBlock, Value, XattrView, seal_block, verify_block};
 
 use crate::error::{AttributeProblem, Corrupt};
 use crate::ids::{InodeNumber, PhysicalBlock};

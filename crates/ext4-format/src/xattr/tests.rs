@@ -30,7 +30,7 @@ fn sets_survive_an_inode_and_a_block() {
     let set = sample();
     let mut area = vec![0xaa; set.length_in_inode()];
     set.encode_in_inode(&mut area).unwrap();
-    let read = Attributes::check_in_inode(&area, IN_INODE).unwrap();
+    let read = XattrView::check_in_inode(&area, IN_INODE).unwrap();
     assert_eq!(AttributeSet::read(&read), set);
     let mut block = vec![0xaa; 1024];
     set.encode_block(&mut block, 3).unwrap();
@@ -147,7 +147,7 @@ proptest! {
     fn any_set_survives(set in any_set()) {
         let mut area = vec![0; 1024];
         set.encode_in_inode(&mut area).unwrap();
-        let read = Attributes::check_in_inode(&area, IN_INODE).unwrap();
+        let read = XattrView::check_in_inode(&area, IN_INODE).unwrap();
         prop_assert_eq!(AttributeSet::read(&read), set.clone());
         let mut block = vec![0; 1024];
         set.encode_block(&mut block, 1).unwrap();
@@ -161,7 +161,7 @@ proptest! {
     ) {
         let mut bytes = MAGIC.to_le_bytes().to_vec();
         bytes.extend_from_slice(&tail);
-        if let Ok(read) = Attributes::check_in_inode(&bytes, IN_INODE) {
+        if let Ok(read) = XattrView::check_in_inode(&bytes, IN_INODE) {
             let _ = AttributeSet::read(&read);
         }
         if bytes.len() >= 12 {

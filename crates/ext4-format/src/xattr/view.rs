@@ -94,14 +94,14 @@ impl AttributeEntry<'_> {
 }
 
 /// An entry with its surroundings.
-struct Found<'a> {
+struct FoundAttribute<'a> {
     entry: AttributeEntry<'a>,
     next: usize,
 }
 
 /// The attributes of an inode area or a block, all entries and values known to be in bounds.
 #[derive(Debug, Clone, Copy)]
-pub struct Attributes<'a> {
+pub struct XattrView<'a> {
     bytes: &'a [u8],
     /// Where entries start.
     first: usize,
@@ -109,7 +109,7 @@ pub struct Attributes<'a> {
     base: usize,
 }
 
-impl<'a> Attributes<'a> {
+impl<'a> XattrView<'a> {
     /// Checks the area of an inode: the bytes behind its last fixed field.
     ///
     /// An area that is too short or without the magic number holds no attributes.
@@ -156,7 +156,7 @@ impl<'a> Attributes<'a> {
     }
 
     /// The entry at `offset`; `None` at the end.
-    fn entry(&self, offset: usize) -> Result<Option<Found<'a>>, AttributeProblem> {
+    fn entry(&self, offset: usize) -> Result<Option<FoundAttribute<'a>>, AttributeProblem> {
         let too_long = AttributeProblem::EntriesTooLong;
         // An area that holds nothing has no end mark either.
         if self.bytes.is_empty() {
@@ -185,7 +185,7 @@ impl<'a> Attributes<'a> {
         };
         let (index, hash) = (raw.name_index, raw.hash.get());
         let entry = AttributeEntry { offset, index, suffix, value, value_start: start, hash };
-        Ok(Some(Found { entry, next: offset + entry_length(suffix.len()) }))
+        Ok(Some(FoundAttribute { entry, next: offset + entry_length(suffix.len()) }))
     }
 
     fn check_entries(&self, place: AttributePlace) -> Result<(), Corrupt> {
@@ -228,7 +228,7 @@ impl<'a> Attributes<'a> {
 #[derive(Debug, Clone, Copy)]
 pub struct AttributesBlock<'a> {
     header: &'a RawAttributeBlockHeader,
-    attributes: Attributes<'a>,
+    attributes: XattrView<'a>,
 }
 
 impl<'a> AttributesBlock<'a> {
@@ -252,14 +252,14 @@ impl<'a> AttributesBlock<'a> {
         if count == 0 || count > REFERENCE_COUNT_MAX {
             return Err(corrupt(AttributeProblem::ReferenceCount { found: count }));
         }
-        let attributes = Attributes { bytes, first: HEADER_LENGTH, base: 0 };
+        let attributes = XattrView { bytes, first: HEADER_LENGTH, base: 0 };
         attributes.check_entries(place)?;
         Ok(Self { header, attributes })
     }
 
     /// The attributes.
     #[must_use]
-    pub const fn attributes(&self) -> Attributes<'a> {
+    pub const fn attributes(&self) -> XattrView<'a> {
         self.attributes
     }
 

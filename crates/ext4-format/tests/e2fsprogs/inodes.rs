@@ -8,8 +8,8 @@ use drystone_ext4_format::inline::{
 };
 use drystone_ext4_format::inode::Inode;
 use drystone_ext4_format::xattr::{
-    self, AttributeName, AttributePlace, AttributeSet, AttributeValue, Attributes, AttributesBlock,
-    Value,
+    self, AttributeName, AttributePlace, AttributeSet, AttributeValue, AttributesBlock, Value,
+    XattrView,
 };
 use std::fs;
 
@@ -39,7 +39,7 @@ fn attributes_are_read_and_rewritten() {
         let (at, mut bytes) = image.inode_bytes("/f");
         let inode = Inode::check(&bytes, place.inode, layout).unwrap();
         let area = inode.attribute_area(layout);
-        let attributes = Attributes::check_in_inode(&bytes[area.clone()], place).unwrap();
+        let attributes = XattrView::check_in_inode(&bytes[area.clone()], place).unwrap();
         let found = attributes.find(AttributeName::USER, b"short").unwrap();
         assert_eq!(found.value, Value::Inline(b"abc"));
         for entry in attributes.iter() {
@@ -95,7 +95,7 @@ fn values_in_inodes_have_their_hash_and_count() {
     let (_, bytes) = image.inode_bytes("/f");
     let inode = image.inode("/f");
     let area = &bytes[inode.attribute_area(image.superblock.layout())];
-    let mut sets = vec![Attributes::check_in_inode(area, place).unwrap()];
+    let mut sets = vec![XattrView::check_in_inode(area, place).unwrap()];
     let block = inode.attribute_block.map(|block| (block, image.block(block)));
     if let Some((block, bytes)) = &block {
         let place = AttributePlace { block: Some(*block), ..place };
@@ -192,7 +192,7 @@ fn inline_data_is_read_and_changed() {
         let area = inode.attribute_area(layout);
         let place = in_inode(&image, "/d");
         let mut set =
-            AttributeSet::read(&Attributes::check_in_inode(&bytes[area.clone()], place).unwrap());
+            AttributeSet::read(&XattrView::check_in_inode(&bytes[area.clone()], place).unwrap());
         set.set(AttributeName::inline_data(), AttributeValue::Inline(value));
         set.encode_in_inode(&mut bytes[area]).unwrap();
         Inode::seal(&mut bytes, inode.number, layout);
@@ -207,7 +207,7 @@ fn inline(image: &Image, path: &str) -> (Inode, Vec<u8>) {
     let (_, bytes) = image.inode_bytes(path);
     let inode = image.inode(path);
     let area = &bytes[inode.attribute_area(image.superblock.layout())];
-    let attributes = Attributes::check_in_inode(area, in_inode(image, path)).unwrap();
+    let attributes = XattrView::check_in_inode(area, in_inode(image, path)).unwrap();
     let name = AttributeName::inline_data();
     let entry = attributes.find(name.index, &name.suffix).unwrap();
     let Value::Inline(value) = entry.value else { panic!("inline data lies in the inode") };

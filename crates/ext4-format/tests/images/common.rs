@@ -2,7 +2,7 @@
 
 use drystone_ext4_format::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, Superblock};
 use drystone_ext4_format::{GroupNumber, InodeNumber, PhysicalBlock, group, inode, layout};
-use drystone_testkit::skip::{Lack, skip};
+use drystone_testkit::skip::{Prerequisite, skip};
 use std::fs::File;
 use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
@@ -31,7 +31,7 @@ impl Image {
         {
             Ok(output) => output,
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                skip(Lack::Program("mke2fs".into()), "an image");
+                skip(Prerequisite::Program("mke2fs".into()), "an image");
                 return None;
             }
             Err(error) => panic!("mke2fs: {error}"),

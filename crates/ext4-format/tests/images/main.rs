@@ -12,7 +12,7 @@ use drystone_ext4_format::block_map::{self, MapPath};
 use drystone_ext4_format::extent::{self, ExtentNode, NodeExpectation, NodePlace};
 use drystone_ext4_format::features::Features;
 use drystone_ext4_format::group::{GroupDescriptor, GroupFlags};
-use drystone_ext4_format::inode::{DeviceNumber, Inode, InodeFlags, Timestamp};
+use drystone_ext4_format::inode::{Inode, InodeDevice, InodeFlags, InodeTimestamp};
 use drystone_ext4_format::superblock::{SUPERBLOCK_BYTES, StateFlags, Superblock};
 use drystone_ext4_format::{GroupNumber, InodeNumber, LogicalBlock, PhysicalBlock};
 use drystone_ondisk::bitmap;
@@ -282,11 +282,11 @@ fn devices_links_times_and_deep_maps() {
             image.inode(InodeNumber::new(number.unwrap_or_else(|| panic!("{kind}: {report}"))))
         };
         let small = number("small");
-        assert_eq!(small.device(), Some(DeviceNumber { major: 4, minor: 64 }));
-        assert_eq!(small.access_time, Timestamp::from_seconds(2_524_608_000));
-        assert_eq!(small.creation_time, Some(Timestamp::from_seconds(-347_155_200)));
+        assert_eq!(small.device(), Some(InodeDevice { major: 4, minor: 64 }));
+        assert_eq!(small.access_time, InodeTimestamp::from_seconds(2_524_608_000));
+        assert_eq!(small.creation_time, Some(InodeTimestamp::from_seconds(-347_155_200)));
         assert_eq!((small.project, small.user, small.group), (Some(77), 70_000, 80_000));
-        assert_eq!(number("large").device(), Some(DeviceNumber { major: 300, minor: 60_000 }));
+        assert_eq!(number("large").device(), Some(InodeDevice { major: 300, minor: 60_000 }));
         assert_eq!(number("fast").fast_symlink_target(), Some(target.as_bytes()));
         let holes = number("holes");
         for n in (0..400).step_by(57) {

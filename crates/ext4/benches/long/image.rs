@@ -2,7 +2,7 @@
 
 use drystone_blockdev::{Existing, FileDevice, OpenMode};
 use drystone_ext4::{Ext4, MountOptions};
-use drystone_mkfs::Options;
+use drystone_mkfs::MkfsOptions;
 use drystone_sync::Arc;
 use drystone_vfs::{FileSystem, InodeNumber, NewNode, RequestContext};
 use std::path::{Path, PathBuf};
@@ -34,7 +34,7 @@ impl Image {
         let path = directory.join(format!("drystone-{name}-{}.img", std::process::id()));
         let device = FileDevice::create(&path, size_bytes, Existing::Overwrite)
             .expect("the directory for images is writable");
-        let mut options = Options::new(size_bytes, [7; 16], [1, 2, 3, 4], 1_700_000_000);
+        let mut options = MkfsOptions::new(size_bytes, [7; 16], [1, 2, 3, 4], 1_700_000_000);
         options.inodes = Some(inodes);
         options.inode_size = inode_bytes;
         drystone_mkfs::make(&device, &options, true).expect("an image is made");

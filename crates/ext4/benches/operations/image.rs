@@ -2,7 +2,7 @@
 
 use drystone_blockdev::MemoryDevice;
 use drystone_ext4::{Ext4, MountOptions};
-use drystone_mkfs::{JournalSize, Options};
+use drystone_mkfs::{JournalSize, MkfsOptions};
 use drystone_sync::Arc;
 use drystone_vfs::{FileSystem, InodeNumber, NewNode, RequestContext};
 use std::time::Duration;
@@ -18,7 +18,7 @@ impl Bench {
     pub fn new(files: u32) -> Bench {
         let size_bytes = (1 << 30) + u64::from(files) * 4096;
         let device = Arc::new(MemoryDevice::new(size_bytes));
-        let mut options = Options::new(size_bytes, [7; 16], [1, 2, 3, 4], 1_700_000_000);
+        let mut options = MkfsOptions::new(size_bytes, [7; 16], [1, 2, 3, 4], 1_700_000_000);
         options.inodes = Some(files + 65_536);
         // Only the benchmark of commits commits.
         options.journal_size = JournalSize::Bytes(256 << 20);

@@ -15,7 +15,7 @@ use drystone_ext4_format::inline::{
 };
 use drystone_ext4_format::inode::InodeFlags;
 use drystone_ext4_format::xattr::{
-    AttributeName, AttributePlace, AttributeSet, AttributeValue, Attributes, NoAttributeRoom, Value,
+    AttributeName, AttributePlace, AttributeSet, AttributeValue, NoAttributeRoom, Value, XattrView,
 };
 use drystone_ext4_format::{Corrupt, InodeNumber, LogicalBlock};
 use drystone_jbd2::Handle;
@@ -40,9 +40,9 @@ impl Contents {
     }
 }
 
-fn attributes(fields: &Fields) -> Result<Attributes<'_>> {
+fn attributes(fields: &Fields) -> Result<XattrView<'_>> {
     let place = AttributePlace { inode: fields.disk.number, block: None };
-    Ok(Attributes::check_in_inode(&fields.xattr_area, place)?)
+    Ok(XattrView::check_in_inode(&fields.xattr_area, place)?)
 }
 
 /// The part of the contents that the attribute holds.

@@ -3,7 +3,7 @@
 use crate::error::Result;
 use drystone_ext4_format::InodeNumber;
 use drystone_ext4_format::extent::Extent;
-use drystone_ext4_format::fast_commit::{NameRecord, Record};
+use drystone_ext4_format::fast_commit::{FastCommitRecord, NameRecord};
 use drystone_ext4_format::inode::Inode as DiskInode;
 use drystone_ext4_format::layout::Layout;
 use drystone_jbd2::FastCommit;
@@ -71,20 +71,20 @@ impl ReplayPlan {
     fn commit(&mut self, commit: &FastCommit, layout: &Layout) -> Result<()> {
         let mut said: BTreeMap<InodeNumber, RecordedInode> = BTreeMap::new();
         for record in commit {
-            match Record::check(record.tag, &record.value, layout)? {
-                Record::AddRange { inode, extent } => {
+            match FastCommitRecord::check(record.tag, &record.value, layout)? {
+                FastCommitRecord::AddRange { inode, extent } => {
                     said.entry(inode).or_default().ranges.push(RangeChange::Add(extent));
                 }
-                Record::RemoveRange { inode, from, length } => {
+                FastCommitRecord::RemoveRange { inode, from, length } => {
                     let (from, to) = (from.as_u64(), from.as_u64() + u64::from(length));
                     said.entry(inode).or_default().ranges.push(RangeChange::Remove { from, to });
                 }
-                Record::Inode { inode, bytes } => {
+                FastCommitRecord::Inode { inode, bytes } => {
                     said.entry(inode).or_default().image =
                         Some(RecordedImage::read(inode, bytes, layout)?);
                 }
-                Record::Add(name) => self.name(&name, NameChange::Add(name.inode)),
-                Record::Remove(name) => self.name(&name, NameChange::Remove(name.inode)),
+                FastCommitRecord::Add(name) => self.name(&name, NameChange::Add(name.inode)),
+                FastCommitRecord::Remove(name) => self.name(&name, NameChange::Remove(name.inode)),
             }
         }
         for (number, now) in said {

@@ -10,7 +10,7 @@ use drystone_ext4_format::error::InodeProblem;
 use drystone_ext4_format::features::ReadOnlyCompat;
 use drystone_ext4_format::inode::{BLOCK_AREA_OFFSET, InodeFlags};
 use drystone_ext4_format::{Corrupt, LogicalBlock};
-use drystone_vfs::{Errno, Extent, ExtentFlags, FileType, SeekFrom};
+use drystone_vfs::{Errno, ExtentFlags, FileExtent, FileType, SeekFrom};
 
 /// The extents of a range of a file, at most `extents_max` of them.
 pub(crate) fn extents(
@@ -19,7 +19,7 @@ pub(crate) fn extents(
     offset: u64,
     length: u64,
     extents_max: usize,
-) -> Result<Vec<Extent>> {
+) -> Result<Vec<FileExtent>> {
     let _content = inode.content.read();
     let block_size = fs.volume.block_size() as u64;
     if length == 0 || offset / block_size >= mapping::END {
@@ -40,7 +40,7 @@ pub(crate) fn extents(
         if logical >= end || found.len() == extents_max {
             return Ok(found);
         }
-        found.push(Extent {
+        found.push(FileExtent {
             logical,
             physical: run.physical * block_size,
             length: u64::from(run.length) * block_size,
@@ -55,9 +55,9 @@ pub(crate) fn extents(
 }
 
 /// The extent of inline data.
-fn inline_extent(fs: &ContentStore, inode: &Inode) -> Result<Extent> {
+fn inline_extent(fs: &ContentStore, inode: &Inode) -> Result<FileExtent> {
     let (block, within) = fs.allocator.inodes.table_block(inode.number)?;
-    Ok(Extent {
+    Ok(FileExtent {
         logical: 0,
         physical: block.get() * fs.volume.block_size() as u64 + (within + BLOCK_AREA_OFFSET) as u64,
         length: inode.size_bytes(),

@@ -7,7 +7,7 @@
 
 use super::Fields;
 use crate::sequence_count::SequenceCount;
-use drystone_ext4_format::inode::{InodeFlags, Timestamp};
+use drystone_ext4_format::inode::{InodeFlags, InodeTimestamp};
 use drystone_sync::atomic::{AtomicU64, Ordering};
 
 /// Mode, links and flags.
@@ -128,35 +128,35 @@ impl AttributeView {
     }
 
     /// Last access.
-    pub fn accessed(&self) -> Timestamp {
+    pub fn accessed(&self) -> InodeTimestamp {
         unpack_time(self.0[ACCESSED])
     }
 
     /// Last change of the inode.
-    pub fn changed(&self) -> Timestamp {
+    pub fn changed(&self) -> InodeTimestamp {
         unpack_time(self.0[CHANGED])
     }
 
     /// Last change of the content.
-    pub fn modified(&self) -> Timestamp {
+    pub fn modified(&self) -> InodeTimestamp {
         unpack_time(self.0[MODIFIED])
     }
 
     /// Creation, where it is recorded.
-    pub fn created(&self) -> Option<Timestamp> {
+    pub fn created(&self) -> Option<InodeTimestamp> {
         Some(self.0[CREATED]).filter(|word| *word != NO_TIME).map(unpack_time)
     }
 }
 
 /// Seconds from the first that an inode can hold fit 34 bits, once the time is clamped.
-fn pack_time(time: Timestamp) -> u64 {
-    let seconds = (time.seconds - Timestamp::MIN.seconds) as u64;
+fn pack_time(time: InodeTimestamp) -> u64 {
+    let seconds = (time.seconds - InodeTimestamp::MIN.seconds) as u64;
     seconds << NANOSECOND_BITS | u64::from(time.nanoseconds)
 }
 
-fn unpack_time(word: u64) -> Timestamp {
-    Timestamp {
-        seconds: (word >> NANOSECOND_BITS) as i64 + Timestamp::MIN.seconds,
+fn unpack_time(word: u64) -> InodeTimestamp {
+    InodeTimestamp {
+        seconds: (word >> NANOSECOND_BITS) as i64 + InodeTimestamp::MIN.seconds,
         nanoseconds: word as u32 & ((1 << NANOSECOND_BITS) - 1),
     }
 }
@@ -226,8 +226,13 @@ mod tests {
 
     #[test]
     fn times_fit_their_words() {
-        let last = Timestamp { nanoseconds: 999_999_999, ..Timestamp::MAX };
-        let times = [Timestamp::MIN, Timestamp::from_seconds(0), Timestamp::from_seconds(-1), last];
+        let last = InodeTimestamp { nanoseconds: 999_999_999, ..InodeTimestamp::MAX };
+        let times = [
+            InodeTimestamp::MIN,
+            InodeTimestamp::from_seconds(0),
+            InodeTimestamp::from_seconds(-1),
+            last,
+        ];
         for time in times {
             assert_eq!(unpack_time(pack_time(time)), time);
             assert_ne!(pack_time(time), NO_TIME);

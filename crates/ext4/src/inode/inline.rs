@@ -9,13 +9,13 @@ use crate::error::Result;
 use drystone_ext4_format::inline::{self, HEAD_LENGTH, InlineData};
 use drystone_ext4_format::inode::{BLOCK_AREA_BYTES, InodeFlags};
 use drystone_ext4_format::xattr::{
-    AttributeName, AttributePlace, AttributeSet, AttributeValue, Attributes,
+    AttributeName, AttributePlace, AttributeSet, AttributeValue, XattrView,
 };
 
 /// The attributes in the inode.
 fn attributes(fields: &Fields) -> Result<AttributeSet> {
     let place = AttributePlace { inode: fields.disk.number, block: None };
-    Ok(AttributeSet::read(&Attributes::check_in_inode(&fields.xattr_area, place)?))
+    Ok(AttributeSet::read(&XattrView::check_in_inode(&fields.xattr_area, place)?))
 }
 
 /// The value of `system.data`, if the inode has it.

@@ -11,7 +11,7 @@ use crate::dentry_cache::DentryBudget;
 use crate::error::{Error, Result};
 use crate::volume::Volume;
 use drystone_cache::Buffer;
-use drystone_ext4_format::inode::{Inode as DiskInode, Timestamp};
+use drystone_ext4_format::inode::{Inode as DiskInode, InodeTimestamp};
 use drystone_ext4_format::{Corrupt, InodeNumber};
 use drystone_jbd2::Handle;
 use drystone_sync::Arc;
@@ -33,9 +33,9 @@ pub struct InodeStore {
 
 impl InodeStore {
     /// The time to stamp changes with.
-    pub(crate) fn now(&self) -> Timestamp {
+    pub(crate) fn now(&self) -> InodeTimestamp {
         let (seconds, nanoseconds) = drystone_sync::clock::wall_coarse();
-        Timestamp { seconds, nanoseconds }
+        InodeTimestamp { seconds, nanoseconds }
     }
 
     /// Ends the handle of an operation: see [`Volume::settle`].

@@ -1,6 +1,6 @@
 //! Conversion of times and file types between the format and the interface.
 
-use drystone_ext4_format::inode::{FileType as StoredType, Timestamp as StoredTime};
+use drystone_ext4_format::inode::{InodeTimestamp as StoredTime, ModeFileType as StoredType};
 use drystone_vfs::{FileType, Timestamp};
 
 /// A stored time as callers see it.

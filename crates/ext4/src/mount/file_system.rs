@@ -10,9 +10,9 @@ use crate::operations::xattrs;
 use crate::{file, permission};
 use drystone_ext4_format::features::Incompat;
 use drystone_vfs::{
-    Access, Attributes, DirectoryVisitor, Entry, Errno, Extent, FallocateMode, FileSystem,
-    FileSystemStatistics, InodeNumber, NewNode, OpenFlags, RenameFlags, RequestContext, Result,
-    SeekFrom, SetAttributes, XattrMode,
+    Access, DirectoryVisitor, Entry, Errno, FallocateMode, FileExtent, FileSystem,
+    FileSystemStatistics, InodeAttributes, InodeNumber, NewNode, OpenFlags, RenameFlags,
+    RequestContext, Result, SeekFrom, SetAttributes, XattrMode,
 };
 
 impl FileSystem for Ext4 {
@@ -42,7 +42,7 @@ impl FileSystem for Ext4 {
         self.do_forget(inode, count);
     }
 
-    fn attributes(&self, inode: InodeNumber) -> Result<Attributes> {
+    fn attributes(&self, inode: InodeNumber) -> Result<InodeAttributes> {
         Ok(self.attributes_of(&*self.held(inode)?))
     }
 
@@ -51,7 +51,7 @@ impl FileSystem for Ext4 {
         context: &RequestContext,
         inode: InodeNumber,
         changes: &SetAttributes,
-    ) -> Result<Attributes> {
+    ) -> Result<InodeAttributes> {
         self.volume.wait_thawed();
         let inode = self.held(inode)?;
         self.done(self.with_room(|| self.do_set_attributes(context, &inode, changes)))
@@ -150,7 +150,7 @@ impl FileSystem for Ext4 {
         context: &RequestContext,
         inode: InodeNumber,
         flags: OpenFlags,
-    ) -> Result<Attributes> {
+    ) -> Result<InodeAttributes> {
         if flags.contains(OpenFlags::TRUNCATE) {
             self.volume.wait_thawed();
         }
@@ -220,7 +220,7 @@ impl FileSystem for Ext4 {
         offset: u64,
         length: u64,
         extents_max: usize,
-    ) -> Result<Vec<Extent>> {
+    ) -> Result<Vec<FileExtent>> {
         let inode = self.held(inode)?;
         self.done(file::extents(self, &inode, offset, length, extents_max))
     }

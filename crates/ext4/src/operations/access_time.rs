@@ -18,7 +18,7 @@ use super::Engine;
 use crate::credits;
 use crate::error::Result;
 use crate::inode::{AttributeView, Inode};
-use drystone_ext4_format::inode::{InodeFlags, Timestamp};
+use drystone_ext4_format::inode::{InodeFlags, InodeTimestamp};
 use drystone_sync::atomic::{AtomicU8, Ordering};
 use drystone_vfs::InodeNumber;
 
@@ -74,7 +74,7 @@ impl AccessTimeRules {
         &self,
         view: &AttributeView,
         is_directory: bool,
-        now: impl FnOnce() -> Timestamp,
+        now: impl FnOnce() -> InodeTimestamp,
     ) -> bool {
         if view.flags().contains(InodeFlags::NO_ACCESS_TIME) || is_directory && !self.directories()
         {
@@ -142,7 +142,8 @@ mod tests {
     use crate::MountOptions;
     use crate::testing::TestImage;
     use drystone_vfs::{
-        Attributes, FileSystem, NewNode, RequestContext, SetAttributes, SetTime, Timestamp as Time,
+        FileSystem, InodeAttributes, NewNode, RequestContext, SetAttributes, SetTime,
+        Timestamp as Time,
     };
 
     const DAY: i64 = OLD_SECONDS;
@@ -157,7 +158,12 @@ mod tests {
     }
 
     /// Gives an inode times that lie so many seconds in the past.
-    fn set_ages(fs: &crate::Ext4, inode: InodeNumber, accessed: i64, changed: i64) -> Attributes {
+    fn set_ages(
+        fs: &crate::Ext4,
+        inode: InodeNumber,
+        accessed: i64,
+        changed: i64,
+    ) -> InodeAttributes {
         let now = fs.now().seconds;
         let at = |age: i64| Time { seconds: now - age, nanoseconds: 0 };
         let changes = SetAttributes {
@@ -174,7 +180,7 @@ mod tests {
         let before = fs.attributes(inode).expect("attributes");
         fs.accessed(inode);
         let after = fs.attributes(inode).expect("attributes");
-        assert_eq!(Attributes { accessed: before.accessed, ..after }, before);
+        assert_eq!(InodeAttributes { accessed: before.accessed, ..after }, before);
         assert!(after.accessed >= before.accessed);
         after.accessed != before.accessed
     }
@@ -255,7 +261,7 @@ mod tests {
         let Some(image) = TestImage::new("default", 16) else { return };
         let fs = image.open_with(options(AccessTimes::Always));
         let file = make(&fs, b"file", NewNode::Regular);
-        let flags = Some(drystone_vfs::InodeFlags::NO_ACCESS_TIME);
+        let flags = Some(drystone_vfs::FileFlags::NO_ACCESS_TIME);
         let changes = SetAttributes { flags, ..SetAttributes::default() };
         fs.set_attributes(&RequestContext::superuser(), file, &changes).expect("a flag");
         set_ages(&fs, file, 120, 60);

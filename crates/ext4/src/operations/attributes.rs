@@ -9,16 +9,16 @@ use crate::quota::{self, Owners};
 use crate::xattr::{self, ValueGarbage, acl};
 use crate::{credits, dir, file, permission};
 use drystone_ext4_format::features::{Incompat, ReadOnlyCompat};
-use drystone_ext4_format::inode::{InodeFlags, Timestamp};
+use drystone_ext4_format::inode::{InodeFlags, InodeTimestamp};
 use drystone_jbd2::Handle;
 use drystone_sync::Arc;
 use drystone_vfs::{
-    Attributes, DeviceNumber, Errno, FileType, InodeNumber, RequestContext, SetAttributes, SetTime,
-    mode,
+    DeviceNumber, Errno, FileType, InodeAttributes, InodeNumber, RequestContext, SetAttributes,
+    SetTime, mode,
 };
 
 /// Flags that `lsattr` shows.
-const VISIBLE: drystone_vfs::InodeFlags = drystone_vfs::InodeFlags::all();
+const VISIBLE: drystone_vfs::FileFlags = drystone_vfs::FileFlags::all();
 
 /// What was seen of an inode at one time.
 pub(crate) struct InodeSnapshot {
@@ -44,7 +44,7 @@ impl InodeSnapshot {
 
 impl Engine {
     /// The attributes of an inode.
-    pub(crate) fn attributes_of(&self, inode: &Inode) -> Attributes {
+    pub(crate) fn attributes_of(&self, inode: &Inode) -> InodeAttributes {
         let seen = InodeSnapshot::of(inode, inode.view());
         let mut attributes = self.attributes_from(&seen);
         if seen.is_device() {
@@ -59,10 +59,10 @@ impl Engine {
 
     /// The attributes from a snapshot, without the number of a device.
     #[inline]
-    pub(crate) fn attributes_from(&self, seen: &InodeSnapshot) -> Attributes {
+    pub(crate) fn attributes_from(&self, seen: &InodeSnapshot) -> InodeAttributes {
         let InodeSnapshot { number, file_type, view, .. } = seen;
         let waiting = u64::from(seen.blocks_waiting) * self.volume.layout.sectors_per_block();
-        Attributes {
+        InodeAttributes {
             inode: InodeNumber(u64::from(number.get())),
             generation: view.generation(),
             file_type: *file_type,
@@ -82,7 +82,7 @@ impl Engine {
             modified: time::shown(view.modified()),
             changed: time::shown(view.changed()),
             created: view.created().map(time::shown),
-            flags: drystone_vfs::InodeFlags::from_bits_truncate(view.flags().bits()) & VISIBLE,
+            flags: drystone_vfs::FileFlags::from_bits_truncate(view.flags().bits()) & VISIBLE,
         }
     }
 
@@ -91,7 +91,7 @@ impl Engine {
         context: &RequestContext,
         inode: &Arc<Inode>,
         changes: &SetAttributes,
-    ) -> Result<Attributes> {
+    ) -> Result<InodeAttributes> {
         permission::check_set_attributes(self, context, inode, changes)?;
         self.volume.check_writable()?;
         if changes.size.is_some() || changes.user.is_some() || changes.group.is_some() {
@@ -205,7 +205,7 @@ fn new_owners(inode: &Inode, changes: &SetAttributes) -> Owners {
     ]
 }
 
-fn set_times(fields: &mut Fields, changes: &SetAttributes, now: Timestamp) {
+fn set_times(fields: &mut Fields, changes: &SetAttributes, now: InodeTimestamp) {
     let at = |time: SetTime| match time {
         SetTime::Now => now,
         SetTime::At(time) => time::stored(time),
@@ -248,11 +248,11 @@ fn check_changes(fs: &Engine, inode: &Inode, changes: &SetAttributes) -> Result<
     }
     if let Some(flags) = changes.flags {
         // Data never goes through the journal here, so the flag that asks for it is refused.
-        let journal_data = drystone_vfs::InodeFlags::JOURNAL_DATA;
+        let journal_data = drystone_vfs::FileFlags::JOURNAL_DATA;
         if flags.contains(journal_data) && !inode.flags().contains(InodeFlags::JOURNAL_DATA) {
             return Err(Errno::EOPNOTSUPP.into());
         }
-        let casefold = flags.contains(drystone_vfs::InodeFlags::CASEFOLD);
+        let casefold = flags.contains(drystone_vfs::FileFlags::CASEFOLD);
         if casefold != inode.flags().contains(InodeFlags::CASEFOLD) {
             if !fs.volume.features.incompat.contains(Incompat::CASEFOLD) {
                 return Err(Errno::EOPNOTSUPP.into());

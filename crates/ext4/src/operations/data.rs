@@ -7,7 +7,7 @@ use crate::{file, permission};
 use drystone_ext4_format::inode::InodeFlags;
 use drystone_sync::Arc;
 use drystone_vfs::{
-    Access, Attributes, Errno, FileSystemStatistics, FileType, InodeNumber, NAME_LENGTH_MAX,
+    Access, Errno, FileSystemStatistics, FileType, InodeAttributes, InodeNumber, NAME_LENGTH_MAX,
     OpenFlags, RequestContext, SetAttributes,
 };
 
@@ -17,7 +17,7 @@ impl Engine {
         context: &RequestContext,
         number: InodeNumber,
         flags: OpenFlags,
-    ) -> Result<Attributes> {
+    ) -> Result<InodeAttributes> {
         let inode = self.held(number)?;
         let writes = flags.intersects(OpenFlags::WRITE | OpenFlags::TRUNCATE);
         let executes = flags.contains(OpenFlags::EXECUTE);

@@ -37,7 +37,7 @@ use crate::mmp::MultiMountProtection;
 use drystone_ext4_format::superblock::ErrorPolicy;
 use drystone_sync::atomic::AtomicBool;
 use drystone_sync::{Arc, Mutex};
-use drystone_vfs::Attributes;
+use drystone_vfs::InodeAttributes;
 use std::ops::Deref;
 
 /// The engine over one image. [`Ext4`](crate::mount::Ext4) is this, with the thread that works for it.
@@ -69,7 +69,7 @@ impl Deref for Engine {
 
 impl Engine {
     /// The inode's attributes, with a reference for the caller.
-    fn entry(&self, inode: &Inode) -> Attributes {
+    fn entry(&self, inode: &Inode) -> InodeAttributes {
         self.inodes.reference(inode);
         self.attributes_of(inode)
     }

@@ -8,7 +8,7 @@ use crate::mapping;
 use crate::permission;
 use crate::xattr::acl;
 use drystone_ext4_format::InodeNumber;
-use drystone_ext4_format::inode::{DeviceNumber, Inode as DiskInode, InodeFlags};
+use drystone_ext4_format::inode::{Inode as DiskInode, InodeDevice, InodeFlags};
 use drystone_jbd2::Handle;
 use drystone_sync::Arc;
 use drystone_vfs::{FileType, NewNode, RequestContext, mode};
@@ -117,7 +117,7 @@ impl NewInode {
         disk.links_count = links;
         disk.generation = fs.volume.new_generation();
         if let Some(device) = self.device {
-            disk.block_area = DeviceNumber { major: device.major, minor: device.minor }.encode();
+            disk.block_area = InodeDevice { major: device.major, minor: device.minor }.encode();
         }
         mapping::initialise(fs, &mut disk, self.file_type);
         let inode = fs.write_new(handle, disk)?;

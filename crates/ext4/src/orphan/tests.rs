@@ -7,7 +7,7 @@ use crate::policy::Policy;
 use crate::{Ext4, MountOptions, credits};
 use drystone_blockdev::{BlockDevice, MemoryDevice};
 use drystone_ext4_format::InodeNumber;
-use drystone_mkfs::{Options, make};
+use drystone_mkfs::{MkfsOptions, make};
 use drystone_sync::atomic::Ordering;
 use drystone_sync::{current_core, thread};
 use drystone_vfs::{FileSystem, NewNode, RequestContext, SetAttributes};
@@ -16,7 +16,7 @@ const SIZE_BYTES: u64 = 64 << 20;
 
 fn open(orphans: Option<OrphanPolicy>) -> Ext4 {
     let device = Arc::new(MemoryDevice::new(SIZE_BYTES));
-    let options = Options::new(SIZE_BYTES, [7; 16], [1, 2, 3, 4], 1_700_000_000);
+    let options = MkfsOptions::new(SIZE_BYTES, [7; 16], [1, 2, 3, 4], 1_700_000_000);
     make(&*device, &options, true).unwrap();
     let policy = Policy { orphans, ..Policy::SCALABLE };
     let options = MountOptions { policy, ..MountOptions::default() };

@@ -41,7 +41,7 @@ use crate::error::Result;
 use crate::inode::Inode;
 use drystone_ext4_format::error::AttributeProblem;
 use drystone_ext4_format::xattr::{
-    AttributeEntry, AttributeName, AttributePlace, Attributes, AttributesBlock, Value,
+    AttributeEntry, AttributeName, AttributePlace, AttributesBlock, Value, XattrView,
 };
 use drystone_ext4_format::{Corrupt, InodeNumber, PhysicalBlock};
 
@@ -91,12 +91,12 @@ fn get_locked(fs: &ContentStore, inode: &Inode, name: &AttributeName) -> Result<
 pub(crate) fn look<T>(
     fs: &ContentStore,
     inode: &Inode,
-    mut look: impl FnMut(&Attributes<'_>) -> Option<T>,
+    mut look: impl FnMut(&XattrView<'_>) -> Option<T>,
 ) -> Result<Option<T>> {
     let block = {
         let fields = inode.fields();
         let place = AttributePlace { inode: inode.number, block: None };
-        if let Some(found) = look(&Attributes::check_in_inode(&fields.xattr_area, place)?) {
+        if let Some(found) = look(&XattrView::check_in_inode(&fields.xattr_area, place)?) {
             return Ok(Some(found));
         }
         fields.disk.attribute_block

@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::inode::{Fields, Inode};
 use drystone_ext4_format::layout::Layout;
 use drystone_ext4_format::xattr::{
-    AttributePlace, AttributeSet, AttributeValue, Attributes, AttributesBlock, Value,
+    AttributePlace, AttributeSet, AttributeValue, AttributesBlock, Value, XattrView,
 };
 use drystone_ext4_format::{InodeNumber, PhysicalBlock};
 
@@ -76,7 +76,7 @@ impl StoredAttributes {
 /// The attributes in an inode's record.
 fn area_of(fields: &Fields) -> Result<AttributeSet> {
     let place = AttributePlace { inode: fields.disk.number, block: None };
-    Ok(AttributeSet::read(&Attributes::check_in_inode(&fields.xattr_area, place)?))
+    Ok(AttributeSet::read(&XattrView::check_in_inode(&fields.xattr_area, place)?))
 }
 
 /// The inodes that hold values of a set, with the lengths of the values.

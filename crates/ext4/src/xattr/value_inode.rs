@@ -23,7 +23,7 @@ use crate::inode::Inode;
 use crate::mapping;
 use drystone_cache::Seal;
 use drystone_ext4_format::extent::Extent;
-use drystone_ext4_format::inode::{Inode as DiskInode, InodeFlags, Timestamp};
+use drystone_ext4_format::inode::{Inode as DiskInode, InodeFlags, InodeTimestamp};
 use drystone_ext4_format::xattr::{InodeValueFields, inode_value_hash};
 use drystone_ext4_format::{ChecksumSeed, InodeNumber, LogicalBlock, PhysicalBlock};
 use drystone_jbd2::Handle;
@@ -207,7 +207,7 @@ fn fields_of(disk: &DiskInode) -> InodeValueFields {
 fn set_fields(disk: &mut DiskInode, value: InodeValueFields) {
     let (change_time, version, access_time) = value.to_inode();
     // As signed seconds, so that every number fits without the extra bits.
-    let time = |field: u32| Timestamp::from_seconds(i64::from(field.cast_signed()));
+    let time = |field: u32| InodeTimestamp::from_seconds(i64::from(field.cast_signed()));
     disk.change_time = time(change_time);
     disk.access_time = time(access_time);
     disk.version = u64::from(version);

@@ -12,7 +12,7 @@ use drystone_ext4::{Ext4, Policy};
 use drystone_sync::Arc;
 use drystone_testkit::crash::CrashImage;
 use drystone_testkit::judges::{Scratch, e2fsck_repair, have, kernel_mount, write_image};
-use drystone_testkit::tree::{Tree, TreeOptions, diff};
+use drystone_testkit::tree::{TreeOptions, TreeSnapshot, diff};
 
 /// Operations of a workload.
 const OPERATIONS: usize = 600;
@@ -116,10 +116,10 @@ fn kernel(
         return Ok(());
     };
     let options = TreeOptions::default();
-    let theirs = Tree::from_host(mounted.path(), &options).unwrap();
+    let theirs = TreeSnapshot::from_host(mounted.path(), &options).unwrap();
     mounted.unmount().unwrap();
     let fs = Ext4::open(Arc::clone(recovered), crate::record::options(5000)).unwrap();
-    let ours = Tree::read(&fs, "/", &options).unwrap();
+    let ours = TreeSnapshot::read(&fs, "/", &options).unwrap();
     fs.close().unwrap();
     let differences = diff(&ours, &theirs);
     if differences.is_empty() {

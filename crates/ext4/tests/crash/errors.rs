@@ -11,7 +11,7 @@ use drystone_ext4::{Ext4, MountOptions};
 use drystone_sync::Arc;
 use drystone_testkit::judges::{Scratch, have};
 use drystone_vfs::{
-    Errno, FileSystem, InodeFlags, InodeNumber, NewNode, RenameFlags, RequestContext, SetAttributes,
+    Errno, FileFlags, FileSystem, InodeNumber, NewNode, RenameFlags, RequestContext, SetAttributes,
 };
 
 struct Mount {
@@ -236,14 +236,14 @@ fn flags_are_refused_or_passed_on() {
         mount.fs.set_attributes(context, inode, &changes)
     };
     let file = mount.create("file");
-    let refused = set(file, InodeFlags::JOURNAL_DATA).unwrap_err();
+    let refused = set(file, FileFlags::JOURNAL_DATA).unwrap_err();
     assert_eq!(refused.errno, Errno::EOPNOTSUPP);
     let directory = mount.fs.create(context, root, b"d", NewNode::Directory, 0o755).unwrap().inode;
-    set(directory, InodeFlags::DIRECT_ACCESS).unwrap();
+    set(directory, FileFlags::DIRECT_ACCESS).unwrap();
     for node in [NewNode::Directory, NewNode::Regular] {
         let name = format!("{:?}", node.file_type());
         let made = mount.fs.create(context, directory, name.as_bytes(), node, 0o755).unwrap();
-        assert!(made.flags.contains(InodeFlags::DIRECT_ACCESS), "{name}");
+        assert!(made.flags.contains(FileFlags::DIRECT_ACCESS), "{name}");
     }
     mount.close();
 }

@@ -3,7 +3,7 @@
 use drystone_blockdev::{BlockDevice, MemoryDevice};
 use drystone_ext4::Policy;
 use drystone_ext4_format::features::ReadOnlyCompat;
-use drystone_mkfs::{JournalSize, Options, make};
+use drystone_mkfs::{JournalSize, MkfsOptions, make};
 use drystone_testkit::judges::{Scratch, run};
 
 /// What makes an image.
@@ -95,7 +95,8 @@ impl Shape {
 
     fn make_own(&self, block_size: u32) -> MemoryDevice {
         let device = MemoryDevice::new(self.mebibytes << 20);
-        let mut options = Options::new(device.size_bytes(), [7; 16], [1, 2, 3, 4], 1_700_000_000);
+        let mut options =
+            MkfsOptions::new(device.size_bytes(), [7; 16], [1, 2, 3, 4], 1_700_000_000);
         options.block_size = Some(block_size);
         options.journal_size = JournalSize::Bytes(1024 * u64::from(block_size));
         options.reserved_percent = 0.0;

@@ -192,7 +192,7 @@ fn check_grace(fs: &Ext4) -> Result<(), String> {
 
 /// Checks an image that was closed with our own checker, which shares nothing with the engine.
 pub fn check(device: &dyn BlockDevice) -> Result<(), String> {
-    let options = drystone_fsck::Options::default();
+    let options = drystone_fsck::CheckOptions::default();
     let report = drystone_fsck::check(device, &options, &mut |_| ())
         .map_err(|error| format!("can't be checked: {error}"))?;
     if report.problems.is_empty() {

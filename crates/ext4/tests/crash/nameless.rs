@@ -7,7 +7,7 @@ use crate::record::{Part, Recorded, base, record};
 use drystone_blockdev::BlockDevice;
 use drystone_sync::Arc;
 use drystone_testkit::crash::CrashImage;
-use drystone_testkit::operations::{Action, Actor, Data, Operation, Target, Word};
+use drystone_testkit::operations::{Action, Actor, Data, Operation, OperationTarget, Word};
 
 const SLOT: u8 = 1;
 
@@ -17,7 +17,7 @@ fn path(name: &str) -> Word {
 
 /// Writes a file without a name, perhaps syncs it, links it, and syncs the directory.
 fn link(is_synced: bool) -> Option<Recorded> {
-    let file = || Target::Slot(SLOT);
+    let file = || OperationTarget::Slot(SLOT);
     let data = Data::Seeded { seed: 1, length: 9000 };
     let mut actions = vec![
         Action::Temporary { path: path(""), slot: SLOT, mode: 0o600 },
@@ -27,7 +27,7 @@ fn link(is_synced: bool) -> Option<Recorded> {
         actions.push(Action::SyncFile { target: file() });
     }
     actions.push(Action::Link { target: file(), path: path("linked") });
-    actions.push(Action::SyncFile { target: Target::Path(path("")) });
+    actions.push(Action::SyncFile { target: OperationTarget::Path(path("")) });
     let operation = |action| Operation { actor: Actor(0), action };
     let operations = actions.into_iter().map(operation).collect();
     let parts = [Part { setup: Vec::new(), operations }];

@@ -8,7 +8,7 @@ use drystone_ext4_format::quota::SPACE_LIMIT_UNIT;
 use drystone_sync::{Arc, thread};
 use drystone_testkit::model::{Configuration, MemoryFileSystem};
 use drystone_testkit::operations::{
-    Action, Actor, Executor, Operation, Outcome, RangeKind, Target, Word,
+    Action, Actor, Executor, Operation, OperationTarget, Outcome, RangeKind, Word,
 };
 use drystone_vfs::{Errno, FallocateMode, FileSystem, InodeNumber, NewNode, RequestContext};
 use std::time::Duration;
@@ -109,10 +109,10 @@ impl Track {
             _ => return 0,
         };
         let inode = match target {
-            Target::Path(path) => {
+            OperationTarget::Path(path) => {
                 self.states[self.states.len() - 1].entries.get(&path.0).map(|entry| entry.inode)
             }
-            Target::Slot(slot) => model.open_inode(*slot),
+            OperationTarget::Slot(slot) => model.open_inode(*slot),
         };
         inode.map_or(0, |inode| self.synced_file(inode, data_only))
     }

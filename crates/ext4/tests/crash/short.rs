@@ -11,7 +11,7 @@ use crate::{images as image_count, is_long, seed};
 use drystone_blockdev::BlockDevice;
 use drystone_sync::Arc;
 use drystone_testkit::model::{Configuration, MemoryFileSystem};
-use drystone_testkit::operations::{Action, Actor, Executor, Operation, Target, Word};
+use drystone_testkit::operations::{Action, Actor, Executor, Operation, OperationTarget, Word};
 use drystone_testkit::walk::walk;
 use drystone_vfs::{FileType, RequestContext};
 
@@ -150,7 +150,7 @@ impl<'a> Plan<'a> {
         let found = walk(self.model, &RequestContext::superuser(), base(0).as_bytes()).unwrap();
         let mut syncs = vec![Action::Sync {}];
         for (path, attributes) in found {
-            let target = Target::Path(Word(path));
+            let target = OperationTarget::Path(Word(path));
             match attributes.file_type {
                 FileType::Regular => {
                     syncs.push(Action::SyncFile { target: target.clone() });

@@ -5,7 +5,7 @@ use drystone_sync::Arc;
 use drystone_testkit::operations::{Executor, Word, describe};
 use drystone_testkit::walk::walk;
 use drystone_vfs::{
-    Attributes, FileSystem, FileType, InodeNumber, RequestContext, Result, SeekFrom, resolve,
+    FileSystem, FileType, InodeAttributes, InodeNumber, RequestContext, Result, SeekFrom, resolve,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -150,12 +150,12 @@ impl State {
 fn read_entry(
     fs: &dyn FileSystem,
     context: &RequestContext,
-    attributes: &Attributes,
+    attributes: &InodeAttributes,
     first_name: &[u8],
     old: Option<&Arc<Vec<u8>>>,
 ) -> Result<Entry> {
     let inode = attributes.inode;
-    let sizeless = Attributes { size: 0, ..*attributes };
+    let sizeless = InodeAttributes { size: 0, ..*attributes };
     let mut facts = describe(&sizeless);
     let mut content = None;
     let mut size = 0;

@@ -1,7 +1,8 @@
 //! The operations before the crash.
 
 use drystone_testkit::operations::{
-    Action, Actor, Data, NameStyle, OpenKind, Operation, Profile, RangeKind, Target, Word, generate,
+    Action, Actor, Data, NameStyle, OpenKind, Operation, OperationTarget, Profile, RangeKind, Word,
+    generate,
 };
 
 /// A sequence of operations for one thread, below `base`.
@@ -144,19 +145,21 @@ pub fn orphans(seed: u64, base: &str, count: usize) -> Vec<Operation> {
                 actions.push(Action::Create { path: name.clone(), mode: 0o644 });
                 let kind = OpenKind::Write;
                 actions.push(Action::Open { path: name.clone(), slot, kind });
-                actions.push(Action::Append { target: Target::Slot(slot), data });
+                actions.push(Action::Append { target: OperationTarget::Slot(slot), data });
                 actions.push(Action::Unlink { path: name });
             }
             3 => {
                 actions.push(Action::Temporary { path: path(base, ""), slot, mode: 0o600 });
-                actions.push(Action::Append { target: Target::Slot(slot), data });
+                actions.push(Action::Append { target: OperationTarget::Slot(slot), data });
             }
-            4 => actions.push(Action::Link { target: Target::Slot(slot), path: name }),
+            4 => actions.push(Action::Link { target: OperationTarget::Slot(slot), path: name }),
             5 => actions.push(Action::Close { slot }),
-            6 => actions
-                .push(Action::Truncate { target: Target::Slot(slot), size: random.u64(0..9000) }),
+            6 => actions.push(Action::Truncate {
+                target: OperationTarget::Slot(slot),
+                size: random.u64(0..9000),
+            }),
             _ if random.bool() => actions.push(Action::Sync {}),
-            _ => actions.push(Action::SyncFile { target: Target::Slot(slot) }),
+            _ => actions.push(Action::SyncFile { target: OperationTarget::Slot(slot) }),
         }
     }
     actions.into_iter().map(by_superuser).collect()
@@ -171,7 +174,7 @@ pub fn appends(seed: u64, base: &str, count: usize) -> Vec<Operation> {
     }
     while actions.len() < count {
         let log = path(base, &format!("log{}", random.u32(0..6)));
-        let target = Target::Path(log.clone());
+        let target = OperationTarget::Path(log.clone());
         let data = Data::Seeded { seed: random.u64(..), length: random.u32(1..5_000) };
         actions.push(Action::Append { target: target.clone(), data });
         match random.u32(0..10) {
@@ -193,7 +196,7 @@ pub fn fragments(seed: u64, base: &str) -> Vec<Operation> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut actions = Vec::new();
     for file in 0..4 {
-        let target = Target::Path(path(base, &format!("long{file}")));
+        let target = OperationTarget::Path(path(base, &format!("long{file}")));
         actions.push(Action::Create { path: path(base, &format!("long{file}")), mode: 0o600 });
         let mut places: Vec<u64> = (0..300).collect();
         random.shuffle(&mut places);
@@ -211,7 +214,7 @@ pub fn cuts(seed: u64, base: &str, count: usize) -> Vec<Operation> {
     let mut actions = Vec::new();
     while actions.len() < count {
         let name = path(base, &format!("long{}", random.u32(0..4)));
-        let target = Target::Path(name.clone());
+        let target = OperationTarget::Path(name.clone());
         let offset = random.u64(0..600) * 1024;
         match random.u32(0..12) {
             0..3 => actions.push(Action::Truncate { target, size: offset + random.u64(0..1024) }),

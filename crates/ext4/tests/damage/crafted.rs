@@ -10,12 +10,13 @@ use drystone_ext4::Ext4;
 use drystone_ext4_format::inode::{Inode, InodeFlags};
 use drystone_ext4_format::{GroupNumber, InodeNumber, PhysicalBlock};
 use drystone_sync::Arc;
-use drystone_testkit::metadata_map::{Content, MetadataMap as Map};
+use drystone_testkit::metadata_map::{BlockContent, MetadataMap as Map};
 use drystone_vfs::{Errno, Error, FileSystem, NewNode, RenameFlags, RequestContext};
 
 /// Makes a name in the root stand for another inode. Returns the inode for which it stood.
 fn point_name(map: &Map, name: &[u8], number: InodeNumber) -> InodeNumber {
-    let is_root = |content: &Content| matches!(content, Content::Directory(InodeNumber::ROOT, _));
+    let is_root =
+        |content: &BlockContent| matches!(content, BlockContent::Directory(InodeNumber::ROOT, _));
     for (&block, _) in map.blocks.iter().filter(|(_, content)| is_root(content)) {
         let mut bytes = map.block(block);
         let head = [name.len() as u8];
@@ -131,14 +132,14 @@ fn forbidden(map: &Map) -> Vec<(String, u64)> {
     for (&block, content) in &map.blocks {
         let is_fixed = matches!(
             content,
-            Content::Superblock
-                | Content::SuperblockBackup
-                | Content::Descriptors
-                | Content::BlockBitmap(_)
-                | Content::InodeBitmap(_)
-                | Content::InodeTable(_)
-                | Content::JournalSuperblock
-                | Content::Log
+            BlockContent::Superblock
+                | BlockContent::SuperblockBackup
+                | BlockContent::Descriptors
+                | BlockContent::BlockBitmap(_)
+                | BlockContent::InodeBitmap(_)
+                | BlockContent::InodeTable(_)
+                | BlockContent::JournalSuperblock
+                | BlockContent::Log
         );
         // Block 0 in a mapping is a hole.
         if is_fixed && block > 0 && !found.iter().any(|(name, _)| *name == content.name()) {
@@ -173,7 +174,7 @@ fn extents_do_not_reach_metadata() {
     let base = map.device.snapshot();
     let block_size = map.layout().block_size() as u64;
     let (plain, pieces) = (number_of(&map.device, b"/plain"), number_of(&map.device, b"/pieces"));
-    let is_its = |content: &Content| matches!(content, Content::ExtentNode(it, _) if *it == pieces);
+    let is_its = |content: &BlockContent| matches!(content, BlockContent::ExtentNode(it, _) if *it == pieces);
     let (&node, _) = map.blocks.iter().find(|(_, content)| is_its(content)).unwrap();
     let targets = forbidden(&map);
     assert!(targets.len() >= 8, "{targets:?}");
@@ -244,7 +245,7 @@ fn attributes_and_directories_do_not_lie_in_metadata() {
     let base = map.device.snapshot();
     let (slow, many) = (number_of(&map.device, b"/plain"), number_of(&map.device, b"/many"));
     let block_size = map.layout().block_size() as u64;
-    let attributes = map.blocks.iter().find(|(_, content)| **content == Content::Attributes);
+    let attributes = map.blocks.iter().find(|(_, content)| **content == BlockContent::Attributes);
     let attributes = map.block(*attributes.unwrap().0);
     for (name, block) in forbidden(&map) {
         // A valid block is written only where nothing else reads it.

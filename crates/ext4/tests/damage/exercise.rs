@@ -6,7 +6,7 @@ use drystone_ext4::Ext4;
 use drystone_ondisk::crc32c;
 use drystone_sync::Arc;
 use drystone_vfs::{
-    Attributes, Errno, Error, FallocateMode, FileSystem, FileType, InodeNumber, NewNode,
+    Errno, Error, FallocateMode, FileSystem, FileType, InodeAttributes, InodeNumber, NewNode,
     RenameFlags, RequestContext, SeekFrom, SetAttributes, XattrMode,
 };
 use fastrand::Rng;
@@ -22,7 +22,7 @@ pub struct Seen {
 }
 
 /// One name: its directory, the name, the attributes of its inode.
-type Name = (InodeNumber, Vec<u8>, Attributes);
+type Name = (InodeNumber, Vec<u8>, InodeAttributes);
 
 /// Names that a script works on.
 const NAMES_MAX: usize = 60;
@@ -223,7 +223,7 @@ fn change(
     fs: &Ext4,
     parent: InodeNumber,
     name: &[u8],
-    attributes: &Attributes,
+    attributes: &InodeAttributes,
     random: &mut Rng,
     seen: &mut Seen,
 ) {

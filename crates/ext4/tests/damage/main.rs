@@ -20,14 +20,14 @@ use drystone_blockdev::{BlockDevice, MemoryDevice, Overlay};
 use drystone_sync::{Arc, clock};
 use drystone_testkit::damage::{self, Damage};
 use drystone_testkit::environment::number;
-use drystone_testkit::metadata_map::{Content, MetadataMap as Map};
+use drystone_testkit::metadata_map::{BlockContent, MetadataMap as Map};
 use fastrand::Rng;
 use image::Kind;
 use std::time::Duration;
 use watch::Watch;
 
 /// The damages that a block gets in a round.
-fn damages(content: Content, round: u64, random: &mut Rng) -> Vec<Damage> {
+fn damages(content: BlockContent, round: u64, random: &mut Rng) -> Vec<Damage> {
     let mut damages = vec![Damage::Fuzz, Damage::Point];
     if round > 0 {
         return damages;
@@ -35,10 +35,10 @@ fn damages(content: Content, round: u64, random: &mut Rng) -> Vec<Damage> {
     let raw = [Damage::Flip, Damage::Zero, Damage::Ones, Damage::Swap];
     match content {
         // There are many of these, and they differ little: each gets only one of the raw damages.
-        Content::Log | Content::OrphanFile(..) | Content::Quota => {
+        BlockContent::Log | BlockContent::OrphanFile(..) | BlockContent::Quota => {
             damages.push(*random.choice(&raw).unwrap());
         }
-        Content::InodeTable(_) | Content::Superblock | Content::Descriptors => {
+        BlockContent::InodeTable(_) | BlockContent::Superblock | BlockContent::Descriptors => {
             damages.extend(raw);
             damages.extend([Damage::Fuzz; 5]);
         }
@@ -49,7 +49,7 @@ fn damages(content: Content, round: u64, random: &mut Rng) -> Vec<Damage> {
 
 /// Runs our checker, which has to end with a report or an error as well.
 fn check(device: &dyn BlockDevice) {
-    let options = drystone_fsck::Options { problems_max: 1000, ..Default::default() };
+    let options = drystone_fsck::CheckOptions { problems_max: 1000, ..Default::default() };
     if let Err(error) = drystone_fsck::check(device, &options, &mut |_| {}) {
         assert!(!error.to_string().is_empty());
     }
@@ -79,7 +79,8 @@ fn survives(kind: &Kind) {
             break;
         }
         for (&block, &content) in &map.blocks {
-            if kind.dirty && !matches!(content, Content::Log | Content::JournalSuperblock) {
+            if kind.dirty && !matches!(content, BlockContent::Log | BlockContent::JournalSuperblock)
+            {
                 continue;
             }
             let mut random = Rng::with_seed(seed ^ round << 32 ^ block);

@@ -8,7 +8,7 @@ use drystone_blockdev::{BlockDevice, MemoryDevice};
 use drystone_ext4::{Error, Ext4};
 use drystone_ext4_format::features::Features;
 use drystone_ext4_format::{Corrupt, InodeNumber};
-use drystone_mkfs::{Options, default_features};
+use drystone_mkfs::{MkfsOptions, default_features};
 use drystone_sync::Arc;
 use drystone_testkit::metadata_map::MetadataMap as Map;
 
@@ -58,7 +58,7 @@ fn a_long_orphan_file_is_refused_and_one_that_has_a_block_twice() {
 fn a_quota_file_beyond_two_gigabytes_is_refused() {
     const SIZE: u64 = 4 << 30;
     let device = MemoryDevice::new(SIZE);
-    let mut new = Options::new(SIZE, [7; 16], [1, 2, 3, 4], 1_700_000_000);
+    let mut new = MkfsOptions::new(SIZE, [7; 16], [1, 2, 3, 4], 1_700_000_000);
     new.features = default_features().apply(&Features::parse("quota").unwrap());
     new.inodes = Some(1000);
     drystone_mkfs::make(&device, &new, true).unwrap();

@@ -10,7 +10,7 @@ use drystone_ext4_format::inode::Inode;
 use drystone_ext4_format::{GroupNumber, InodeNumber};
 use drystone_ondisk::bitmap;
 use drystone_sync::Arc;
-use drystone_testkit::metadata_map::{Content, MetadataMap as Map};
+use drystone_testkit::metadata_map::{BlockContent, MetadataMap as Map};
 use drystone_vfs::{Errno, FileSystem, NewNode, RenameFlags, RequestContext};
 
 pub const KIND: Kind = Kind {
@@ -103,7 +103,8 @@ fn a_directory_below_itself_is_told() {
         casefolded: false,
         inode_last: InodeNumber::new(layout.inodes_count()),
     };
-    let is_its = |content: &Content| matches!(content, Content::Directory(it, _) if *it == own);
+    let is_its =
+        |content: &BlockContent| matches!(content, BlockContent::Directory(it, _) if *it == own);
     let (&block, _) = map.blocks.iter().find(|(_, content)| is_its(content)).unwrap();
     let mut bytes = map.block(block);
     DirectoryBlockMut::trusted(&mut bytes, &entries).set_parent(own).unwrap();
@@ -203,11 +204,13 @@ fn an_index_that_shares_its_blocks_does_not_list_for_ever() {
     let Some(device) = make(&Kind { arguments, ..KIND }) else { return };
     let map = Map::of(device);
     let number = number_of(&map.device, b"/many");
-    let is_its = |content: &Content| matches!(content, Content::Directory(it, _) if *it == number);
+    let is_its =
+        |content: &BlockContent| matches!(content, BlockContent::Directory(it, _) if *it == number);
     // The root: limit and count are at 32, and entries of hash and block follow every 8 bytes.
     let is_root =
         |bytes: &[u8]| bytes[..4] == number.get().to_le_bytes() && bytes[8..10] == *b".\0";
-    let is_wanted = |block: u64, content: &Content| is_its(content) && is_root(&map.block(block));
+    let is_wanted =
+        |block: u64, content: &BlockContent| is_its(content) && is_root(&map.block(block));
     let (&block, _) =
         map.blocks.iter().find(|(block, content)| is_wanted(**block, content)).unwrap();
     let mut bytes = map.block(block);

@@ -11,7 +11,7 @@ mod support;
 
 use drystone_blockdev::{BlockDevice, MemoryDevice};
 use drystone_ext4::{Ext4, MountOptions};
-use drystone_mkfs::Options;
+use drystone_mkfs::MkfsOptions;
 use drystone_sync::{Arc, thread};
 use drystone_testkit::comparison::{Tolerance, check_seeds};
 use drystone_testkit::environment::number;
@@ -28,7 +28,7 @@ use support::judge;
 const BLOCK: u64 = 4096;
 
 fn image(mib: u64) -> Arc<MemoryDevice> {
-    let change = |options: &mut Options| options.block_size = Some(BLOCK as u32);
+    let change = |options: &mut MkfsOptions| options.block_size = Some(BLOCK as u32);
     Arc::new(support::image_with(mib, change))
 }
 

@@ -7,7 +7,7 @@ use crate::recovery::{
 use drystone_blockdev::MemoryDevice;
 use drystone_sync::Arc;
 use drystone_testkit::judges::{Scratch, have, kernel_mount, run, write_image};
-use drystone_testkit::tree::{Tree, diff};
+use drystone_testkit::tree::{TreeSnapshot, diff};
 use drystone_vfs::{FileSystem, NewNode, RequestContext};
 use rustix::fs::FallocateFlags;
 use std::fs::{self, File};
@@ -27,7 +27,7 @@ struct Case {
 }
 
 /// An image as a crash would leave it, and its tree. `None` if it can't be made.
-fn crashed(case: &Case, scratch: &Scratch) -> Option<(MemoryDevice, Tree)> {
+fn crashed(case: &Case, scratch: &Scratch) -> Option<(MemoryDevice, TreeSnapshot)> {
     if !have("mke2fs") {
         return None;
     }
@@ -44,7 +44,7 @@ fn crashed(case: &Case, scratch: &Scratch) -> Option<(MemoryDevice, Tree)> {
     (case.before)(root);
     rustix::fs::syncfs(File::open(root).unwrap()).unwrap();
     (case.work)(root);
-    let expected = comparable(Tree::from_host(root, &options()).unwrap());
+    let expected = comparable(TreeSnapshot::from_host(root, &options()).unwrap());
     let device = MemoryDevice::from_bytes(&fs::read(&image).unwrap());
     mounted.unmount().unwrap();
     Some((device, expected))
@@ -70,7 +70,7 @@ fn check(case: &Case) {
     drop(fs);
     write_image(&*recovered, &scratch.join("ours")).unwrap();
     let theirs = kernel_mount(&scratch.join("ours"), &scratch.join("mount"), "").unwrap().unwrap();
-    let found = comparable(Tree::from_host(theirs.path(), &options()).unwrap());
+    let found = comparable(TreeSnapshot::from_host(theirs.path(), &options()).unwrap());
     theirs.unmount().unwrap();
     assert_same(&found, &ours, &format!("{}, by the kernel after us", case.name));
 }
@@ -278,7 +278,7 @@ fn anything() {
             (0..60).for_each(|_| change_anything(root, &mut random));
             append(&root.join("h"), 1);
             // Files that are not synced may be as before. A sync of a directory is a full commit.
-            for (name, facts) in Tree::from_host(root, &options()).unwrap().entries {
+            for (name, facts) in TreeSnapshot::from_host(root, &options()).unwrap().entries {
                 if facts["type"] == "Regular" {
                     sync(&root.join(name.to_string().trim_start_matches('/')));
                 }

@@ -8,10 +8,10 @@ use drystone_ext4_format::error::FastCommitProblem;
 use drystone_ext4_format::extent::Extent;
 use drystone_ext4_format::features::Features;
 use drystone_ext4_format::group::GroupDescriptor;
-use drystone_ext4_format::inode::{Inode, InodeFlags, Timestamp};
+use drystone_ext4_format::inode::{Inode, InodeFlags, InodeTimestamp};
 use drystone_ext4_format::{Corrupt, GroupNumber, InodeNumber, LogicalBlock, PhysicalBlock};
 use drystone_jbd2::{FastCommit, FastCommitRecord};
-use drystone_mkfs::{JournalSize, Options, default_features, make};
+use drystone_mkfs::{JournalSize, MkfsOptions, default_features, make};
 use drystone_sync::Arc;
 use drystone_vfs::{FileSystem, NewNode, RequestContext};
 
@@ -23,7 +23,7 @@ const ROOT: u32 = 2;
 /// Numbers of free inodes.
 const NEW: u32 = 40;
 const OTHER: u32 = 41;
-const TIME: Timestamp = Timestamp { seconds: 1_700_000_000, nanoseconds: 5 };
+const TIME: InodeTimestamp = InodeTimestamp { seconds: 1_700_000_000, nanoseconds: 5 };
 
 const ADD: u16 = 1;
 const CUT: u16 = 2;
@@ -48,7 +48,7 @@ struct Before {
 /// A closed image with these features beside the default ones.
 fn before(features: &str) -> Before {
     let device = MemoryDevice::new(SIZE);
-    let mut options = Options::new(SIZE, [7; 16], [1, 2, 3, 4], 1_700_000_000);
+    let mut options = MkfsOptions::new(SIZE, [7; 16], [1, 2, 3, 4], 1_700_000_000);
     options.block_size = Some(4096);
     // Beside the fast commits, e2fsck demands 1024 blocks.
     options.journal_size = JournalSize::Bytes(8 << 20);
@@ -303,7 +303,8 @@ fn says_anything(before: &Before, seed: u64) -> bool {
     match open(&dirty, false) {
         Ok(fs) => {
             // The content may be wrong, but reading it must not panic.
-            let _ = drystone_testkit::tree::Tree::read(&fs, "/", &crate::recovery::options());
+            let _ =
+                drystone_testkit::tree::TreeSnapshot::read(&fs, "/", &crate::recovery::options());
             let _ = fs.close();
             true
         }

@@ -6,7 +6,7 @@ use drystone_ext4_format::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES
 use drystone_sync::Arc;
 use drystone_testkit::crash::CrashImages;
 use drystone_testkit::judges::{Scratch, e2fsck_check, have, write_image};
-use drystone_testkit::tree::{Tree, TreeOptions, diff};
+use drystone_testkit::tree::{TreeOptions, TreeSnapshot, diff};
 
 /// Crashes of one recovery.
 const CRASHES: usize = 24;
@@ -18,7 +18,7 @@ pub fn open(device: &Arc<MemoryDevice>, read_only: bool) -> Result<Ext4> {
 
 /// Everything that fast commits keep. They don't keep the times of directories, and reading files
 /// changes their times of last access.
-pub fn comparable(mut tree: Tree) -> Tree {
+pub fn comparable(mut tree: TreeSnapshot) -> TreeSnapshot {
     for facts in tree.entries.values_mut() {
         facts.remove("accessed");
         if facts["type"] == "Directory" {
@@ -32,12 +32,12 @@ pub fn options() -> TreeOptions {
     TreeOptions { times: true, ..TreeOptions::default() }
 }
 
-pub fn tree(fs: &Ext4) -> Tree {
-    comparable(Tree::read(fs, "/", &options()).unwrap())
+pub fn tree(fs: &Ext4) -> TreeSnapshot {
+    comparable(TreeSnapshot::read(fs, "/", &options()).unwrap())
 }
 
 #[track_caller]
-pub fn assert_same(found: &Tree, expected: &Tree, what: &str) {
+pub fn assert_same(found: &TreeSnapshot, expected: &TreeSnapshot, what: &str) {
     let lines = diff(found, expected);
     assert!(lines.is_empty(), "{what} (left is found, right expected):\n  {}", lines.join("\n  "));
 }
@@ -45,7 +45,7 @@ pub fn assert_same(found: &Tree, expected: &Tree, what: &str) {
 /// Fails if `e2fsck` or our own checker finds anything wrong.
 #[track_caller]
 pub fn judge(device: &dyn BlockDevice, what: &str) {
-    let report = drystone_fsck::check(device, &drystone_fsck::Options::default(), &mut |_| {});
+    let report = drystone_fsck::check(device, &drystone_fsck::CheckOptions::default(), &mut |_| {});
     let report = report.unwrap_or_else(|error| panic!("{what}: {error}"));
     assert!(report.is_clean(), "{what}: {:#?}", report.problems);
     if have("e2fsck") {
@@ -57,7 +57,7 @@ pub fn judge(device: &dyn BlockDevice, what: &str) {
 
 /// Recovers an image by a read-only mount, which must not change it, and by a writable one.
 #[track_caller]
-pub fn recovers(dirty: &MemoryDevice, expected: &Tree, what: &str) -> Arc<MemoryDevice> {
+pub fn recovers(dirty: &MemoryDevice, expected: &TreeSnapshot, what: &str) -> Arc<MemoryDevice> {
     let device = Arc::new(dirty.snapshot());
     let fs = open(&device, true).unwrap_or_else(|error| panic!("{what}: {error}"));
     assert_same(&tree(&fs), expected, &format!("{what}, for reading"));
@@ -74,7 +74,7 @@ pub fn recovers(dirty: &MemoryDevice, expected: &Tree, what: &str) -> Arc<Memory
 
 /// After a crash at any point of the recovery, the next recovery gives the same tree.
 #[track_caller]
-pub fn recovers_after_crashes(dirty: &MemoryDevice, expected: &Tree, what: &str) {
+pub fn recovers_after_crashes(dirty: &MemoryDevice, expected: &TreeSnapshot, what: &str) {
     let base = Arc::new(dirty.snapshot());
     let recording = Arc::new(Recording::new(Overlay::new(Arc::clone(&base))));
     let shared = Arc::clone(&recording) as Arc<dyn BlockDevice>;

@@ -6,7 +6,7 @@ use crate::support::{
 };
 use drystone_sync::Arc;
 use drystone_testkit::judges::{FeatureSet, kernel_mount};
-use drystone_testkit::tree::Tree;
+use drystone_testkit::tree::TreeSnapshot;
 use std::path::Path;
 
 /// Names in the largest directory.
@@ -55,9 +55,9 @@ fn check(set: &'static FeatureSet) {
 }
 
 /// The tree as the kernel shows it. Access times don't change.
-pub fn kernel_tree(image: &Path, mount: &Path) -> Option<Tree> {
+pub fn kernel_tree(image: &Path, mount: &Path) -> Option<TreeSnapshot> {
     let mounted = kernel_mount(image, mount, "noatime,nodiratime").unwrap()?;
-    let seen = Tree::from_host(mounted.path(), &tree_options()).unwrap();
+    let seen = TreeSnapshot::from_host(mounted.path(), &tree_options()).unwrap();
     mounted.unmount().unwrap();
     Some(seen)
 }

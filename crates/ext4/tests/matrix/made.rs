@@ -2,7 +2,7 @@
 
 use crate::ours::{Fresh, judge_seeds};
 use drystone_blockdev::MemoryDevice;
-use drystone_mkfs::Options;
+use drystone_mkfs::MkfsOptions;
 use drystone_testkit::judges::{FeatureSet, Scratch, have};
 
 for_sets! { check: modern modern_1k }
@@ -13,9 +13,9 @@ fn check(set: &'static FeatureSet) {
         return;
     }
     let device = MemoryDevice::new(64 << 20);
-    let options = Options {
+    let options = MkfsOptions {
         block_size: Some(set.block_size),
-        ..Options::new(64 << 20, [7; 16], [1, 2, 3, 4], 1_800_000_000)
+        ..MkfsOptions::new(64 << 20, [7; 16], [1, 2, 3, 4], 1_800_000_000)
     };
     drystone_mkfs::make(&device, &options, true).unwrap();
     let scratch = Scratch::new(&format!("made-{}", set.name)).unwrap();

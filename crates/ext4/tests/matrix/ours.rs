@@ -11,7 +11,7 @@ use drystone_testkit::environment::number;
 use drystone_testkit::judges::{FeatureSet, KernelSupport, Scratch, kernel_mount};
 use drystone_testkit::model::{Configuration, MemoryFileSystem};
 use drystone_testkit::operations::{Action, Actor, Operation, Profile, Word, generate};
-use drystone_testkit::tree::Tree;
+use drystone_testkit::tree::TreeSnapshot;
 
 /// Operations of each profile in a short run.
 const OPERATIONS: u64 = 400;
@@ -121,7 +121,7 @@ fn check_seed(fresh: &Fresh, seed: u64, count: usize) {
 }
 
 /// After the engine has closed `device`, checks that all judges find the expected tree.
-fn judge(fresh: &Fresh, device: &MemoryDevice, expected: &Tree, name: &str) {
+fn judge(fresh: &Fresh, device: &MemoryDevice, expected: &TreeSnapshot, name: &str) {
     let image = checked_image(&fresh.scratch, device, name);
     let again = open_read_only(&Arc::new(device.snapshot()));
     assert_same(&tree(&again), expected, "opened again (left) and before closing (right)");
@@ -130,14 +130,14 @@ fn judge(fresh: &Fresh, device: &MemoryDevice, expected: &Tree, name: &str) {
         && let Some(mounted) =
             kernel_mount(&image, &fresh.scratch.join("mount"), "ro,noload").unwrap()
     {
-        let seen = Tree::from_host(mounted.path(), &tree_options()).unwrap();
+        let seen = TreeSnapshot::from_host(mounted.path(), &tree_options()).unwrap();
         mounted.unmount().unwrap();
         assert_same(&seen, expected, "the kernel (left) and the engine (right)");
     }
     std::fs::remove_file(image).unwrap();
 }
 
-fn without_times(tree: &Tree) -> Tree {
+fn without_times(tree: &TreeSnapshot) -> TreeSnapshot {
     let mut tree = tree.clone();
     for facts in tree.entries.values_mut() {
         facts.retain(|name, _| name != "accessed" && name != "modified");

@@ -6,7 +6,7 @@ use drystone_sync::Arc;
 use drystone_testkit::judges::{
     FEATURE_SETS, FeatureSet, Scratch, e2fsck_check, have, mke2fs, write_image,
 };
-use drystone_testkit::tree::{Tree, TreeOptions, diff};
+use drystone_testkit::tree::{TreeOptions, TreeSnapshot, diff};
 use drystone_vfs::FileSystem;
 use std::path::{Path, PathBuf};
 
@@ -74,13 +74,13 @@ pub fn tree_options() -> TreeOptions {
     TreeOptions { times: true, ..TreeOptions::default() }
 }
 
-pub fn tree(file_system: &dyn FileSystem) -> Tree {
-    Tree::read(file_system, "/", &tree_options())
+pub fn tree(file_system: &dyn FileSystem) -> TreeSnapshot {
+    TreeSnapshot::read(file_system, "/", &tree_options())
         .unwrap_or_else(|error| panic!("the tree can't be read: {error}"))
 }
 
 #[track_caller]
-pub fn assert_same(left: &Tree, right: &Tree, what: &str) {
+pub fn assert_same(left: &TreeSnapshot, right: &TreeSnapshot, what: &str) {
     let lines = diff(left, right);
     assert!(lines.is_empty(), "{what}:\n  {}", lines.join("\n  "));
 }
@@ -91,7 +91,7 @@ pub fn checked_image(scratch: &Scratch, device: &MemoryDevice, name: &str) -> Pa
     let image = scratch.join(name);
     write_image(device, &image).unwrap();
     e2fsck_check(&image).unwrap().expect_clean(name);
-    let report = drystone_fsck::check(device, &drystone_fsck::Options::default(), &mut |_| {});
+    let report = drystone_fsck::check(device, &drystone_fsck::CheckOptions::default(), &mut |_| {});
     let report = report.unwrap_or_else(|error| panic!("{name} can't be checked: {error}"));
     assert!(report.is_clean(), "{name}: {:#?}", report.problems);
     image

@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test takes what it needs")]
 
 use drystone_blockdev::MemoryDevice;
-use drystone_mkfs::{Options, make};
+use drystone_mkfs::{MkfsOptions, make};
 use drystone_testkit::judges::{Scratch, e2fsck_check, have, write_image};
 
 /// A new image in memory.
@@ -11,9 +11,9 @@ pub fn image(mib: u64) -> MemoryDevice {
 }
 
 /// A new image in memory, with changed options.
-pub fn image_with(mib: u64, change: impl FnOnce(&mut Options)) -> MemoryDevice {
+pub fn image_with(mib: u64, change: impl FnOnce(&mut MkfsOptions)) -> MemoryDevice {
     let device = MemoryDevice::new(mib << 20);
-    let mut options = Options::new(mib << 20, [7; 16], [1, 2, 3, 4], 1_700_000_000);
+    let mut options = MkfsOptions::new(mib << 20, [7; 16], [1, 2, 3, 4], 1_700_000_000);
     change(&mut options);
     make(&device, &options, true).unwrap();
     device

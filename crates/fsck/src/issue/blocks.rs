@@ -87,12 +87,12 @@ impl BlockIssue {
 }
 
 /// Prints a run of blocks.
-pub(super) struct Run {
+pub(super) struct BlockRunText {
     pub block: PhysicalBlock,
     pub count: u64,
 }
 
-impl fmt::Display for Run {
+impl fmt::Display for BlockRunText {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.count {
             1 => write!(formatter, "block {}", self.block),

@@ -53,7 +53,7 @@ pub enum Issue {
         issue: GroupIssue,
     },
     /// Blocks have owners that exclude each other.
-    #[error("{}: {issue}", blocks::Run { block: *.block, count: *.count })]
+    #[error("{}: {issue}", blocks::BlockRunText { block: *.block, count: *.count })]
     Blocks {
         /// The first block.
         block: PhysicalBlock,
@@ -133,7 +133,7 @@ impl serde::Serialize for Severity {
 
 /// Where something is: as much of this as applies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct IssueLocation {
     /// The inode.
     pub inode: Option<InodeNumber>,
     /// The group.
@@ -191,78 +191,81 @@ impl Issue {
 
     /// Where it is.
     #[must_use]
-    pub fn place(&self) -> Place {
-        let none = Place::default();
+    pub fn place(&self) -> IssueLocation {
+        let none = IssueLocation::default();
         match *self {
             Self::Corrupt(ref corrupt) => place_of(corrupt),
             Self::Superblock(_) | Self::Quota { .. } | Self::Journal(_) => none,
             Self::Backup { group, block, .. } => {
-                Place { group: Some(group), block: Some(block), ..none }
+                IssueLocation { group: Some(group), block: Some(block), ..none }
             }
-            Self::Group { group, .. } => Place { group: Some(group), ..none },
+            Self::Group { group, .. } => IssueLocation { group: Some(group), ..none },
             Self::Blocks { block, ref issue, .. } => {
-                Place { block: Some(block), inode: issue.inode(), ..none }
+                IssueLocation { block: Some(block), inode: issue.inode(), ..none }
             }
-            Self::Inode { inode, .. } => Place { inode: Some(inode), ..none },
+            Self::Inode { inode, .. } => IssueLocation { inode: Some(inode), ..none },
             Self::Attributes { inode, ref issue } => {
-                Place { inode: Some(inode), block: issue.block(), ..none }
+                IssueLocation { inode: Some(inode), block: issue.block(), ..none }
             }
-            Self::Directory { inode, block, offset, .. } => Place {
+            Self::Directory { inode, block, offset, .. } => IssueLocation {
                 inode: Some(inode),
                 logical_block: Some(block),
                 offset: Some(offset),
                 ..none
             },
             Self::Index { inode, block, .. } => {
-                Place { inode: Some(inode), logical_block: Some(block), ..none }
+                IssueLocation { inode: Some(inode), logical_block: Some(block), ..none }
             }
-            Self::Orphans(ref issue) => Place { inode: issue.inode(), ..none },
+            Self::Orphans(ref issue) => IssueLocation { inode: issue.inode(), ..none },
         }
     }
 }
 
-fn place_of(corrupt: &Corrupt) -> Place {
-    let none = Place::default();
+fn place_of(corrupt: &Corrupt) -> IssueLocation {
+    let none = IssueLocation::default();
     match *corrupt {
         Corrupt::GroupChecksum { group, .. }
         | Corrupt::GroupCount { group, .. }
         | Corrupt::BitmapChecksum { group, .. }
-        | Corrupt::BitmapCount { group, .. } => Place { group: Some(group), ..none },
+        | Corrupt::BitmapCount { group, .. } => IssueLocation { group: Some(group), ..none },
         Corrupt::GroupLocation { group, block, .. } | Corrupt::BitmapMetadata { group, block } => {
-            Place { group: Some(group), block: Some(block), ..none }
+            IssueLocation { group: Some(group), block: Some(block), ..none }
         }
         Corrupt::BlockFree { block }
         | Corrupt::BlockUsed { block }
         | Corrupt::BlockFixed { block }
         | Corrupt::BlockOutOfRange { block, .. }
-        | Corrupt::Mmp { block, .. } => Place { block: Some(block), ..none },
+        | Corrupt::Mmp { block, .. } => IssueLocation { block: Some(block), ..none },
         Corrupt::InodeChecksum { inode, .. }
         | Corrupt::Inode { inode, .. }
         | Corrupt::InodeFree { inode }
         | Corrupt::OrphanTwice { inode }
         | Corrupt::OrphanInode { inode }
         | Corrupt::Acl { inode, .. }
-        | Corrupt::Inline { inode, .. } => Place { inode: Some(inode), ..none },
+        | Corrupt::Inline { inode, .. } => IssueLocation { inode: Some(inode), ..none },
         Corrupt::ExtentHeader { inode, block, .. }
         | Corrupt::ExtentEntry { inode, block, .. }
         | Corrupt::BlockPointer { inode, holder: block, .. } => {
-            Place { inode: Some(inode), block, ..none }
+            IssueLocation { inode: Some(inode), block, ..none }
         }
         Corrupt::Attributes { inode, block, offset, .. } => {
-            Place { inode: Some(inode), block, offset: Some(offset), ..none }
+            IssueLocation { inode: Some(inode), block, offset: Some(offset), ..none }
         }
         Corrupt::ExtentChecksum { inode, block, .. }
         | Corrupt::AttributeChecksum { inode, block, .. }
         | Corrupt::OrphanFile { inode, block, .. } => {
-            Place { inode: Some(inode), block: Some(block), ..none }
+            IssueLocation { inode: Some(inode), block: Some(block), ..none }
         }
-        Corrupt::Directory { inode, block, offset, .. } => {
-            Place { inode: Some(inode), logical_block: Some(block), offset: Some(offset), ..none }
-        }
+        Corrupt::Directory { inode, block, offset, .. } => IssueLocation {
+            inode: Some(inode),
+            logical_block: Some(block),
+            offset: Some(offset),
+            ..none
+        },
         Corrupt::JournalHole { inode, block }
         | Corrupt::DirectoryChecksum { inode, block, .. }
         | Corrupt::DirectoryIndex { inode, block, .. } => {
-            Place { inode: Some(inode), logical_block: Some(block), ..none }
+            IssueLocation { inode: Some(inode), logical_block: Some(block), ..none }
         }
         _ => none,
     }

@@ -1,13 +1,13 @@
 //! Block maps: every pointer.
 
-use super::{MapEvent, Walk};
+use super::{MapEvent, MapWalk};
 use crate::image::Error;
 use drystone_ext4_format::block_map::{self, ROOT_POINTERS, blocks_under, levels_of_root_pointer};
 use drystone_ext4_format::extent::Extent;
 use drystone_ext4_format::{LogicalBlock, PhysicalBlock};
 
-pub(crate) fn walk(walk: &mut Walk<'_, '_>) -> Result<(), Error> {
-    let mut run = Run::default();
+pub(crate) fn walk(walk: &mut MapWalk<'_, '_>) -> Result<(), Error> {
+    let mut run = ContiguousBlocks::default();
     let area = walk.inode.block_area;
     // There are 15 pointers.
     for index in 0..ROOT_POINTERS as u32 {
@@ -29,10 +29,10 @@ struct Holder<'a> {
 
 /// Blocks that follow each other in the file and on the device.
 #[derive(Default)]
-struct Run(Option<Extent>);
+struct ContiguousBlocks(Option<Extent>);
 
-impl Run {
-    fn push(&mut self, walk: &mut Walk<'_, '_>, logical: u64, physical: PhysicalBlock) {
+impl ContiguousBlocks {
+    fn push(&mut self, walk: &mut MapWalk<'_, '_>, logical: u64, physical: PhysicalBlock) {
         // No file has a block beyond 32 bits; the size is checked elsewhere.
         let Ok(logical) = u32::try_from(logical) else { return };
         let logical = LogicalBlock::new(logical);
@@ -45,7 +45,7 @@ impl Run {
         }
     }
 
-    fn end(&mut self, walk: &mut Walk<'_, '_>) {
+    fn end(&mut self, walk: &mut MapWalk<'_, '_>) {
         if let Some(extent) = self.0.take() {
             (walk.event)(MapEvent::Extent(extent));
         }
@@ -53,8 +53,8 @@ impl Run {
 }
 
 fn pointer(
-    walk: &mut Walk<'_, '_>,
-    run: &mut Run,
+    walk: &mut MapWalk<'_, '_>,
+    run: &mut ContiguousBlocks,
     holder: Holder<'_>,
     index: u32,
     levels: usize,

@@ -1,6 +1,6 @@
 //! Extent trees: every node and every entry.
 
-use super::{MapEvent, Walk};
+use super::{MapEvent, MapWalk};
 use crate::image::Error;
 use drystone_ext4_format::extent::{self, DEPTH_MAX, ExtentNode, NodePlace};
 use drystone_ext4_format::{Corrupt, LogicalBlock, PhysicalBlock};
@@ -15,14 +15,14 @@ struct Expected {
     end: u64,
 }
 
-pub(crate) fn walk(walk: &mut Walk<'_, '_>) -> Result<(), Error> {
+pub(crate) fn walk(walk: &mut MapWalk<'_, '_>) -> Result<(), Error> {
     let inode = walk.inode;
     let expected = Expected { depth: None, start: None, end: 1 << 32 };
     node(walk, &inode.block_area, NodePlace::root(inode.number), expected)
 }
 
 fn node(
-    walk: &mut Walk<'_, '_>,
+    walk: &mut MapWalk<'_, '_>,
     bytes: &[u8],
     place: NodePlace,
     expected: Expected,
@@ -77,7 +77,7 @@ fn node(
     Ok(())
 }
 
-fn leaf(walk: &mut Walk<'_, '_>, node: &ExtentNode<'_>, place: NodePlace, expected: Expected) {
+fn leaf(walk: &mut MapWalk<'_, '_>, node: &ExtentNode<'_>, place: NodePlace, expected: Expected) {
     let mut previous_end = 0;
     for (position, extent) in node.extents().enumerate() {
         let (start, length) = (extent.logical, extent.length);
@@ -118,7 +118,7 @@ fn check_range(
 }
 
 fn check_physical(
-    walk: &Walk<'_, '_>,
+    walk: &MapWalk<'_, '_>,
     start: PhysicalBlock,
     length: u32,
 ) -> Result<(), ExtentEntryProblem> {

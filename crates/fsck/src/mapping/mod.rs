@@ -25,14 +25,14 @@ pub(crate) enum MapEvent {
 }
 
 /// A walk over the map of one inode.
-pub(crate) struct Walk<'a, 'b> {
+pub(crate) struct MapWalk<'a, 'b> {
     pub image: &'a Image<'a>,
     pub inode: &'a Inode,
     pub visited: &'b mut BlockSet,
     pub event: &'b mut dyn FnMut(MapEvent),
 }
 
-impl Walk<'_, '_> {
+impl MapWalk<'_, '_> {
     pub fn issue(&mut self, issue: impl Into<Issue>) {
         (self.event)(MapEvent::Issue(issue.into()));
     }
@@ -56,7 +56,7 @@ pub(crate) fn walk(
     visited: &mut BlockSet,
     event: &mut dyn FnMut(MapEvent),
 ) -> Result<(), Error> {
-    let mut walk = Walk { image, inode, visited, event };
+    let mut walk = MapWalk { image, inode, visited, event };
     if inode.flags.contains(InodeFlags::EXTENTS) {
         extents::walk(&mut walk)
     } else {

@@ -6,7 +6,7 @@ use super::salvage;
 use crate::image::Error;
 use drystone_ext4_format::inode::InodeFlags;
 use drystone_ext4_format::xattr::{
-    self, AttributeName, AttributePlace, AttributeSet, AttributeValue, Attributes, AttributesBlock,
+    self, AttributeName, AttributePlace, AttributeSet, AttributeValue, AttributesBlock, XattrView,
 };
 use drystone_ext4_format::{InodeNumber, PhysicalBlock};
 use std::ops::Range;
@@ -31,7 +31,7 @@ pub(super) fn rewrite(mender: &mut Mender<'_, '_>, number: InodeNumber) -> Resul
 }
 
 /// The attributes that are worth keeping.
-fn kept(mender: &Mender<'_, '_>, attributes: &Attributes<'_>) -> AttributeSet {
+fn kept(mender: &Mender<'_, '_>, attributes: &XattrView<'_>) -> AttributeSet {
     let mut set = AttributeSet::read(attributes);
     let bad: Vec<AttributeName> = set
         .iter()
@@ -68,7 +68,7 @@ pub(super) fn rewrite_area(
     let range = inode.attribute_area(&layout);
     let Some(area) = bytes.get(range.clone()) else { return Ok(DONE) };
     let place = AttributePlace { inode: number, block: None };
-    let checked = Attributes::check_in_inode(area, place);
+    let checked = XattrView::check_in_inode(area, place);
     let is_lost = checked.is_err();
     let mut set = checked.map(|attributes| kept(mender, &attributes)).unwrap_or_default();
     let is_inline = inode.flags.contains(InodeFlags::INLINE_DATA);

@@ -19,9 +19,9 @@ use drystone_ext4_format::dir::{
 use drystone_ext4_format::extent::{Extent, ExtentNodeMut, NodePlace};
 use drystone_ext4_format::features::Incompat;
 use drystone_ext4_format::inline::{self, InlineDirectoryMut};
-use drystone_ext4_format::inode::{FileType, Inode, InodeFlags, Timestamp};
+use drystone_ext4_format::inode::{Inode, InodeFlags, InodeTimestamp, ModeFileType};
 use drystone_ext4_format::xattr::{
-    AttributeName, AttributePlace, AttributeSet, AttributeValue, Attributes,
+    AttributeName, AttributePlace, AttributeSet, AttributeValue, XattrView,
 };
 use drystone_ext4_format::{InodeNumber, LogicalBlock, PhysicalBlock};
 use std::collections::{HashSet, VecDeque};
@@ -240,7 +240,7 @@ fn rebuild_inline(
     let context = DirectoryContext::new(image, inode);
     let place = AttributePlace { inode: number, block: None };
     let Some(Ok(attributes)) =
-        bytes.get(area.clone()).map(|area| Attributes::check_in_inode(area, place))
+        bytes.get(area.clone()).map(|area| XattrView::check_in_inode(area, place))
     else {
         return Ok(None);
     };
@@ -393,7 +393,7 @@ pub(super) fn make_root(mender: &mut Mender<'_, '_>) -> Result<Mended, Error> {
     let number = InodeNumber::ROOT;
     let pieces = maps::take_apart(mender, number)?;
     if pieces.is_some_and(|pieces| !pieces.extents.is_empty()) {
-        let mode = FileType::Directory.mode_bits();
+        let mode = ModeFileType::Directory.mode_bits();
         return mender.edit_fields(number, |inode| inode.mode = inode.mode & 0o7777 | mode);
     }
     Ok(make(mender, number, 0o755)?.and(Some("an empty root was made")))
@@ -408,8 +408,8 @@ fn make(
     let layout = mender.checker.image.layout;
     let has_extents = layout.features().incompat.contains(Incompat::EXTENTS);
     let Some(block) = mender.allocate()? else { return Ok(None) };
-    let mode = FileType::Directory.mode_bits() | permissions;
-    let now = Timestamp::from_seconds(i64::from(mender.now));
+    let mode = ModeFileType::Directory.mode_bits() | permissions;
+    let now = InodeTimestamp::from_seconds(i64::from(mender.now));
     let mut inode = Inode::new(number, mode, now, &layout);
     inode.links_count = 2;
     inode.size_bytes = layout.block_size() as u64;

@@ -3,7 +3,7 @@
 use super::mender::{Mended, Mender};
 use crate::image::Error;
 use drystone_ext4_format::InodeNumber;
-use drystone_ext4_format::inode::{FileType, InodeFlags};
+use drystone_ext4_format::inode::{InodeFlags, ModeFileType};
 use std::ops::Range;
 
 pub(super) const SIZE_LOW: Range<usize> = 4..8;
@@ -27,7 +27,7 @@ pub(super) const PERMISSIONS: u16 = 0o7777;
 pub(super) fn set_type(
     mender: &Mender<'_, '_>,
     inode: InodeNumber,
-    kind: FileType,
+    kind: ModeFileType,
 ) -> Result<Mended, Error> {
     mender.edit_inode(inode, |bytes| {
         let mode = u16::from_le_bytes([bytes[MODE.start], bytes[MODE.start + 1]]);

@@ -9,7 +9,7 @@ use crate::mapping;
 use drystone_ext4_format::checksum::Checksums;
 use drystone_ext4_format::error::GroupPart;
 use drystone_ext4_format::group::{GroupDescriptor, GroupFlags};
-use drystone_ext4_format::inode::{FileType, Inode};
+use drystone_ext4_format::inode::{Inode, ModeFileType};
 use drystone_ext4_format::{GroupNumber, InodeNumber, LogicalBlock, PhysicalBlock};
 
 pub(super) fn mend(
@@ -103,7 +103,7 @@ pub(super) fn hides(mender: &Mender<'_, '_>, number: InodeNumber) -> Result<bool
     }
     let Some((inode, bytes)) = mender.checker.inode(number)? else { return Ok(false) };
     let is_sealed = Inode::check_checksum(&bytes, number, &layout).is_ok();
-    Ok(is_sealed && inode.links_count > 0 && FileType::from_mode(inode.mode).is_some())
+    Ok(is_sealed && inode.links_count > 0 && ModeFileType::from_mode(inode.mode).is_some())
 }
 
 /// Gives a part of a group another place: where a copy of the descriptor has it, where the table is

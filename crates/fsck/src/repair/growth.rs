@@ -5,7 +5,7 @@ use crate::image::Error;
 use crate::special::GROWTH_POINTER;
 use drystone_ext4_format::block_map::{self, pointers_per_block, set_pointer};
 use drystone_ext4_format::features::Compat;
-use drystone_ext4_format::inode::{BLOCK_AREA_BYTES, FileType, Inode, InodeFlags};
+use drystone_ext4_format::inode::{BLOCK_AREA_BYTES, Inode, InodeFlags, ModeFileType};
 use drystone_ext4_format::{GroupNumber, InodeNumber, PhysicalBlock};
 
 pub(super) fn rebuild(mender: &mut Mender<'_, '_>) -> Result<Mended, Error> {
@@ -55,7 +55,7 @@ pub(super) fn rebuild(mender: &mut Mender<'_, '_>) -> Result<Mended, Error> {
     }
     mender.write_block(top_block, &top)?;
     let mended = mender.edit_fields(number, |inode: &mut Inode| {
-        inode.mode = FileType::Regular.mode_bits() | 0o600;
+        inode.mode = ModeFileType::Regular.mode_bits() | 0o600;
         inode.links_count = 1;
         inode.deletion_time = 0;
         inode.flags.remove(InodeFlags::EXTENTS | InodeFlags::INLINE_DATA);

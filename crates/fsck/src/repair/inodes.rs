@@ -14,9 +14,9 @@ use crate::mapping;
 use drystone_ext4_format::error::InodeProblem;
 use drystone_ext4_format::extent::Extent;
 use drystone_ext4_format::features::{Incompat, ReadOnlyCompat};
-use drystone_ext4_format::inode::{FileType, InodeFlags};
+use drystone_ext4_format::inode::{InodeFlags, ModeFileType};
 use drystone_ext4_format::xattr::{
-    self, AttributeName, AttributePlace, Attributes, AttributesBlock, InodeValueFields,
+    self, AttributeName, AttributePlace, AttributesBlock, InodeValueFields, XattrView,
 };
 use drystone_ext4_format::{InodeNumber, LogicalBlock, PhysicalBlock};
 use std::ops::Range;
@@ -168,7 +168,7 @@ pub(super) fn mend_field(
             }
             match salvage::restore_directory(mender, inode)? {
                 Some(done) => Ok(Some(done)),
-                None => set_type(mender, inode, FileType::Regular),
+                None => set_type(mender, inode, ModeFileType::Regular),
             }
         }
         InodeProblem::ExtraSize { .. } => {
@@ -229,7 +229,7 @@ fn has_inline_data(mender: &Mender<'_, '_>, number: InodeNumber) -> Result<bool,
     let area = bytes.get(inode.attribute_area(&mender.checker.image.layout)).unwrap_or(&[]);
     let place = AttributePlace { inode: number, block: None };
     let name = AttributeName::inline_data();
-    let attributes = Attributes::check_in_inode(area, place);
+    let attributes = XattrView::check_in_inode(area, place);
     Ok(attributes.is_ok_and(|found| found.find(name.index, &name.suffix).is_some()))
 }
 

@@ -8,7 +8,7 @@ use crate::issue::JournalIssue;
 use crate::replay::Replayed;
 use drystone_ext4_format::extent::{Extent, ExtentNode, NodePlace};
 use drystone_ext4_format::features::{Compat, Incompat};
-use drystone_ext4_format::inode::{FileType, Inode, InodeFlags, Timestamp};
+use drystone_ext4_format::inode::{Inode, InodeFlags, InodeTimestamp, ModeFileType};
 use drystone_ext4_format::superblock::{
     JournalBackup, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, Superblock,
 };
@@ -183,7 +183,7 @@ impl Mender<'_, '_> {
             return Ok(false);
         }
         let mended = self.edit_fields(number, |inode| {
-            inode.mode = FileType::Regular.mode_bits() | 0o600;
+            inode.mode = ModeFileType::Regular.mode_bits() | 0o600;
             inode.links_count = 1;
             inode.deletion_time = 0;
             inode.size_bytes = backup.size_bytes;
@@ -253,8 +253,8 @@ impl Mender<'_, '_> {
         let Some(first) = extents.first().map(|first| first.physical) else { return Ok(None) };
         let has_extents = layout.features().incompat.contains(Incompat::EXTENTS);
         let size_bytes = u64::from(length) << layout.log_block_size();
-        let now = Timestamp::from_seconds(i64::from(self.now));
-        let mode = FileType::Regular.mode_bits() | 0o600;
+        let now = InodeTimestamp::from_seconds(i64::from(self.now));
+        let mode = ModeFileType::Regular.mode_bits() | 0o600;
         let mut inode = Inode::new(number, mode, now, &layout);
         inode.links_count = 1;
         inode.size_bytes = size_bytes;

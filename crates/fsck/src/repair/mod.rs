@@ -37,7 +37,7 @@ use crate::check::{self, Examined};
 use crate::image::Error;
 use crate::issue::{InodeIssue, Issue, JournalIssue, Severity};
 use crate::replay;
-use crate::report::{Options, Pass, Problem, Progress, Report, Reporter, Summary};
+use crate::report::{CheckOptions, CheckProgress, CheckSummary, Pass, Problem, Report, Reporter};
 use drystone_blockdev::BlockDevice;
 use drystone_ext4_format::InodeNumber;
 use drystone_ext4_format::superblock::StateFlags;
@@ -112,7 +112,7 @@ pub struct RepairReport {
     /// Whether the caller has ended the repair.
     pub is_cancelled: bool,
     /// What the image holds.
-    pub summary: Summary,
+    pub summary: CheckSummary,
 }
 
 /// What decides about each problem. It is told whether mending it is safe: whether nothing is lost that
@@ -128,7 +128,7 @@ pub fn repair(
     device: &dyn BlockDevice,
     now_seconds: u64,
     choose: &mut Choose<'_>,
-    progress: &mut dyn FnMut(Progress<'_>),
+    progress: &mut dyn FnMut(CheckProgress<'_>),
 ) -> Result<RepairReport, Error> {
     let mut session = Session {
         device,
@@ -143,9 +143,9 @@ pub fn repair(
         victims: BTreeSet::new(),
     };
     for round in 0..ROUNDS_MAX {
-        let mut steps = |step: Progress<'_>| {
+        let mut steps = |step: CheckProgress<'_>| {
             // Only the first round's problems are news, and the caller is asked about those.
-            if matches!(step, Progress::Step { .. }) {
+            if matches!(step, CheckProgress::Step { .. }) {
                 progress(step);
             }
         };
@@ -188,9 +188,9 @@ impl Session<'_> {
     fn round(
         &mut self,
         is_last: bool,
-        progress: &mut dyn FnMut(Progress<'_>),
+        progress: &mut dyn FnMut(CheckProgress<'_>),
     ) -> Result<Round, Error> {
-        let options = Options {
+        let options = CheckOptions {
             replay: true,
             problems_max: ROUND_PROBLEMS_MAX,
             now_seconds: Some(self.now_seconds),

@@ -7,7 +7,7 @@ use crate::image::{Error, Image};
 use crate::mapping::{self, MapEvent};
 use drystone_blockdev::{BlockDevice, Overlay};
 use drystone_ext4_format::extent::{Extent, ExtentNode, ExtentNodeMut, NodePlace};
-use drystone_ext4_format::inode::{FileType, Inode, InodeFlags};
+use drystone_ext4_format::inode::{Inode, InodeFlags, ModeFileType};
 use drystone_ext4_format::{InodeNumber, LogicalBlock, PhysicalBlock, xattr};
 use std::ops::Range;
 
@@ -38,8 +38,8 @@ pub(super) fn restore_type(mender: &Mender<'_, '_>, number: InodeNumber) -> Resu
         return Ok(None);
     }
     let kind = match holds_directory(mender, &inode, &extents)? {
-        true => FileType::Directory,
-        false => FileType::Regular,
+        true => ModeFileType::Directory,
+        false => ModeFileType::Regular,
     };
     fields::set_type(mender, number, kind)
 }
@@ -55,7 +55,7 @@ pub(super) fn restore_directory(
     }
     let extents = mapping::extents_of(&mender.checker.image, &inode)?;
     match holds_directory(mender, &inode, &extents)? {
-        true => fields::set_type(mender, number, FileType::Directory),
+        true => fields::set_type(mender, number, ModeFileType::Directory),
         false => Ok(None),
     }
 }

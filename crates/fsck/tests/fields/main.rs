@@ -12,7 +12,7 @@ mod targets;
 
 use accepted::ACCEPTED;
 use drystone_blockdev::{BlockDevice, FileDevice, MemoryDevice, OpenMode};
-use drystone_fsck::{Error, Options, Report, check};
+use drystone_fsck::{CheckOptions, Error, Report, check};
 use drystone_testkit::environment::number;
 use drystone_testkit::judges::{
     Judgement, SMALL_IMAGES, Scratch, SmallImage, have, make_small_image, run,
@@ -241,7 +241,8 @@ fn the_checker_and_e2fsck_agree_on_damaged_fields() {
     }
     let scratch = Scratch::new("fsck-fields").unwrap();
     let seed = number("DRYSTONE_SEED").unwrap_or(1);
-    let options = Options { problems_max: 5, now_seconds: Some(NOW_SECONDS), ..Options::default() };
+    let options =
+        CheckOptions { problems_max: 5, now_seconds: Some(NOW_SECONDS), ..CheckOptions::default() };
     let mut findings = Findings::default();
     for set in &SMALL_IMAGES {
         let image = make_small_image(&scratch, set, 0);

@@ -8,7 +8,7 @@ use drystone_blockdev::{
 };
 use drystone_ext4_format::group::GroupFlags;
 use drystone_fsck::{
-    Decision, Options, Problem, RepairReport, RepairedProblem, Severity, check, repair,
+    CheckOptions, Decision, Problem, RepairReport, RepairedProblem, Severity, check, repair,
 };
 use drystone_testkit::environment::number;
 use drystone_testkit::judges::{
@@ -45,7 +45,7 @@ impl Patient<'_> {
         if again.changed_bytes() > 0 {
             return (report, Some(format!("a second repair changes it: {:?}", second.problems)));
         }
-        let ours = check(&mended, &Options::default(), &mut |_| {}).unwrap();
+        let ours = check(&mended, &CheckOptions::default(), &mut |_| {}).unwrap();
         if !ours.is_clean() {
             return (report, Some(format!("not clean:\n{}", problems(&ours))));
         }
@@ -118,7 +118,7 @@ fn what_is_mended_is_clean_to_e2fsck() {
         for (target, value) in cases(&bench, set, seed).into_iter().step_by(step) {
             if bench.damage(&target, value) {
                 let case = format!("{} {} ->{value:#x}", set.name, target.label);
-                let before = check(&bench.device, &Options::default(), &mut |_| {});
+                let before = check(&bench.device, &CheckOptions::default(), &mut |_| {});
                 if before.is_ok() {
                     let (report, failure) = patient.treat(&mut || judge(&image));
                     mended += u32::from(report.is_clean());

@@ -12,7 +12,7 @@ use drystone_ext4_format::xattr::{MAGIC, RawAttributeBlockHeader, RawAttributeEn
 use drystone_ext4_format::{InodeNumber, group};
 use drystone_jbd2_format::{BlockHeader, RawSuperblock as RawJournalSuperblock};
 use drystone_ondisk::{Field, bitmap};
-use drystone_testkit::metadata_map::{Content, MetadataMap};
+use drystone_testkit::metadata_map::{BlockContent, MetadataMap};
 use std::collections::HashMap;
 
 /// Bytes of the fields of an inode that all revisions have.
@@ -32,7 +32,7 @@ pub struct Target {
     /// Structure, place and field, as the table of accepted differences names them.
     pub label: String,
     pub block: u64,
-    pub content: Content,
+    pub content: BlockContent,
     /// In the block.
     pub offset: usize,
     pub length: usize,
@@ -65,7 +65,7 @@ pub fn all(map: &MetadataMap) -> Vec<Target> {
 struct Finder<'a> {
     map: &'a MetadataMap,
     block: u64,
-    content: Content,
+    content: BlockContent,
     bytes: Vec<u8>,
     targets: &'a mut Vec<Target>,
 }
@@ -78,7 +78,7 @@ impl Finder<'_> {
             content: self.content,
             offset,
             length,
-            big_endian: self.content == Content::JournalSuperblock,
+            big_endian: self.content == BlockContent::JournalSuperblock,
         });
     }
 
@@ -101,49 +101,51 @@ impl Finder<'_> {
 
     fn find(&mut self) {
         match self.content {
-            Content::Superblock => {
+            BlockContent::Superblock => {
                 let start = SUPERBLOCK_OFFSET_BYTES as usize;
                 let start = if self.block == 0 { start } else { 0 };
                 self.fields("superblock", start, superblock::FIELDS);
             }
-            Content::Descriptors => self.descriptors(),
-            Content::BlockBitmap(group) => {
+            BlockContent::Descriptors => self.descriptors(),
+            BlockContent::BlockBitmap(group) => {
                 let count = self.map.layout().group_cluster_count(group) as usize;
                 self.bitmap(&format!("block-bitmap {group}"), count);
             }
-            Content::InodeBitmap(group) => {
+            BlockContent::InodeBitmap(group) => {
                 let count = self.map.layout().inodes_per_group() as usize;
                 self.bitmap(&format!("inode-bitmap {group}"), count);
             }
-            Content::InodeTable(first) => self.inodes(first),
-            Content::ExtentNode(inode, _) => {
+            BlockContent::InodeTable(first) => self.inodes(first),
+            BlockContent::ExtentNode(inode, _) => {
                 self.extents(&format!("extent-node {inode}"), 0);
             }
-            Content::IndirectBlock => {
+            BlockContent::IndirectBlock => {
                 for word in 0..WORDS {
                     self.push("indirect-block", word * 4, 4, &format!("pointer[{word}]"));
                 }
             }
-            Content::Directory(inode, _) => self.directory(inode),
-            Content::Attributes => {
+            BlockContent::Directory(inode, _) => self.directory(inode),
+            BlockContent::Attributes => {
                 self.fields("attribute-block", 0, RawAttributeBlockHeader::FIELDS);
                 let header = size_of::<RawAttributeBlockHeader>();
                 self.attributes("attribute-block", header, 0);
             }
-            Content::OrphanFile(..) => {
+            BlockContent::OrphanFile(..) => {
                 let tail = self.bytes.len() - size_of::<RawOrphanTail>();
                 self.push("orphan-file", 0, 4, "slot[0]");
                 self.push("orphan-file", tail - 4, 4, "slot[last]");
                 self.fields("orphan-file", tail, RawOrphanTail::FIELDS);
             }
-            Content::Quota => self.quota(),
-            Content::Mmp => self.fields("mmp", 0, RawMmp::FIELDS),
-            Content::JournalSuperblock => {
+            BlockContent::Quota => self.quota(),
+            BlockContent::Mmp => self.fields("mmp", 0, RawMmp::FIELDS),
+            BlockContent::JournalSuperblock => {
                 self.fields("journal", 0, BlockHeader::FIELDS);
                 self.fields("journal", 0, &RawJournalSuperblock::FIELDS[1..]);
             }
             // e2fsck looks at backups only where the primary ones fail, and at an empty log never.
-            Content::SuperblockBackup | Content::DescriptorsBackup | Content::Log => {}
+            BlockContent::SuperblockBackup
+            | BlockContent::DescriptorsBackup
+            | BlockContent::Log => {}
         }
     }
 

@@ -5,7 +5,7 @@ use drystone_blockdev::{BlockDevice, DeviceResult, FileDevice, MemoryDevice, Ope
 use drystone_ext4_format::features::{Features, Incompat};
 use drystone_ext4_format::layout::Geometry;
 use drystone_ext4_format::superblock::Superblock;
-use drystone_fsck::{Error, Options, check};
+use drystone_fsck::{CheckOptions, Error, check};
 use drystone_sync::atomic::{AtomicU64, Ordering};
 use drystone_testkit::judges::{FeatureSet, Scratch, e2fsck_check, have, run};
 use std::ffi::OsStr;
@@ -159,7 +159,7 @@ fn a_backup_stands_in_for_the_superblock() {
 
     bytes.fill(0);
     let device = MemoryDevice::from_bytes(&bytes);
-    let nothing = check(&device, &Options::default(), &mut |_| {});
+    let nothing = check(&device, &CheckOptions::default(), &mut |_| {});
     assert!(matches!(nothing, Err(Error::NotExt(_))));
 }
 
@@ -214,7 +214,7 @@ fn unknown_features_are_not_judged() {
         run("debugfs", arguments.into_iter().chain([image.as_os_str()])).unwrap();
         assert!(e2fsck_check(&image).unwrap().code >= 8);
         let device = FileDevice::open(&image, OpenMode::ReadOnly).unwrap();
-        let checked = check(&device, &Options::default(), &mut |_| {});
+        let checked = check(&device, &CheckOptions::default(), &mut |_| {});
         assert!(matches!(checked, Err(Error::UnknownFeatures { .. })), "{checked:?}");
     }
 }
@@ -234,9 +234,9 @@ fn a_journal_elsewhere_that_must_be_replayed_is_not_judged() {
     }
     assert!(e2fsck_check(&image).unwrap().code >= 8);
     let device = FileDevice::open(&image, OpenMode::ReadOnly).unwrap();
-    let checked = check(&device, &Options::default(), &mut |_| {});
+    let checked = check(&device, &CheckOptions::default(), &mut |_| {});
     assert!(matches!(checked, Err(Error::ExternalJournal)), "{checked:?}");
-    let as_is = Options { replay: false, ..Options::default() };
+    let as_is = CheckOptions { replay: false, ..CheckOptions::default() };
     let report = check(&device, &as_is, &mut |_| {}).unwrap();
     let codes: Vec<_> = report.problems.iter().map(|problem| problem.issue.code()).collect();
     assert!(codes.contains(&"journal_needs_replay".to_owned()), "{codes:?}");
@@ -304,7 +304,7 @@ fn claimed_groups_cost_nothing() {
     let size_bytes = geometry.blocks_count << superblock.layout().log_block_size();
     assert!(superblock.layout().group_count() >= 16_000_000);
     let device = Hollow { start, size_bytes, read_bytes: AtomicU64::new(0) };
-    let report = check(&device, &Options::default(), &mut |_| {}).unwrap();
+    let report = check(&device, &CheckOptions::default(), &mut |_| {}).unwrap();
     let codes: Vec<_> = report.problems.iter().map(|problem| problem.issue.code()).collect();
     assert_eq!(codes.last().map(String::as_str), Some("corrupt_groups_damaged"));
     assert!(device.read_bytes.load(Ordering::Relaxed) < 16 << 20);

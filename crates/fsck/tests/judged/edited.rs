@@ -7,7 +7,7 @@ use Change::{Directory, Journal, Requests};
 use Chosen::{Logical, Node};
 use Verdict::{Damaged, Sound};
 use drystone_ext4_format::{GroupNumber, InodeNumber, PhysicalBlock};
-use drystone_fsck::Place;
+use drystone_fsck::IssueLocation;
 use drystone_testkit::judges::{FeatureSet, Scratch, e2fsck_check, have, run};
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -148,7 +148,7 @@ fn bad_blocks_in_use_are_found() {
     let block = PhysicalBlock::new(table.get() + 6);
     request(&image, &format!("sif <1> block[0] {block}; sif <1> blocks 2"));
     let inode = Some(InodeNumber::BAD_BLOCKS);
-    let place = Place { inode, block: Some(block), ..Place::default() };
+    let place = IssueLocation { inode, block: Some(block), ..IssueLocation::default() };
     judge(&image, Damaged("blocks_claimed_twice", place)).unwrap();
 
     let list = scratch.join("list");
@@ -182,7 +182,7 @@ fn a_first_meta_group_out_of_range_is_named() {
     ] {
         fs::copy(make(&scratch, set), &image).unwrap();
         request(&image, "ssv first_meta_bg 5000");
-        judge(&image, Damaged(kind, Place::default())).unwrap();
+        judge(&image, Damaged(kind, IssueLocation::default())).unwrap();
         let told = images::problems(&images::check_file(&image));
         assert!(told.contains("first meta block group is 5000"), "{told}");
         assert!(e2fsck_check(&image).unwrap().output.contains(theirs));

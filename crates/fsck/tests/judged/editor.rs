@@ -8,9 +8,9 @@ use drystone_blockdev::{BlockDevice, FileDevice, MemoryDevice, OpenMode};
 use drystone_ext4_format::htree::IndexKind;
 use drystone_ext4_format::inode::Inode;
 use drystone_ext4_format::{InodeNumber, LogicalBlock};
-use drystone_fsck::{Issue, Place};
+use drystone_fsck::{Issue, IssueLocation};
 use drystone_testkit::judges::{FeatureSet, Scratch, debugfs, e2fsck_check, run};
-use drystone_testkit::metadata_map::{Content, MetadataMap};
+use drystone_testkit::metadata_map::{BlockContent, MetadataMap};
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -139,7 +139,7 @@ impl Editor {
                 self.edit(block, |block| block[*offset..][..bytes.len()].copy_from_slice(bytes));
             }
             Journal(fields) => {
-                let is_head = |content: &Content| *content == Content::JournalSuperblock;
+                let is_head = |content: &BlockContent| *content == BlockContent::JournalSuperblock;
                 let found = self.map.blocks.iter().find(|(_, content)| is_head(content));
                 self.edit(*found.unwrap().0, |block| {
                     for (offset, value) in *fields {
@@ -151,18 +151,18 @@ impl Editor {
     }
 
     /// The place as the checker gives it.
-    pub fn place(&self, at: At) -> Place {
-        let none = Place::default();
+    pub fn place(&self, at: At) -> IssueLocation {
+        let none = IssueLocation::default();
         let inode = |path| Some(inode_of(&self.path, path));
         let logical = |logical| Some(LogicalBlock::new(logical));
         match at {
             At::Image => none,
-            At::Inode(path) => Place { inode: inode(path), ..none },
+            At::Inode(path) => IssueLocation { inode: inode(path), ..none },
             At::Block(path, chosen) => {
                 let (block, _) = self.find(path, chosen);
-                Place { inode: inode(path), logical_block: logical(block), ..none }
+                IssueLocation { inode: inode(path), logical_block: logical(block), ..none }
             }
-            At::Record(path, block, offset) => Place {
+            At::Record(path, block, offset) => IssueLocation {
                 inode: inode(path),
                 logical_block: logical(block),
                 offset: Some(offset),
@@ -214,12 +214,12 @@ pub fn make(scratch: &Scratch, set: &FeatureSet) -> PathBuf {
 }
 
 /// Asks both about an image.
-pub fn judge(image: &Path, expected: Verdict<Place>) -> Result<(), String> {
+pub fn judge(image: &Path, expected: Verdict<IssueLocation>) -> Result<(), String> {
     let report = images::check_file(image);
     let judgement = e2fsck_check(image).unwrap();
     // The exit code doesn't count everything that it would mend.
     let is_silent = judgement.is_clean() && !judgement.output.contains("? no\n");
-    let is_told = |kind: &str, place: Place| {
+    let is_told = |kind: &str, place: IssueLocation| {
         let is_it = |issue: &Issue| issue.code() == kind && issue.place() == place;
         !report.is_clean() && report.problems.iter().any(|problem| is_it(&problem.issue))
     };

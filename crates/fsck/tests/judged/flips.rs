@@ -6,7 +6,7 @@
 
 use crate::images;
 use drystone_blockdev::{BlockDevice, DeviceResult, MemoryDevice, Overlay};
-use drystone_fsck::{Error, Options, Report, check};
+use drystone_fsck::{CheckOptions, Error, Report, check};
 use drystone_sync::{LockClass, Mutex};
 use drystone_testkit::environment::number;
 use drystone_testkit::judges::{
@@ -56,7 +56,7 @@ impl BlockDevice for Watched<'_> {
 }
 
 fn run(device: &dyn BlockDevice) -> Result<Report, Error> {
-    check(device, &Options { problems_max: 100, ..Options::default() }, &mut |_| {})
+    check(device, &CheckOptions { problems_max: 100, ..CheckOptions::default() }, &mut |_| {})
 }
 
 /// An image with a little of everything, and which of its pieces a check reads.

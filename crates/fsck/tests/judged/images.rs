@@ -1,7 +1,7 @@
 //! Images to check.
 
 use drystone_blockdev::{FileDevice, OpenMode};
-use drystone_fsck::{Options, Report, check};
+use drystone_fsck::{CheckOptions, Report, check};
 use drystone_sync::{LazyLock, LockClass, Mutex, MutexGuard};
 use drystone_testkit::judges::{FeatureSet, Judgement, kernel_mount, run};
 use std::ffi::OsStr;
@@ -96,7 +96,7 @@ pub fn fill_by_kernel(image: &Path, directory: &Path) -> bool {
 /// Checks an image file.
 pub fn check_file(image: &Path) -> Report {
     let device = FileDevice::open(image, OpenMode::ReadOnly).unwrap();
-    check(&device, &Options::default(), &mut |_| {}).unwrap()
+    check(&device, &CheckOptions::default(), &mut |_| {}).unwrap()
 }
 
 /// All problems, one a line.

@@ -3,7 +3,7 @@
 use crate::images;
 use drystone_blockdev::{FileDevice, OpenMode};
 use drystone_ext4_format::superblock::{SUPERBLOCK_OFFSET_BYTES, Superblock};
-use drystone_fsck::{Issue, JournalIssue, Options, check};
+use drystone_fsck::{CheckOptions, Issue, JournalIssue, check};
 use drystone_jbd2_format as jbd2;
 use drystone_testkit::judges::{
     FeatureSet, Scratch, e2fsck_check, e2fsck_repair, have, kernel_mount, run,
@@ -46,7 +46,7 @@ fn a_copy_of_a_mounted_image_is_clean_once_replayed() {
         assert_eq!(report.summary.orphans, 1, "{name}");
 
         let device = FileDevice::open(&copy, OpenMode::ReadOnly).unwrap();
-        let as_is = Options { replay: false, ..Options::default() };
+        let as_is = CheckOptions { replay: false, ..CheckOptions::default() };
         let report = check(&device, &as_is, &mut |_| {}).unwrap();
         let needed = Issue::Journal(JournalIssue::NeedsReplay);
         assert!(report.problems.iter().any(|problem| problem.issue == needed), "{name}");

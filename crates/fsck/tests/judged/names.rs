@@ -5,7 +5,7 @@ use crate::images;
 use Verdict::{Damaged, Sound, Strict};
 use drystone_ext4_format::inode::InodeFlags;
 use drystone_ext4_format::xattr::{AttributeName, AttributeSet, AttributeValue};
-use drystone_fsck::Place;
+use drystone_fsck::IssueLocation;
 use drystone_testkit::judges::{FeatureSet, Scratch, have, kernel_mount};
 use std::fs;
 
@@ -45,7 +45,7 @@ fn illegal_names_of_attributes_are_found() {
             attributes.set(name, AttributeValue::Inline(content.to_vec()));
             attributes.encode_block(bytes, 1).unwrap();
         });
-        let place = Place { inode: Some(inode.number), ..Place::default() };
+        let place = IssueLocation { inode: Some(inode.number), ..IssueLocation::default() };
         judge(&image, expected.map(|()| place)).unwrap();
         let Some(mounted) = kernel_mount(&image, &mount, "ro").unwrap() else { continue };
         let mut list = [0_u8; 100];

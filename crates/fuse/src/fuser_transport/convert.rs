@@ -1,12 +1,12 @@
 //! Converts values of requests and replies between fuser's types and ours.
 
-use crate::operations::{EntryReply, NodeAttributes, Reply, Request, encode_device};
-use drystone_vfs::{Attributes, Errno, FileType, SetTime, Timestamp};
+use crate::operations::{EntryReply, NodeAttributes, Reply, RequestCaller, encode_device};
+use drystone_vfs::{Errno, FileType, InodeAttributes, SetTime, Timestamp};
 use fuser::{FileAttr, FopenFlags, Generation, INodeNo, TimeOrNow};
 use std::time::{Duration, SystemTime};
 
-pub(super) fn request_of(request: &fuser::Request) -> Request {
-    Request {
+pub(super) fn request_of(request: &fuser::Request) -> RequestCaller {
+    RequestCaller {
         unique: request.unique().0,
         user: request.uid(),
         group: request.gid(),
@@ -67,7 +67,7 @@ pub(super) fn file_type(file_type: FileType) -> fuser::FileType {
     }
 }
 
-pub(super) fn file_attributes(attributes: &Attributes) -> FileAttr {
+pub(super) fn file_attributes(attributes: &InodeAttributes) -> FileAttr {
     FileAttr {
         ino: INodeNo(attributes.inode.0),
         size: attributes.size,

@@ -13,7 +13,7 @@ mod convert;
 use crate::operations::{NodeId, Operations, Reply, WriteFlags};
 use crate::service::surviving;
 use crate::write_back::{Content, WriteBacks};
-use crate::{Capabilities, wanted_capabilities};
+use crate::{KernelCapabilities, wanted_capabilities};
 use convert::{
     OPENED, common_parts, entry_parts, errno, file_type, no_attributes, reply_attributes,
     reply_empty, reply_entry, reply_sized, request_of, set_time, timestamp,
@@ -33,14 +33,14 @@ use std::path::Path;
 use std::time::SystemTime;
 
 /// A mount that [`Session::run`] serves.
-pub(crate) struct Session {
+pub(crate) struct FuserSession {
     session: fuser::Session<Server>,
     write_backs: Arc<WriteBacks<'static>>,
 }
 
-impl Session {
+impl FuserSession {
     /// Agrees with the kernel on how the mount behind `device` works.
-    pub(crate) fn begin(operations: Arc<Operations>, device: OwnedFd) -> io::Result<Session> {
+    pub(crate) fn begin(operations: Arc<Operations>, device: OwnedFd) -> io::Result<FuserSession> {
         let threads = operations.options().thread_count();
         let mut config = Config::default();
         config.n_threads = Some(threads);
@@ -50,12 +50,12 @@ impl Session {
         let write_backs = Arc::new(WriteBacks::beside(background_max));
         let server = Server { operations, write_backs: Arc::clone(&write_backs) };
         let session = fuser::Session::from_fd(server, device, SessionACL::All, config)?;
-        Ok(Session { session, write_backs })
+        Ok(FuserSession { session, write_backs })
     }
 
     /// Answers requests until the mount is gone and all threads have ended.
     pub(crate) fn run(self) -> io::Result<()> {
-        let Session { session, write_backs } = self;
+        let FuserSession { session, write_backs } = self;
         let notifier = session.notifier();
         let drop_content = |content: &Content| drop_content(&notifier, content);
         thread::scope(|scope| {
@@ -108,10 +108,10 @@ impl fuser::Filesystem for Server {
         let options = self.operations.options();
         // Without `HANDLE_KILLPRIV_V2` the kernel clears set-id bits when it truncates a file itself, but
         // not when `open` is to truncate it.
-        let unknown = Capabilities::HANDLE_KILLPRIV_V2
-            | Capabilities::SETXATTR_EXT
-            | Capabilities::ATOMIC_O_TRUNC;
-        let wanted = wanted_capabilities(options) - unknown - Capabilities::INIT_EXT;
+        let unknown = KernelCapabilities::HANDLE_KILLPRIV_V2
+            | KernelCapabilities::SETXATTR_EXT
+            | KernelCapabilities::ATOMIC_O_TRUNC;
+        let wanted = wanted_capabilities(options) - unknown - KernelCapabilities::INIT_EXT;
         let offered = config.capabilities();
         let wanted = InitFlags::from_bits_retain(wanted.bits()) & offered;
         // Only offered capabilities are left.

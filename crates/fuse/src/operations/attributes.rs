@@ -1,8 +1,8 @@
 //! Attributes, and requests about the whole file system.
 
 use super::data::WRITTEN;
-use super::{NodeAttributes, NodeId, Operations, Reply, Request};
-use crate::Operation;
+use super::{NodeAttributes, NodeId, Operations, Reply, RequestCaller};
+use crate::CountedOperation;
 use drystone_vfs::{Capabilities, Errno, FileSystemStatistics, FileType, SetAttributes};
 
 /// `X_OK` of access(2).
@@ -15,7 +15,7 @@ impl Operations {
     /// The attributes of an inode.
     pub fn attributes(&self, node: NodeId) -> Reply<NodeAttributes> {
         let attributes = self.file_system.attributes(self.inode(node));
-        Ok(self.timed(self.done(Operation::Attributes, attributes)?))
+        Ok(self.timed(self.done(CountedOperation::Attributes, attributes)?))
     }
 
     /// The attributes of an open file, which the kernel asks for before it accepts a write. `handle`
@@ -38,7 +38,7 @@ impl Operations {
                 || attributes.permissions & EXECUTABLE != 0;
             if mask & EXECUTE == 0 || may_run { Ok(()) } else { Err(Errno::EACCES.into()) }
         });
-        self.done(Operation::Access, allowed)
+        self.done(CountedOperation::Access, allowed)
     }
 
     /// Changes attributes. `kill_set_id`: the change clears set-id bits (`FATTR_KILL_SUIDGID`).
@@ -46,7 +46,7 @@ impl Operations {
     /// counts, because with a write-back cache the kernel knows when a file changed.
     pub fn set_attributes(
         &self,
-        request: &Request,
+        request: &RequestCaller,
         node: NodeId,
         changes: &SetAttributes,
         kill_set_id: bool,
@@ -66,7 +66,7 @@ impl Operations {
         let changed = self
             .set_id_at_stake(request, &mut context, node)
             .and_then(|_| self.file_system.set_attributes(&context, inode, changes));
-        let changed = self.done(Operation::SetAttributes, changed)?;
+        let changed = self.done(CountedOperation::SetAttributes, changed)?;
         if let Some(size) = changes.size {
             // The caller knows of the refusal; further writes are a new attempt.
             self.refusals.told(inode);
@@ -78,11 +78,11 @@ impl Operations {
     /// Space and inodes in use, as a node sees them.
     pub fn statistics(&self, node: NodeId) -> Reply<FileSystemStatistics> {
         let statistics = self.file_system.statistics_at(self.inode(node));
-        self.done(Operation::Statistics, statistics)
+        self.done(CountedOperation::Statistics, statistics)
     }
 
     /// Returns when everything is durable.
     pub fn sync(&self) -> Reply<()> {
-        self.done(Operation::SyncFileSystem, self.file_system.sync())
+        self.done(CountedOperation::SyncFileSystem, self.file_system.sync())
     }
 }

@@ -1,9 +1,9 @@
 //! Content of regular files.
 
-use super::{NodeId, Operations, Reply, Request};
-use crate::Operation;
+use super::{NodeId, Operations, Reply, RequestCaller};
+use crate::CountedOperation;
 use drystone_vfs::{
-    Capabilities, Errno, FallocateMode, InodeFlags, InodeNumber, OpenFlags, RequestContext, Result,
+    Capabilities, Errno, FallocateMode, FileFlags, InodeNumber, OpenFlags, RequestContext, Result,
     SeekFrom, mode,
 };
 use rustix::fs::OFlags;
@@ -41,7 +41,7 @@ impl Operations {
     /// (`FUSE_OPEN_KILL_SUIDGID`).
     pub fn open(
         &self,
-        request: &Request,
+        request: &RequestCaller,
         node: NodeId,
         flags: u32,
         kill_set_id: bool,
@@ -51,7 +51,7 @@ impl Operations {
         let opened = self.telling_of_set_id(request, context, node, |context| {
             self.open_file(context, self.inode(node), flags)
         });
-        self.done(Operation::Open, opened)
+        self.done(CountedOperation::Open, opened)
     }
 
     pub(super) fn open_file(
@@ -72,7 +72,7 @@ impl Operations {
         if flags.contains(OFlags::TRUNC) {
             self.refusals.forget(inode);
         }
-        let appends_only = attributes.flags.contains(InodeFlags::APPEND);
+        let appends_only = attributes.flags.contains(FileFlags::APPEND);
         if appends_only && access != OFlags::RDONLY && !flags.contains(OFlags::APPEND) {
             return Err(Errno::EPERM.into());
         }
@@ -91,7 +91,7 @@ impl Operations {
 
     /// Ends an opening.
     pub fn release(&self, node: NodeId, handle: u64) -> Reply<()> {
-        self.counters.count(Operation::Release);
+        self.counters.count(CountedOperation::Release);
         if handle == WRITTEN {
             let inode = self.inode(node);
             // The close has reported refused writes to its caller, but not to other descriptors. The
@@ -115,7 +115,8 @@ impl Operations {
         let inode = self.inode(node);
         let opened_with = OFlags::from_bits_retain(flags);
         self.direct_writes.reads(inode, opened_with);
-        let read = self.done(Operation::Read, self.file_system.read(inode, offset, buffer))?;
+        let read =
+            self.done(CountedOperation::Read, self.file_system.read(inode, offset, buffer))?;
         // If the kernel reads only to complete a page that a program writes into, that is no
         // access.
         if opened_with & OFlags::RWMODE != OFlags::WRONLY {
@@ -135,7 +136,7 @@ impl Operations {
     /// Writes `data` at `offset`.
     pub fn write(
         &self,
-        request: &Request,
+        request: &RequestCaller,
         node: NodeId,
         offset: u64,
         data: &[u8],
@@ -170,7 +171,7 @@ impl Operations {
                 }
             })
         });
-        let written = self.done(Operation::Write, written).inspect_err(|&error| {
+        let written = self.done(CountedOperation::Write, written).inspect_err(|&error| {
             if flags.cached {
                 self.refused(node, offset..offset + data.len() as u64, error);
             }
@@ -188,14 +189,14 @@ impl Operations {
     pub fn fsync(&self, node: NodeId, data_only: bool) -> Reply<()> {
         let inode = self.inode(node);
         let synced = self.file_system.sync_inode(inode, data_only);
-        self.done(Operation::Fsync, synced)?;
+        self.done(CountedOperation::Fsync, synced)?;
         self.refusals.of(inode).map_or(Ok(()), Err)
     }
 
     /// Changes the space behind a range; `mode` is that of `fallocate`.
     pub fn fallocate(
         &self,
-        request: &Request,
+        request: &RequestCaller,
         node: NodeId,
         offset: u64,
         length: u64,
@@ -212,14 +213,14 @@ impl Operations {
             }
             Ok(())
         });
-        self.done(Operation::Fallocate, done)
+        self.done(CountedOperation::Fallocate, done)
     }
 
     /// Does something that may clear set-id bits, as `context` says, and tells the kernel to ask for the
     /// mode again. The kernel wouldn't notice by itself and would go on running the file as its owner.
     fn telling_of_set_id<T>(
         &self,
-        request: &Request,
+        request: &RequestCaller,
         mut context: RequestContext,
         node: NodeId,
         change: impl FnOnce(&RequestContext) -> Result<T>,
@@ -237,7 +238,7 @@ impl Operations {
     /// supplementary groups if they decide.
     pub(super) fn set_id_at_stake(
         &self,
-        request: &Request,
+        request: &RequestCaller,
         context: &mut RequestContext,
         node: NodeId,
     ) -> Result<bool> {
@@ -253,7 +254,7 @@ impl Operations {
 
     /// The context for changes of content whose requests don't say whether they clear set-id bits. They do
     /// unless root asks, since only root is known to be allowed to keep them.
-    fn changing_context(&self, request: &Request) -> RequestContext {
+    fn changing_context(&self, request: &RequestCaller) -> RequestContext {
         let mut context = self.context(request, 0);
         context.capabilities.set(Capabilities::SET_ID, request.user == 0);
         context
@@ -275,7 +276,7 @@ impl Operations {
             _ => Err(Errno::EINVAL.into()),
         };
         let found = from.and_then(|from| self.file_system.seek(self.inode(node), from));
-        self.done(Operation::Seek, found)
+        self.done(CountedOperation::Seek, found)
     }
 
     /// Copies a range from one file to another, or within one where the ranges don't overlap.
@@ -283,7 +284,7 @@ impl Operations {
     #[allow(clippy::too_many_arguments, reason = "they are those of the request")]
     pub fn copy_range(
         &self,
-        request: &Request,
+        request: &RequestCaller,
         from: NodeId,
         from_offset: u64,
         to: NodeId,
@@ -302,7 +303,7 @@ impl Operations {
             })
             .inspect(|_| self.file_system.accessed(from.0))
         };
-        self.done(Operation::CopyRange, copied)
+        self.done(CountedOperation::CopyRange, copied)
     }
 
     fn copy(

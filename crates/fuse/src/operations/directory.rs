@@ -1,7 +1,7 @@
 //! Listing directories.
 
-use super::{EntryReply, NodeId, Operations, Reply, Request};
-use crate::Operation;
+use super::{EntryReply, NodeId, Operations, Reply, RequestCaller};
+use crate::CountedOperation;
 use drystone_vfs::{Errno, Error, FileType, InodeNumber, RequestContext, Result};
 
 /// Bytes that an entry of a listing takes in a reply besides its name, which is padded so that the
@@ -28,7 +28,7 @@ pub struct Listed<'a> {
 }
 
 /// An entry that waits for its attributes.
-struct Waiting {
+struct PendingEntry {
     inode: InodeNumber,
     file_type: Option<FileType>,
     cookie: u64,
@@ -40,7 +40,7 @@ fn unless(is_any: bool, error: Error) -> Result<()> {
     if is_any { Ok(()) } else { Err(error) }
 }
 
-impl Waiting {
+impl PendingEntry {
     /// Bytes that the entry takes in a reply.
     fn bytes(&self) -> usize {
         (DIRECTORY_PLUS_ENTRY_BYTES + self.name.len()).next_multiple_of(8)
@@ -67,7 +67,7 @@ impl Operations {
     /// the error.
     pub fn read_directory(
         &self,
-        request: &Request,
+        request: &RequestCaller,
         node: NodeId,
         cookie: u64,
         flags: u32,
@@ -86,7 +86,7 @@ impl Operations {
             is_any |= added;
             added
         });
-        self.done(Operation::ReadDirectory, listed.or_else(|error| unless(is_any, error)))?;
+        self.done(CountedOperation::ReadDirectory, listed.or_else(|error| unless(is_any, error)))?;
         self.note_access(inode, flags);
         Ok(())
     }
@@ -96,7 +96,7 @@ impl Operations {
     /// had no room for it.
     pub fn read_directory_plus(
         &self,
-        request: &Request,
+        request: &RequestCaller,
         node: NodeId,
         cookie: u64,
         flags: u32,
@@ -104,14 +104,14 @@ impl Operations {
         add: &mut dyn FnMut(&Listed<'_>, &EntryReply) -> bool,
     ) -> Reply<()> {
         let listed = self.list_plus(request, node, cookie, bytes_max, add);
-        self.done(Operation::ReadDirectoryPlus, listed)?;
+        self.done(CountedOperation::ReadDirectoryPlus, listed)?;
         self.note_access(self.inode(node), flags);
         Ok(())
     }
 
     fn list_plus(
         &self,
-        request: &Request,
+        request: &RequestCaller,
         node: NodeId,
         cookie: u64,
         bytes_max: usize,
@@ -150,11 +150,11 @@ impl Operations {
         directory: InodeNumber,
         cookie: u64,
         bytes_max: usize,
-    ) -> Result<Vec<Waiting>> {
+    ) -> Result<Vec<PendingEntry>> {
         let mut names = Vec::new();
         let mut bytes_left = bytes_max;
         let listed = self.file_system.read_directory(context, directory, cookie, &mut |entry| {
-            let waiting = Waiting {
+            let waiting = PendingEntry {
                 inode: entry.inode,
                 file_type: entry.file_type,
                 cookie: entry.cookie,
@@ -178,10 +178,10 @@ impl Operations {
         &self,
         context: &RequestContext,
         directory: InodeNumber,
-        waiting: &Waiting,
+        waiting: &PendingEntry,
         add: &mut dyn FnMut(&Listed<'_>, &EntryReply) -> bool,
     ) -> bool {
-        let Waiting { inode, file_type, cookie, name } = waiting;
+        let PendingEntry { inode, file_type, cookie, name } = waiting;
         let entry = if name == b"." || name == b".." {
             self.no_entry()
         } else {
@@ -204,6 +204,6 @@ impl Operations {
     /// Returns when a directory's content is durable.
     pub fn fsync_directory(&self, node: NodeId, data_only: bool) -> Reply<()> {
         let synced = self.file_system.sync_inode(self.inode(node), data_only);
-        self.done(Operation::FsyncDirectory, synced)
+        self.done(CountedOperation::FsyncDirectory, synced)
     }
 }

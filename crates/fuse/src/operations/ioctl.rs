@@ -6,10 +6,10 @@
 //! # Reference
 //! ioctl_iflags(2), ioctl_fsgetxattr(2); `include/uapi/linux/fs.h` for numbers and layouts.
 
-use super::{NodeId, Operations, Reply, Request};
-use crate::Operation;
+use super::{NodeId, Operations, Reply, RequestCaller};
+use crate::CountedOperation;
 use drystone_vfs::{
-    Attributes, Capabilities, Errno, InodeFlags, RequestContext, Result, SetAttributes,
+    Capabilities, Errno, FileFlags, InodeAttributes, RequestContext, Result, SetAttributes,
 };
 
 /// A request's number: direction, length of its argument, and what it is for.
@@ -58,15 +58,15 @@ impl IoctlReply {
 }
 
 /// The flags of `fsx_xflags` and what they are in an inode.
-const EXTENDED_FLAGS: [(u32, InodeFlags); 8] = [
-    (0x0000_0008, InodeFlags::IMMUTABLE),
-    (0x0000_0010, InodeFlags::APPEND),
-    (0x0000_0020, InodeFlags::SYNC),
-    (0x0000_0040, InodeFlags::NO_ACCESS_TIME),
-    (0x0000_0080, InodeFlags::NO_DUMP),
-    (0x0000_0200, InodeFlags::PROJECT_INHERIT),
-    (0x0000_8000, InodeFlags::DIRECT_ACCESS),
-    (0x0002_0000, InodeFlags::VERITY),
+const EXTENDED_FLAGS: [(u32, FileFlags); 8] = [
+    (0x0000_0008, FileFlags::IMMUTABLE),
+    (0x0000_0010, FileFlags::APPEND),
+    (0x0000_0020, FileFlags::SYNC),
+    (0x0000_0040, FileFlags::NO_ACCESS_TIME),
+    (0x0000_0080, FileFlags::NO_DUMP),
+    (0x0000_0200, FileFlags::PROJECT_INHERIT),
+    (0x0000_8000, FileFlags::DIRECT_ACCESS),
+    (0x0002_0000, FileFlags::VERITY),
 ];
 
 impl Operations {
@@ -74,20 +74,20 @@ impl Operations {
     /// room for. `ENOTTY` for what no file system knows.
     pub fn ioctl(
         &self,
-        request: &Request,
+        request: &RequestCaller,
         node: NodeId,
         number: u32,
         input: &[u8],
         output_bytes_max: usize,
     ) -> Reply<IoctlReply> {
         let done = self.do_ioctl(request, node, number, input);
-        let reply = self.done(Operation::Ioctl, done)?;
+        let reply = self.done(CountedOperation::Ioctl, done)?;
         if reply.length > output_bytes_max { Err(Errno::EINVAL) } else { Ok(reply) }
     }
 
     fn do_ioctl(
         &self,
-        request: &Request,
+        request: &RequestCaller,
         node: NodeId,
         number: u32,
         input: &[u8],
@@ -99,7 +99,7 @@ impl Operations {
             Asked::Generation => Ok(IoctlReply::new(&attributes.generation.to_ne_bytes())),
             Asked::Extended => Ok(IoctlReply::new(&extended(&attributes))),
             Asked::SetFlags => {
-                let flags = InodeFlags::from_bits(word(input, 0)?).ok_or(Errno::EOPNOTSUPP)?;
+                let flags = FileFlags::from_bits(word(input, 0)?).ok_or(Errno::EOPNOTSUPP)?;
                 let changes = SetAttributes { flags: Some(flags), ..SetAttributes::default() };
                 self.change_flags(request, node, &changes)
             }
@@ -112,7 +112,7 @@ impl Operations {
 
     fn change_flags(
         &self,
-        request: &Request,
+        request: &RequestCaller,
         node: NodeId,
         changes: &SetAttributes,
     ) -> Result<IoctlReply> {
@@ -127,7 +127,7 @@ impl Operations {
 }
 
 /// Root may do all; everybody else what the owner of an inode may.
-fn user_context(request: &Request) -> RequestContext {
+fn user_context(request: &RequestCaller) -> RequestContext {
     let is_root = request.user == 0;
     RequestContext {
         capabilities: if is_root { Capabilities::all() } else { Capabilities::empty() },
@@ -160,7 +160,7 @@ fn word(input: &[u8], index: usize) -> Result<u32> {
 
 /// `struct fsxattr`: flags, extent size, number of extents, project, size of copied extents, and
 /// 8 bytes of padding.
-fn extended(attributes: &Attributes) -> [u8; FSXATTR_BYTES] {
+fn extended(attributes: &InodeAttributes) -> [u8; FSXATTR_BYTES] {
     let flags = EXTENDED_FLAGS
         .iter()
         .filter(|(_, flag)| attributes.flags.contains(*flag))
@@ -172,7 +172,7 @@ fn extended(attributes: &Attributes) -> [u8; FSXATTR_BYTES] {
 }
 
 /// What a `struct fsxattr` changes. Flags that it has no place for stay.
-fn extended_changes(attributes: &Attributes, input: &[u8]) -> Result<SetAttributes> {
+fn extended_changes(attributes: &InodeAttributes, input: &[u8]) -> Result<SetAttributes> {
     if input.len() < FSXATTR_BYTES {
         return Err(Errno::EINVAL.into());
     }

@@ -44,11 +44,11 @@ pub use directory::{DIRECTORY_ENTRY_BYTES, DIRECTORY_PLUS_ENTRY_BYTES, Listed};
 pub use ioctl::IoctlReply;
 pub use names::{Created, encode_device};
 
-use crate::{Counters, Operation, Options};
+use crate::{CountedOperation, Counters, ServingOptions};
 use direct::DirectWrites;
 use drystone_sync::Arc;
 use drystone_vfs::{
-    Attributes, Capabilities, Errno, Error, FileSystem, InodeNumber, RequestContext, Result,
+    Capabilities, Errno, Error, FileSystem, InodeAttributes, InodeNumber, RequestContext, Result,
 };
 use notices::Notices;
 use refusals::Refusals;
@@ -73,7 +73,7 @@ impl NodeId {
 
 /// The caller, from the header of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Request {
+pub struct RequestCaller {
     /// Identifies the request while it is answered.
     pub unique: u64,
     /// The user.
@@ -88,7 +88,7 @@ pub struct Request {
 #[derive(Clone, Copy, Debug)]
 pub struct NodeAttributes {
     /// The attributes; the inode's number as users see it (`st_ino`).
-    pub attributes: Attributes,
+    pub attributes: InodeAttributes,
     /// How long the kernel may keep them.
     pub timeout: Duration,
 }
@@ -110,7 +110,7 @@ pub struct EntryReply {
 pub struct Operations {
     file_system: Arc<dyn FileSystem>,
     root: InodeNumber,
-    options: Options,
+    options: ServingOptions,
     counters: Arc<Counters>,
     writers: Writers,
     refusals: Refusals,
@@ -120,7 +120,7 @@ pub struct Operations {
 
 impl Operations {
     /// Requests on `file_system`.
-    pub fn new(file_system: Arc<dyn FileSystem>, mut options: Options) -> Operations {
+    pub fn new(file_system: Arc<dyn FileSystem>, mut options: ServingOptions) -> Operations {
         let root = file_system.root();
         if file_system.folds_names() {
             // The kernel compares names by their bytes, so a cached name would be wrong as soon as
@@ -142,7 +142,7 @@ impl Operations {
     }
 
     /// How the mount behaves.
-    pub fn options(&self) -> &Options {
+    pub fn options(&self) -> &ServingOptions {
         &self.options
     }
 
@@ -167,7 +167,7 @@ impl Operations {
     /// For calls whose permissions the kernel has checked. Only root keeps the administrator's
     /// right (reserved blocks, quotas, trusted attributes), because the kernel doesn't tell us who
     /// else has it.
-    fn context(&self, request: &Request, umask: u16) -> RequestContext {
+    fn context(&self, request: &RequestCaller, umask: u16) -> RequestContext {
         let mut capabilities = Capabilities::all();
         capabilities.set(Capabilities::ADMINISTER, request.user == 0);
         RequestContext {
@@ -182,7 +182,7 @@ impl Operations {
         }
     }
 
-    fn entry(&self, attributes: Attributes) -> EntryReply {
+    fn entry(&self, attributes: InodeAttributes) -> EntryReply {
         let node = self.node(attributes.inode);
         EntryReply {
             node,
@@ -202,18 +202,18 @@ impl Operations {
         }
     }
 
-    fn timed(&self, attributes: Attributes) -> NodeAttributes {
+    fn timed(&self, attributes: InodeAttributes) -> NodeAttributes {
         NodeAttributes { attributes, timeout: self.options.attribute_timeout }
     }
 
     /// Turns an error into its number. Errors of the image or the device are logged, because the
     /// caller sees only a number.
-    fn done<T>(&self, operation: Operation, result: Result<T>) -> Reply<T> {
+    fn done<T>(&self, operation: CountedOperation, result: Result<T>) -> Reply<T> {
         self.counters.count(operation);
         result.map_err(|error| self.failed(operation, &error))
     }
 
-    fn failed(&self, operation: Operation, error: &Error) -> Errno {
+    fn failed(&self, operation: CountedOperation, error: &Error) -> Errno {
         if matches!(error.errno, Errno::EIO | Errno::EUCLEAN) {
             self.counters.count_io_error();
             tracing::error!(operation = operation.name(), %error, "a request failed");

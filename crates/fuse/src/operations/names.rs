@@ -1,10 +1,10 @@
 //! Names: looking up, making, moving and removing them.
 
-use super::{EntryReply, NodeId, Operations, Reply, Request};
-use crate::Operation;
+use super::{EntryReply, NodeId, Operations, Reply, RequestCaller};
+use crate::CountedOperation;
 use drystone_vfs::{
-    Attributes, DeviceNumber, Errno, FileType, InodeNumber, NewNode, RenameFlags, RequestContext,
-    Result,
+    DeviceNumber, Errno, FileType, InodeAttributes, InodeNumber, NewNode, RenameFlags,
+    RequestContext, Result,
 };
 use rustix::fs::OFlags;
 
@@ -24,7 +24,12 @@ const RENAME_WHITEOUT: u32 = 4;
 
 impl Operations {
     /// Finds a name. A name that isn't there is no error: the kernel may keep that too.
-    pub fn lookup(&self, request: &Request, parent: NodeId, name: &[u8]) -> Reply<EntryReply> {
+    pub fn lookup(
+        &self,
+        request: &RequestCaller,
+        parent: NodeId,
+        name: &[u8],
+    ) -> Reply<EntryReply> {
         let found = if name == b"." {
             // The kernel answers this by itself, except for a file handle of an inode that it has
             // forgotten.
@@ -37,10 +42,10 @@ impl Operations {
             Err(error) if error.errno == Errno::ENOENT => Ok(self.no_entry()),
             Err(error) => Err(error),
         };
-        self.done(Operation::Lookup, found)
+        self.done(CountedOperation::Lookup, found)
     }
 
-    fn find_node(&self, node: NodeId) -> Result<Attributes> {
+    fn find_node(&self, node: NodeId) -> Result<InodeAttributes> {
         if node != NodeId::ROOT && InodeNumber(node.0) == self.root {
             // The root has another number here, so no handle has this one.
             return Err(Errno::ESTALE.into());
@@ -50,7 +55,7 @@ impl Operations {
 
     /// Takes back `count` references.
     pub fn forget(&self, node: NodeId, count: u64) {
-        self.counters.count(Operation::Forget);
+        self.counters.count(CountedOperation::Forget);
         // The root is held by the mount itself.
         if node != NodeId::ROOT {
             self.file_system.forget(self.inode(node), count);
@@ -63,7 +68,7 @@ impl Operations {
     /// `ESTALE` if there is one that may be opened instead.
     pub fn create(
         &self,
-        request: &Request,
+        request: &RequestCaller,
         parent: NodeId,
         name: &[u8],
         mode: u32,
@@ -71,7 +76,7 @@ impl Operations {
         flags: u32,
     ) -> Reply<Created> {
         let context = self.context(request, umask as u16);
-        self.done(Operation::Create, self.create_file(&context, parent, name, mode, flags))
+        self.done(CountedOperation::Create, self.create_file(&context, parent, name, mode, flags))
     }
 
     fn create_file(
@@ -95,7 +100,7 @@ impl Operations {
         }
     }
 
-    fn created(&self, attributes: Attributes, flags: u32) -> Created {
+    fn created(&self, attributes: InodeAttributes, flags: u32) -> Created {
         let handle = self.opened(attributes.inode, OFlags::from_bits_retain(flags));
         Created { entry: self.entry(attributes), handle }
     }
@@ -103,7 +108,7 @@ impl Operations {
     /// Makes a file without a name (`O_TMPFILE`) and opens it. `flags` are those of `open`.
     pub fn create_unnamed(
         &self,
-        request: &Request,
+        request: &RequestCaller,
         parent: NodeId,
         mode: u32,
         umask: u32,
@@ -111,14 +116,17 @@ impl Operations {
     ) -> Reply<Created> {
         let context = self.context(request, umask as u16);
         let made = self.file_system.create_unnamed(&context, self.inode(parent), permissions(mode));
-        self.done(Operation::CreateUnnamed, made.map(|attributes| self.created(attributes, flags)))
+        self.done(
+            CountedOperation::CreateUnnamed,
+            made.map(|attributes| self.created(attributes, flags)),
+        )
     }
 
     /// Makes an inode of the type in `mode` that isn't a directory or a symbolic link. `device` is
     /// as the protocol has it.
     pub fn make_node(
         &self,
-        request: &Request,
+        request: &RequestCaller,
         parent: NodeId,
         name: &[u8],
         mode: u32,
@@ -138,13 +146,13 @@ impl Operations {
         let made = node.and_then(|node| {
             self.file_system.create(&context, parent, name, node, permissions(mode))
         });
-        self.done(Operation::MakeNode, made.map(|attributes| self.entry(attributes)))
+        self.done(CountedOperation::MakeNode, made.map(|attributes| self.entry(attributes)))
     }
 
     /// Makes a directory.
     pub fn make_directory(
         &self,
-        request: &Request,
+        request: &RequestCaller,
         parent: NodeId,
         name: &[u8],
         mode: u32,
@@ -154,13 +162,13 @@ impl Operations {
         let parent = self.inode(parent);
         let made =
             self.file_system.create(&context, parent, name, NewNode::Directory, permissions(mode));
-        self.done(Operation::MakeDirectory, made.map(|attributes| self.entry(attributes)))
+        self.done(CountedOperation::MakeDirectory, made.map(|attributes| self.entry(attributes)))
     }
 
     /// Makes a symbolic link to `target`.
     pub fn symlink(
         &self,
-        request: &Request,
+        request: &RequestCaller,
         parent: NodeId,
         name: &[u8],
         target: &[u8],
@@ -168,40 +176,45 @@ impl Operations {
         let context = self.context(request, 0);
         let parent = self.inode(parent);
         let made = self.file_system.create(&context, parent, name, NewNode::Symlink(target), 0o777);
-        self.done(Operation::Symlink, made.map(|attributes| self.entry(attributes)))
+        self.done(CountedOperation::Symlink, made.map(|attributes| self.entry(attributes)))
     }
 
     /// Gives `node` one more name.
     pub fn link(
         &self,
-        request: &Request,
+        request: &RequestCaller,
         node: NodeId,
         parent: NodeId,
         name: &[u8],
     ) -> Reply<EntryReply> {
         let context = self.context(request, 0);
         let linked = self.file_system.link(&context, self.inode(node), self.inode(parent), name);
-        self.done(Operation::Link, linked.map(|attributes| self.entry(attributes)))
+        self.done(CountedOperation::Link, linked.map(|attributes| self.entry(attributes)))
     }
 
     /// Removes the name of something that isn't a directory.
-    pub fn unlink(&self, request: &Request, parent: NodeId, name: &[u8]) -> Reply<()> {
+    pub fn unlink(&self, request: &RequestCaller, parent: NodeId, name: &[u8]) -> Reply<()> {
         let context = self.context(request, 0);
         let removed = self.file_system.unlink(&context, self.inode(parent), name);
-        self.done(Operation::Unlink, removed)
+        self.done(CountedOperation::Unlink, removed)
     }
 
     /// Removes an empty directory.
-    pub fn remove_directory(&self, request: &Request, parent: NodeId, name: &[u8]) -> Reply<()> {
+    pub fn remove_directory(
+        &self,
+        request: &RequestCaller,
+        parent: NodeId,
+        name: &[u8],
+    ) -> Reply<()> {
         let context = self.context(request, 0);
         let removed = self.file_system.remove_directory(&context, self.inode(parent), name);
-        self.done(Operation::RemoveDirectory, removed)
+        self.done(CountedOperation::RemoveDirectory, removed)
     }
 
     /// Moves a name; `flags` are those of `renameat2`.
     pub fn rename(
         &self,
-        request: &Request,
+        request: &RequestCaller,
         parent: NodeId,
         name: &[u8],
         new_parent: NodeId,
@@ -220,13 +233,13 @@ impl Operations {
             let (parent, new_parent) = (self.inode(parent), self.inode(new_parent));
             self.file_system.rename(&context, parent, name, new_parent, new_name, how)
         };
-        self.done(Operation::Rename, renamed)
+        self.done(CountedOperation::Rename, renamed)
     }
 
     /// The target of a symbolic link.
     pub fn read_link(&self, node: NodeId) -> Reply<Vec<u8>> {
         let inode = self.inode(node);
-        let target = self.done(Operation::ReadLink, self.file_system.read_link(inode))?;
+        let target = self.done(CountedOperation::ReadLink, self.file_system.read_link(inode))?;
         self.file_system.accessed(inode);
         Ok(target)
     }

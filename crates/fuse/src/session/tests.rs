@@ -16,7 +16,7 @@ fn kernel_and_device() -> (OwnedFd, OwnedFd) {
     rustix::net::socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).unwrap()
 }
 
-fn send(kernel: impl AsFd, operation: Operation, body: &[u8]) {
+fn send(kernel: impl AsFd, operation: Opcode, body: &[u8]) {
     let length = (size_of::<RequestHeader>() + body.len()) as u32;
     let operation = operation as u32;
     let header = RequestHeader { length, operation, unique: 3, ..RequestHeader::default() };
@@ -32,11 +32,11 @@ fn receive(kernel: impl AsFd) -> (ReplyHeader, Vec<u8>) {
 }
 
 fn introduction(minor: u32) -> Vec<u8> {
-    offering(minor, Capabilities::empty())
+    offering(minor, KernelCapabilities::empty())
 }
 
-fn offering(minor: u32, more: Capabilities) -> Vec<u8> {
-    let offered = (Capabilities::ASYNC_READ | Capabilities::INIT_EXT | more).bits();
+fn offering(minor: u32, more: KernelCapabilities) -> Vec<u8> {
+    let offered = (KernelCapabilities::ASYNC_READ | KernelCapabilities::INIT_EXT | more).bits();
     let fixed =
         InitializeIn { major: 7, minor, read_ahead_max: 4096, capabilities: offered as u32 };
     [fixed.as_bytes(), &((offered >> 32) as u32).to_ne_bytes(), &[0; 44]].concat()
@@ -47,7 +47,7 @@ struct Buggy;
 
 impl Service for Buggy {
     fn serve(&self, header: &RequestHeader, _: &[u8], _: &mut [u8], _: usize) -> Answer {
-        assert!(header.operation != Operation::GetAttributes as u32, "a bug");
+        assert!(header.operation != Opcode::GetAttributes as u32, "a bug");
         Answer::Error(Errno::NODATA.raw_os_error())
     }
 
@@ -63,7 +63,7 @@ impl Service for Buggy {
 #[test]
 fn a_request_that_panics_fails_and_others_go_on() {
     let (kernel, device) = kernel_and_device();
-    send(&kernel, Operation::Initialize, &introduction(40));
+    send(&kernel, Opcode::Initialize, &introduction(40));
     // One thread: if it ended, nothing would answer.
     let options = SessionOptions { device_threads: 1, ..SessionOptions::default() };
     let session = Session::begin(device, options, Arc::new(Buggy)).unwrap();
@@ -71,14 +71,14 @@ fn a_request_that_panics_fails_and_others_go_on() {
     thread::scope(|scope| {
         scope.spawn(|| session.run());
         for _ in 0..3 {
-            send(&kernel, Operation::Forget, &[0; 8]);
-            send(&kernel, Operation::GetAttributes, GetAttributesIn::default().as_bytes());
+            send(&kernel, Opcode::Forget, &[0; 8]);
+            send(&kernel, Opcode::GetAttributes, GetAttributesIn::default().as_bytes());
             assert_eq!(receive(&kernel).0.error, -Errno::IO.raw_os_error());
-            send(&kernel, Operation::ReadLink, &[]);
+            send(&kernel, Opcode::ReadLink, &[]);
             assert_eq!(receive(&kernel).0.error, -Errno::NODATA.raw_os_error());
         }
         // One that goes away with an answer unread is an error to the other end, where the session ends.
-        send(&kernel, Operation::ReadLink, &[]);
+        send(&kernel, Opcode::ReadLink, &[]);
         let mut polled = [PollFd::new(&kernel, PollFlags::IN)];
         rustix::event::poll(&mut polled, None).unwrap();
         drop(kernel);
@@ -88,13 +88,13 @@ fn a_request_that_panics_fails_and_others_go_on() {
 #[test]
 fn only_what_both_sides_have_is_agreed_on() {
     let (kernel, device) = kernel_and_device();
-    send(&kernel, Operation::Initialize, &introduction(40));
+    send(&kernel, Opcode::Initialize, &introduction(40));
     let session = Session::begin(device, SessionOptions::default(), Arc::new(Buggy)).unwrap();
     assert!(!session.uses_rings());
     let (header, payload) = receive(&kernel);
     let answer = InitializeOut::read_from_bytes(&payload).unwrap();
     assert_eq!((header.error, answer.major, answer.minor), (0, 7, 40));
-    let agreed = Capabilities::ASYNC_READ | Capabilities::INIT_EXT;
+    let agreed = KernelCapabilities::ASYNC_READ | KernelCapabilities::INIT_EXT;
     assert_eq!((session.capabilities(), answer.capabilities), (agreed, agreed.bits() as u32));
     assert_eq!((answer.write_max, answer.pages_max), (1 << 20, 256));
 }
@@ -102,15 +102,15 @@ fn only_what_both_sides_have_is_agreed_on() {
 #[test]
 fn other_versions_are_refused_or_begun_again() {
     let (kernel, device) = kernel_and_device();
-    send(&kernel, Operation::Initialize, &introduction(27));
+    send(&kernel, Opcode::Initialize, &introduction(27));
     let error = Session::begin(device, SessionOptions::default(), Arc::new(Buggy)).err();
     assert!(matches!(error, Some(SessionError::Version { major: 7, minor: 27 })), "{error:?}");
     assert_eq!(receive(&kernel).0.error, -Errno::PROTO.raw_os_error());
 
     let (kernel, device) = kernel_and_device();
     let newer = InitializeIn { major: 8, ..InitializeIn::default() };
-    send(&kernel, Operation::Initialize, newer.as_bytes());
-    send(&kernel, Operation::Initialize, &introduction(36));
+    send(&kernel, Opcode::Initialize, newer.as_bytes());
+    send(&kernel, Opcode::Initialize, &introduction(36));
     assert!(Session::begin(device, SessionOptions::default(), Arc::new(Buggy)).is_ok());
     assert_eq!(InitializeOut::read_from_bytes(&receive(&kernel).1).unwrap().major, 7);
     assert_eq!(InitializeOut::read_from_bytes(&receive(&kernel).1).unwrap().minor, 36);
@@ -119,13 +119,13 @@ fn other_versions_are_refused_or_begun_again() {
 #[test]
 fn a_session_begins_with_an_introduction() {
     let (kernel, device) = kernel_and_device();
-    let other = Operation::GetAttributes;
+    let other = Opcode::GetAttributes;
     send(&kernel, other, GetAttributesIn::default().as_bytes());
     let error = Session::begin(device, SessionOptions::default(), Arc::new(Buggy)).err();
     assert!(matches!(error, Some(SessionError::NotInitialized(3))), "{error:?}");
 
     let (kernel, device) = kernel_and_device();
-    send(&kernel, Operation::Initialize, &[0; 4]);
+    send(&kernel, Opcode::Initialize, &[0; 4]);
     let error = Session::begin(device, SessionOptions::default(), Arc::new(Buggy)).err();
     assert!(matches!(error, Some(SessionError::Malformed(_))), "{error:?}");
 }
@@ -133,7 +133,7 @@ fn a_session_begins_with_an_introduction() {
 #[test]
 fn rings_that_are_required_must_be_offered() {
     let (kernel, device) = kernel_and_device();
-    send(&kernel, Operation::Initialize, &introduction(42));
+    send(&kernel, Opcode::Initialize, &introduction(42));
     let options = SessionOptions { rings: Rings::Required, ..SessionOptions::default() };
     let error = Session::begin(device, options, Arc::new(Buggy)).err();
     assert!(matches!(error, Some(SessionError::NotOffered)), "{error:?}");
@@ -148,7 +148,7 @@ fn with_little_left() {
     }
     let begin = |rings, prepare: &dyn Fn()| {
         let (kernel, device) = kernel_and_device();
-        send(&kernel, Operation::Initialize, &offering(42, Capabilities::OVER_IO_URING));
+        send(&kernel, Opcode::Initialize, &offering(42, KernelCapabilities::OVER_IO_URING));
         // More stacks than the C library keeps of threads that have ended.
         let device_threads = 64;
         let options = SessionOptions { rings, device_threads, ..SessionOptions::default() };

@@ -1,7 +1,9 @@
 //! The ring of one thread: commands in, completions out.
 
 use super::buffers::Entries;
-use crate::wire::ring::{BUFFERS_PER_ENTRY, COMMAND_COMMIT_AND_FETCH, COMMAND_REGISTER, Command};
+use crate::wire::ring::{
+    BUFFERS_PER_ENTRY, COMMAND_COMMIT_AND_FETCH, COMMAND_REGISTER, RingCommand,
+};
 use drystone_sync::thread;
 use io_uring::{IoUring, cqueue, opcode::PollAdd, opcode::UringCmd80, squeue, types};
 use rustix::io::Errno;
@@ -78,7 +80,7 @@ impl Ring {
         queue: u16,
         entries: &mut Entries,
     ) -> io::Result<()> {
-        let mut command = self.command(COMMAND_REGISTER, entry, &Command::new(queue, 0));
+        let mut command = self.command(COMMAND_REGISTER, entry, &RingCommand::new(queue, 0));
         self.set_buffers(&mut command, entries.lend(entry).addr() as u64);
         self.push(&command);
         // The kernel reads the description while it takes the command, which is now.
@@ -95,7 +97,7 @@ impl Ring {
     /// Hands over the answer in an entry and offers the entry again, with the next wait.
     pub(super) fn commit(&mut self, entry: usize, queue: u16, commit_id: u64) {
         let command =
-            self.command(COMMAND_COMMIT_AND_FETCH, entry, &Command::new(queue, commit_id));
+            self.command(COMMAND_COMMIT_AND_FETCH, entry, &RingCommand::new(queue, commit_id));
         self.push(&command);
     }
 
@@ -135,9 +137,9 @@ impl Ring {
         })
     }
 
-    fn command(&self, number: u32, entry: usize, command: &Command) -> squeue::Entry128 {
+    fn command(&self, number: u32, entry: usize, command: &RingCommand) -> squeue::Entry128 {
         let mut bytes = [0; 80];
-        bytes[..size_of::<Command>()].copy_from_slice(command.as_bytes());
+        bytes[..size_of::<RingCommand>()].copy_from_slice(command.as_bytes());
         UringCmd80::new(DEVICE, number).cmd(bytes).build().user_data(entry as u64)
     }
 

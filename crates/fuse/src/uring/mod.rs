@@ -30,7 +30,7 @@ use crate::service;
 use crate::session_options::SessionOptions;
 use crate::syncs::Syncs;
 use crate::wire::ring::EntryHeaders;
-use crate::wire::{Operation, ReplyHeader, RequestHeader, read_header};
+use crate::wire::{Opcode, ReplyHeader, RequestHeader, read_header};
 use crate::write_back::Content;
 use affinity::CoreAffinity;
 use buffers::Entries;
@@ -113,7 +113,7 @@ impl Made {
         let Made { number, affinity, ring, entries, mailbox } = self;
         let alive = entries.count();
         let mut serving =
-            Serving { number, affinity, ring, entries, readers, mailbox, alive, aside: 0 };
+            ServedQueue { number, affinity, ring, entries, readers, mailbox, alive, aside: 0 };
         for index in 0..alive {
             serving.ring.register(index, number, &mut serving.entries)?;
         }
@@ -124,7 +124,7 @@ impl Made {
 }
 
 /// A queue while it is served.
-struct Serving<'r, 'a> {
+struct ServedQueue<'r, 'a> {
     number: u16,
     affinity: CoreAffinity,
     ring: Ring,
@@ -137,7 +137,7 @@ struct Serving<'r, 'a> {
     aside: usize,
 }
 
-impl Serving<'_, '_> {
+impl ServedQueue<'_, '_> {
     fn answer_all(&mut self) -> io::Result<()> {
         let mut served = false;
         self.ring.await_waking();
@@ -252,7 +252,7 @@ impl Serving<'_, '_> {
 
 /// Bytes of the fixed part of a request.
 fn fixed_length(header: &RequestHeader, readers: &Readers<'_, '_>) -> usize {
-    Operation::from_code(header.operation)
+    Opcode::from_code(header.operation)
         .map_or(0, |operation| readers.layouts.fixed_length(operation))
 }
 

@@ -1,7 +1,7 @@
 //! The first request: which version is spoken, and what both sides can do.
 
 use super::request::layouts;
-use crate::Capabilities;
+use crate::KernelCapabilities;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// The major version that is spoken.
@@ -22,7 +22,7 @@ layouts! {
         minor: u32,
         /// Bytes that the kernel reads ahead at most.
         read_ahead_max: u32,
-        /// The lower half of the [`Capabilities`] that it has.
+        /// The lower half of the [`KernelCapabilities`] that it has.
         capabilities: u32,
     }
 
@@ -34,7 +34,7 @@ layouts! {
         minor: u32,
         /// Bytes that the kernel may read ahead.
         read_ahead_max: u32,
-        /// The lower half of the [`Capabilities`] in use.
+        /// The lower half of the [`KernelCapabilities`] in use.
         capabilities: u32,
         /// Requests that may be under way in the background.
         background_max: u16,
@@ -48,7 +48,7 @@ layouts! {
         pages_max: u16,
         /// For mappings.
         map_alignment: u16,
-        /// The upper half of the [`Capabilities`] in use.
+        /// The upper half of the [`KernelCapabilities`] in use.
         capabilities_2: u32,
         /// For stacked file systems.
         stack_depth_max: u32,
@@ -61,12 +61,12 @@ layouts! {
 
 impl InitializeIn {
     /// The kernel's capabilities; `rest` follows the fixed part.
-    pub fn offered(&self, payload: &[u8]) -> Capabilities {
-        let lower = Capabilities::from_bits_truncate(u64::from(self.capabilities));
+    pub fn offered(&self, payload: &[u8]) -> KernelCapabilities {
+        let lower = KernelCapabilities::from_bits_truncate(u64::from(self.capabilities));
         match payload.first_chunk() {
-            Some(upper) if lower.contains(Capabilities::INIT_EXT) => {
+            Some(upper) if lower.contains(KernelCapabilities::INIT_EXT) => {
                 let upper = u64::from(u32::from_ne_bytes(*upper));
-                lower | Capabilities::from_bits_truncate(upper << 32)
+                lower | KernelCapabilities::from_bits_truncate(upper << 32)
             }
             _ => lower,
         }
@@ -75,7 +75,7 @@ impl InitializeIn {
 
 impl InitializeOut {
     /// An answer with the capabilities in use.
-    pub fn agreeing_on(capabilities: Capabilities) -> InitializeOut {
+    pub fn agreeing_on(capabilities: KernelCapabilities) -> InitializeOut {
         InitializeOut {
             major: VERSION_MAJOR,
             minor: VERSION_MINOR,
@@ -94,16 +94,17 @@ mod tests {
     fn the_upper_half_counts_only_when_it_is_announced() {
         let upper = (1u32 << 9).to_ne_bytes();
         let mut request = InitializeIn { capabilities: 1 | 1 << 30, ..InitializeIn::default() };
-        assert!(request.offered(&upper).contains(Capabilities::OVER_IO_URING));
-        assert!(!request.offered(&upper[..3]).contains(Capabilities::OVER_IO_URING));
+        assert!(request.offered(&upper).contains(KernelCapabilities::OVER_IO_URING));
+        assert!(!request.offered(&upper[..3]).contains(KernelCapabilities::OVER_IO_URING));
         request.capabilities = 1;
-        assert_eq!(request.offered(&upper), Capabilities::ASYNC_READ);
+        assert_eq!(request.offered(&upper), KernelCapabilities::ASYNC_READ);
     }
 
     #[test]
     fn both_halves_are_answered() {
-        let answer =
-            InitializeOut::agreeing_on(Capabilities::INIT_EXT | Capabilities::OVER_IO_URING);
+        let answer = InitializeOut::agreeing_on(
+            KernelCapabilities::INIT_EXT | KernelCapabilities::OVER_IO_URING,
+        );
         assert_eq!((answer.capabilities, answer.capabilities_2), (1 << 30, 1 << 9));
     }
 }

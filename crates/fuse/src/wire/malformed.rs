@@ -1,6 +1,6 @@
 //! Why a message from the kernel can't be understood.
 
-use super::Operation;
+use super::Opcode;
 
 /// What is wrong with a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -29,7 +29,7 @@ pub enum Malformed {
     #[error("{operation:?}: {length} bytes are too few for the fixed part")]
     Fixed {
         /// The operation.
-        operation: Operation,
+        operation: Opcode,
         /// Bytes behind the header.
         length: usize,
     },
@@ -37,13 +37,13 @@ pub enum Malformed {
     #[error("{operation:?}: a name is missing or has no end")]
     Name {
         /// The operation.
-        operation: Operation,
+        operation: Opcode,
     },
     /// Less data than announced.
     #[error("{operation:?}: {length} bytes follow where {stated} are announced")]
     Data {
         /// The operation.
-        operation: Operation,
+        operation: Opcode,
         /// Bytes that follow.
         length: usize,
         /// Bytes announced.

@@ -1,6 +1,6 @@
 //! Requests as values.
 
-use super::{Layouts, Malformed, Operation, request::*, set_valid};
+use super::{Layouts, Malformed, Opcode, request::*, set_valid};
 use zerocopy::FromBytes;
 
 /// A time to set.
@@ -88,7 +88,7 @@ pub enum Request<'a> {
     SyncFileSystem,
     Destroy,
     /// Known, but not supported by this server.
-    Other(Operation),
+    Other(Opcode),
 }
 
 /// A message cut into its parts, not yet looked into.
@@ -116,7 +116,7 @@ impl<'a> Message<'a> {
             return Err(Malformed::Length { length: bytes.len(), stated: header.length });
         }
         let body = &bytes[size_of::<RequestHeader>()..];
-        let fixed = Operation::from_code(header.operation)
+        let fixed = Opcode::from_code(header.operation)
             .map_or(0, |operation| layouts.fixed_length(operation));
         let (fixed, payload) = body.split_at_checked(fixed).unwrap_or((body, &[]));
         Ok(Message { header, fixed, payload })
@@ -125,13 +125,13 @@ impl<'a> Message<'a> {
     /// The request.
     pub fn request(&self) -> Result<Request<'a>, Malformed> {
         let code = self.header.operation;
-        let operation = Operation::from_code(code).ok_or(Malformed::Operation { code })?;
+        let operation = Opcode::from_code(code).ok_or(Malformed::Operation { code })?;
         Body { operation, fixed: self.fixed, payload: self.payload }.decode()
     }
 }
 
 struct Body<'a> {
-    operation: Operation,
+    operation: Opcode,
     fixed: &'a [u8],
     payload: &'a [u8],
 }
@@ -139,81 +139,81 @@ struct Body<'a> {
 impl<'a> Body<'a> {
     fn decode(&mut self) -> Result<Request<'a>, Malformed> {
         Ok(match self.operation {
-            Operation::Lookup => Request::Lookup { name: self.name()? },
-            Operation::Forget => Request::Forget(self.fixed()?),
-            Operation::BatchForget => {
+            Opcode::Lookup => Request::Lookup { name: self.name()? },
+            Opcode::Forget => Request::Forget(self.fixed()?),
+            Opcode::BatchForget => {
                 let count = self.fixed::<BatchForgetIn>()?.count;
                 let stated = u64::from(count) * size_of::<ForgetOne>() as u64;
                 Request::BatchForget { nodes: self.data(stated)? }
             }
-            Operation::GetAttributes => Request::GetAttributes(self.fixed()?),
-            Operation::Attributes => Request::Statx(self.fixed()?),
-            Operation::SetAttributes => Request::SetAttributes(self.fixed()?),
-            Operation::ReadLink => Request::ReadLink,
-            Operation::Symlink => Request::Symlink { name: self.name()?, target: self.name()? },
-            Operation::MakeNode => Request::MakeNode(self.fixed()?, self.name()?),
-            Operation::MakeDirectory => Request::MakeDirectory(self.fixed()?, self.name()?),
-            Operation::Unlink => Request::Unlink { name: self.name()? },
-            Operation::RemoveDirectory => Request::RemoveDirectory { name: self.name()? },
-            Operation::Rename => {
+            Opcode::GetAttributes => Request::GetAttributes(self.fixed()?),
+            Opcode::Attributes => Request::Statx(self.fixed()?),
+            Opcode::SetAttributes => Request::SetAttributes(self.fixed()?),
+            Opcode::ReadLink => Request::ReadLink,
+            Opcode::Symlink => Request::Symlink { name: self.name()?, target: self.name()? },
+            Opcode::MakeNode => Request::MakeNode(self.fixed()?, self.name()?),
+            Opcode::MakeDirectory => Request::MakeDirectory(self.fixed()?, self.name()?),
+            Opcode::Unlink => Request::Unlink { name: self.name()? },
+            Opcode::RemoveDirectory => Request::RemoveDirectory { name: self.name()? },
+            Opcode::Rename => {
                 let RenameIn { new_parent } = self.fixed()?;
                 self.rename(new_parent, 0)?
             }
-            Operation::Rename2 => {
+            Opcode::Rename2 => {
                 let Rename2In { new_parent, flags, .. } = self.fixed()?;
                 self.rename(new_parent, flags)?
             }
-            Operation::Link => {
+            Opcode::Link => {
                 Request::Link { node: self.fixed::<LinkIn>()?.node, name: self.name()? }
             }
-            Operation::Open => Request::Open(self.fixed()?),
-            Operation::Read => Request::Read(self.fixed()?),
-            Operation::Write => {
+            Opcode::Open => Request::Open(self.fixed()?),
+            Opcode::Read => Request::Read(self.fixed()?),
+            Opcode::Write => {
                 let fixed: WriteIn = self.fixed()?;
                 Request::Write(fixed, self.data(u64::from(fixed.size))?)
             }
-            Operation::Statistics => Request::Statistics,
-            Operation::Release => Request::Release(self.fixed()?),
-            Operation::Sync => Request::Sync(self.fixed()?),
-            Operation::SetXattr => {
+            Opcode::Statistics => Request::Statistics,
+            Opcode::Release => Request::Release(self.fixed()?),
+            Opcode::Sync => Request::Sync(self.fixed()?),
+            Opcode::SetXattr => {
                 let SetXattrIn { size, flags } = self.fixed()?;
                 let own_flags = self.fixed::<SetXattrExtendedIn>().map_or(0, |own| own.own_flags);
                 let name = self.name()?;
                 Request::SetXattr { flags, own_flags, name, value: self.data(u64::from(size))? }
             }
-            Operation::GetXattr => {
+            Opcode::GetXattr => {
                 Request::GetXattr { size: self.fixed::<GetXattrIn>()?.size, name: self.name()? }
             }
-            Operation::ListXattrs => Request::ListXattrs { size: self.fixed::<GetXattrIn>()?.size },
-            Operation::RemoveXattr => Request::RemoveXattr { name: self.name()? },
-            Operation::Flush => Request::Flush(self.fixed()?),
-            Operation::OpenDirectory => Request::OpenDirectory(self.fixed()?),
-            Operation::ReadDirectory => Request::ReadDirectory(self.fixed()?),
-            Operation::ReadDirectoryPlus => Request::ReadDirectoryPlus(self.fixed()?),
-            Operation::ReleaseDirectory => Request::ReleaseDirectory(self.fixed()?),
-            Operation::SyncDirectory => Request::SyncDirectory(self.fixed()?),
-            Operation::Access => Request::Access(self.fixed()?),
-            Operation::Create => Request::Create(self.fixed()?, self.name()?),
-            Operation::Temporary => Request::Temporary(self.fixed()?),
-            Operation::Interrupt => Request::Interrupt(self.fixed()?),
-            Operation::IoControl => {
+            Opcode::ListXattrs => Request::ListXattrs { size: self.fixed::<GetXattrIn>()?.size },
+            Opcode::RemoveXattr => Request::RemoveXattr { name: self.name()? },
+            Opcode::Flush => Request::Flush(self.fixed()?),
+            Opcode::OpenDirectory => Request::OpenDirectory(self.fixed()?),
+            Opcode::ReadDirectory => Request::ReadDirectory(self.fixed()?),
+            Opcode::ReadDirectoryPlus => Request::ReadDirectoryPlus(self.fixed()?),
+            Opcode::ReleaseDirectory => Request::ReleaseDirectory(self.fixed()?),
+            Opcode::SyncDirectory => Request::SyncDirectory(self.fixed()?),
+            Opcode::Access => Request::Access(self.fixed()?),
+            Opcode::Create => Request::Create(self.fixed()?, self.name()?),
+            Opcode::Temporary => Request::Temporary(self.fixed()?),
+            Opcode::Interrupt => Request::Interrupt(self.fixed()?),
+            Opcode::IoControl => {
                 let fixed: IoControlIn = self.fixed()?;
                 Request::IoControl(fixed, self.data(u64::from(fixed.in_size))?)
             }
-            Operation::Fallocate => Request::Fallocate(self.fixed()?),
-            Operation::Seek => Request::Seek(self.fixed()?),
-            Operation::CopyFileRange => Request::CopyFileRange(self.fixed()?),
-            Operation::SyncFileSystem => Request::SyncFileSystem,
-            Operation::Destroy => Request::Destroy,
-            Operation::Initialize
-            | Operation::GetLock
-            | Operation::SetLock
-            | Operation::SetLockWait
-            | Operation::BlockMap
-            | Operation::Poll
-            | Operation::NotifyReply
-            | Operation::SetUpMapping
-            | Operation::RemoveMapping => Request::Other(self.operation),
+            Opcode::Fallocate => Request::Fallocate(self.fixed()?),
+            Opcode::Seek => Request::Seek(self.fixed()?),
+            Opcode::CopyFileRange => Request::CopyFileRange(self.fixed()?),
+            Opcode::SyncFileSystem => Request::SyncFileSystem,
+            Opcode::Destroy => Request::Destroy,
+            Opcode::Initialize
+            | Opcode::GetLock
+            | Opcode::SetLock
+            | Opcode::SetLockWait
+            | Opcode::BlockMap
+            | Opcode::Poll
+            | Opcode::NotifyReply
+            | Opcode::SetUpMapping
+            | Opcode::RemoveMapping => Request::Other(self.operation),
         })
     }
 

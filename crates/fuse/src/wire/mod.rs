@@ -22,7 +22,7 @@ pub mod ring;
 
 pub use malformed::Malformed;
 pub use message::{Message, Request, TimeChange, forgotten, read_header};
-pub use operation::{Layouts, Operation};
+pub use operation::{Layouts, Opcode};
 pub use reply::*;
 pub use request::*;
 

@@ -1,21 +1,21 @@
 //! The kinds of requests.
 
-use crate::Capabilities;
+use crate::KernelCapabilities;
 
 macro_rules! operations {
     ($($(#[$doc:meta])* $name:ident = $code:literal, fixed $fixed:literal;)*) => {
         /// The kind of a request.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[allow(missing_docs)] // The names are those of the system calls behind them.
-        pub enum Operation {
+        pub enum Opcode {
             $($(#[$doc])* $name = $code,)*
         }
 
-        impl Operation {
+        impl Opcode {
             /// The operation of a number in a header, if it is known.
-            pub const fn from_code(code: u32) -> Option<Operation> {
+            pub const fn from_code(code: u32) -> Option<Opcode> {
                 match code {
-                    $($code => Some(Operation::$name),)*
+                    $($code => Some(Opcode::$name),)*
                     _ => None,
                 }
             }
@@ -23,12 +23,12 @@ macro_rules! operations {
             /// Bytes of the fixed part in the layouts that every kernel knows.
             const fn plain_fixed_length(self) -> usize {
                 match self {
-                    $(Operation::$name => $fixed,)*
+                    $(Opcode::$name => $fixed,)*
                 }
             }
 
             /// All of them.
-            pub const ALL: &'static [Operation] = &[$(Operation::$name,)*];
+            pub const ALL: &'static [Opcode] = &[$(Opcode::$name,)*];
         }
     };
 }
@@ -100,28 +100,25 @@ pub struct Layouts {
 
 impl Layouts {
     /// The layouts that follow from what kernel and server agreed on.
-    pub fn of(agreed: Capabilities) -> Layouts {
-        Layouts { extended_set_xattr: agreed.contains(Capabilities::SETXATTR_EXT) }
+    pub fn of(agreed: KernelCapabilities) -> Layouts {
+        Layouts { extended_set_xattr: agreed.contains(KernelCapabilities::SETXATTR_EXT) }
     }
 
     /// Bytes of the fixed part of an operation, which come before the payload.
-    pub const fn fixed_length(self, operation: Operation) -> usize {
+    pub const fn fixed_length(self, operation: Opcode) -> usize {
         match operation {
-            Operation::SetXattr if self.extended_set_xattr => 16,
+            Opcode::SetXattr if self.extended_set_xattr => 16,
             other => other.plain_fixed_length(),
         }
     }
 }
 
-impl Operation {
+impl Opcode {
     /// True if the kernel doesn't wait for an answer.
     pub const fn is_unanswered(self) -> bool {
         matches!(
             self,
-            Operation::Forget
-                | Operation::BatchForget
-                | Operation::Interrupt
-                | Operation::NotifyReply
+            Opcode::Forget | Opcode::BatchForget | Opcode::Interrupt | Opcode::NotifyReply
         )
     }
 }
@@ -133,12 +130,12 @@ mod tests {
 
     #[test]
     fn codes_and_operations_agree() {
-        for operation in Operation::ALL {
-            assert_eq!(Operation::from_code(*operation as u32), Some(*operation));
+        for operation in Opcode::ALL {
+            assert_eq!(Opcode::from_code(*operation as u32), Some(*operation));
             assert!(operation.plain_fixed_length() <= FIXED_AREA_LENGTH);
         }
-        assert_eq!(Operation::from_code(0), None);
-        assert_eq!(Operation::from_code(7), None);
-        assert_eq!(Operation::from_code(u32::MAX), None);
+        assert_eq!(Opcode::from_code(0), None);
+        assert_eq!(Opcode::from_code(7), None);
+        assert_eq!(Opcode::from_code(u32::MAX), None);
     }
 }

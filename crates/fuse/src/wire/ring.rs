@@ -50,7 +50,7 @@ pub struct EntryHeaders {
 /// What a command carries itself, in the upper half of a large submission entry.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub struct Command {
+pub struct RingCommand {
     /// None are defined.
     pub flags: u64,
     /// The request that is answered.
@@ -60,10 +60,10 @@ pub struct Command {
     padding: [u8; 6],
 }
 
-impl Command {
+impl RingCommand {
     /// A command about a request of a queue; `commit_id` is zero for an entry's first one.
-    pub fn new(queue: u16, commit_id: u64) -> Command {
-        Command { commit_id, queue, ..Command::default() }
+    pub fn new(queue: u16, commit_id: u64) -> RingCommand {
+        RingCommand { commit_id, queue, ..RingCommand::default() }
     }
 }
 
@@ -72,6 +72,6 @@ const _: () = {
     assert!(size_of::<EntryHeaders>() == 288);
     assert!(std::mem::offset_of!(EntryHeaders, fixed) == 128);
     assert!(std::mem::offset_of!(EntryHeaders, state) == 256);
-    assert!(size_of::<Command>() == 24);
-    assert!(std::mem::offset_of!(Command, queue) == 16);
+    assert!(size_of::<RingCommand>() == 24);
+    assert!(std::mem::offset_of!(RingCommand, queue) == 16);
 };

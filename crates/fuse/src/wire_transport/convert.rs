@@ -5,7 +5,7 @@ use crate::wire::{
     self, AttributesOut, EntryOut, OpenOut, SetAttributesIn, StatxOut, StatxTime, TimeChange,
     open_reply_flags, set_valid, statx_mask,
 };
-use drystone_vfs::{Attributes, FileType, SetAttributes, SetTime, Timestamp};
+use drystone_vfs::{FileType, InodeAttributes, SetAttributes, SetTime, Timestamp};
 
 /// The type bits of a mode, as a listing shows them.
 const TYPE_SHIFT: u32 = 12;
@@ -14,7 +14,7 @@ pub(super) fn type_number(file_type: Option<FileType>) -> u32 {
     file_type.map_or(0, |file_type| u32::from(file_type.mode_bits()) >> TYPE_SHIFT)
 }
 
-fn node_attributes(attributes: &Attributes) -> wire::NodeAttributes {
+fn node_attributes(attributes: &InodeAttributes) -> wire::NodeAttributes {
     wire::NodeAttributes {
         inode: attributes.inode.0,
         size: attributes.size,

@@ -5,7 +5,7 @@
 
 mod convert;
 
-use crate::operations::{EntryReply, NodeId, Operations, Reply, Request, WriteFlags};
+use crate::operations::{EntryReply, NodeId, Operations, Reply, RequestCaller, WriteFlags};
 use crate::service::{Answer, Service};
 use crate::wire::{
     self, EntryHeader, GetXattrOut, IoControlIn, IoControlOut, ListingWriter, Message, OpenOut,
@@ -44,12 +44,11 @@ impl Service for Operations {
     }
 
     fn needs_write_back(&self, header: &RequestHeader) -> bool {
-        header.operation == wire::Operation::Seek as u32
-            && self.may_be_unwritten(NodeId(header.node))
+        header.operation == wire::Opcode::Seek as u32 && self.may_be_unwritten(NodeId(header.node))
     }
 
     fn outdated(&self, header: &RequestHeader, fixed: &[u8]) -> Option<Range<u64>> {
-        if header.operation != wire::Operation::Write as u32 {
+        if header.operation != wire::Opcode::Write as u32 {
             return None;
         }
         let how = WriteIn::read_from_bytes(fixed).ok()?;
@@ -81,7 +80,7 @@ fn answer(
         }
     })?;
     let node = NodeId(header.node);
-    let request = &Request {
+    let request = &RequestCaller {
         unique: header.unique,
         user: header.user,
         group: header.group,
@@ -246,7 +245,7 @@ fn statistics(operations: &Operations, node: NodeId, payload: &mut [u8]) -> Repl
 
 fn list(
     operations: &Operations,
-    request: &Request,
+    request: &RequestCaller,
     node: NodeId,
     how: &ReadIn,
     payload: &mut [u8],
@@ -266,7 +265,7 @@ fn list(
 
 fn list_with_attributes(
     operations: &Operations,
-    request: &Request,
+    request: &RequestCaller,
     node: NodeId,
     how: &ReadIn,
     payload: &mut [u8],

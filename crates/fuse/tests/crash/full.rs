@@ -7,7 +7,7 @@ use super::{
 };
 use drystone_blockdev::{MemoryDevice, Recording};
 use drystone_ext4::MountOptions;
-use drystone_fuse::{Options, Transport};
+use drystone_fuse::{ServingOptions, Transport};
 use drystone_sync::Arc;
 use drystone_testkit::crash::CrashImages;
 use drystone_testkit::environment::number;
@@ -59,7 +59,7 @@ fn a_full_image_keeps_what_was_synced_and_tells_of_the_rest() {
         let base = MemoryDevice::from_bytes(&fs::read(&image).unwrap());
         let device = Arc::new(Recording::new(base.snapshot()));
         let options = MountOptions { delayed_allocation, ..MountOptions::default() };
-        let mounted = Options { writeback_cache, ..Options::default() };
+        let mounted = ServingOptions { writeback_cache, ..ServingOptions::default() };
         let body = |directory: &Path| {
             let synced = fill(&device, directory);
             programs_are_told(directory);

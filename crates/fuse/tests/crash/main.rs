@@ -18,12 +18,12 @@ mod full;
 use drystone_blockdev::{BlockDevice, Event, EventKind, MemoryDevice, Recording};
 use drystone_ext4::{Ext4, MountOptions};
 use drystone_fuse::attach::{self, AttachError, Unmount};
-use drystone_fuse::{Mount, MountError, Operations, Options, Transport};
+use drystone_fuse::{Mount, MountError, Operations, ServingOptions, Transport};
 use drystone_sync::{Arc, thread};
 use drystone_testkit::crash::{CrashImage, CrashImages};
 use drystone_testkit::environment::number;
 use drystone_testkit::judges::{FeatureSet, Scratch, e2fsck_check, have, mke2fs, write_image};
-use drystone_testkit::skip::{self, Lack, skip};
+use drystone_testkit::skip::{self, Prerequisite, skip};
 use drystone_testkit::witness::Witness;
 use drystone_vfs::{Errno, FileSystem, RequestContext, resolve};
 use std::fs;
@@ -79,7 +79,7 @@ fn what_was_synced_survives_a_power_cut() {
             commit_interval: COMMIT_INTERVAL,
             ..MountOptions::default()
         };
-        let mounted = Options::default();
+        let mounted = ServingOptions::default();
         let body = |directory: &Path| promises(&device, directory, seed);
         let Some(promises) = work(&device, options, mounted, transport, &scratch, body) else {
             return;
@@ -127,7 +127,7 @@ fn notices_lost_flushes(
 fn work<T>(
     device: &Arc<Device>,
     options: MountOptions,
-    mounted: Options,
+    mounted: ServingOptions,
     transport: Transport,
     scratch: &Scratch,
     body: impl FnOnce(&Path) -> T,
@@ -143,7 +143,7 @@ fn work<T>(
     let mount = match Mount::new(Arc::new(operations), &directory, transport) {
         Ok(mount) => mount,
         Err(MountError::Attach(error @ (AttachError::Device(_) | AttachError::Helper { .. }))) => {
-            skip(Lack::Fuse, error);
+            skip(Prerequisite::Fuse, error);
             fs.close().unwrap();
             return None;
         }
@@ -263,7 +263,7 @@ fn recover(cut: CrashImage) -> Result<(Arc<dyn BlockDevice>, Ext4), String> {
 /// Closes an image, which must be clean, also for e2fsck if there is a place for a copy.
 fn expect_clean(device: &dyn BlockDevice, fs: Ext4, copy: Option<&Scratch>) -> Result<(), String> {
     fs.close().map_err(|error| format!("can't be closed: {error}"))?;
-    let report = drystone_fsck::check(device, &drystone_fsck::Options::default(), &mut |_| ())
+    let report = drystone_fsck::check(device, &drystone_fsck::CheckOptions::default(), &mut |_| ())
         .map_err(|error| format!("can't be checked: {error}"))?;
     if let Some(problem) = report.problems.first() {
         return Err(format!("{} problems: {problem}", report.problems.len()));

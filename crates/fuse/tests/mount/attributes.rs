@@ -1,9 +1,9 @@
 //! Attributes: times, owners, modes, flags, space.
 
 use crate::support::{IMAGE_BYTES, Mounted, errno, have, run};
-use drystone_fuse::{Operation, Transport};
+use drystone_fuse::{CountedOperation, Transport};
 use drystone_sync::thread;
-use drystone_testkit::skip::{self, Lack, skip};
+use drystone_testkit::skip::{self, Prerequisite, skip};
 use rustix::fs::{
     Advice, AtFlags, CWD, IFlags, Mode, OFlags, StatxFlags, Timespec, Timestamps, statx,
 };
@@ -108,7 +108,10 @@ pub fn creation_times_are_shown(mounted: &Mounted) {
         });
         assert!(mounted.transport == Transport::Fuser || !is_asked);
         if !is_asked {
-            skip(Lack::Kernel("FUSE that asks for creation times".into()), "creation times");
+            skip(
+                Prerequisite::Kernel("FUSE that asks for creation times".into()),
+                "creation times",
+            );
         }
         return;
     };
@@ -236,12 +239,12 @@ pub fn appends_are_gathered(mounted: &Mounted) {
     let path = mounted.path("f");
     let mut file = File::options().append(true).create(true).open(&path).unwrap();
     rustix::fs::ioctl_setflags(&file, rustix::fs::ioctl_getflags(&file).unwrap() | APPEND).unwrap();
-    let before = mounted.counters.requests(Operation::Write);
+    let before = mounted.counters.requests(CountedOperation::Write);
     for _ in 0..APPENDS {
         file.write_all(b"line\n").unwrap();
     }
     file.sync_all().unwrap();
-    let requests = mounted.counters.requests(Operation::Write) - before;
+    let requests = mounted.counters.requests(CountedOperation::Write) - before;
     assert!(requests < APPENDS / 4, "{requests} requests");
     assert_eq!(fs::read(&path).unwrap(), b"line\n".repeat(APPENDS as usize));
     rustix::fs::ioctl_setflags(&file, rustix::fs::ioctl_getflags(&file).unwrap() - APPEND).unwrap();

@@ -3,7 +3,7 @@
 use crate::support::{Mounted, make_image};
 use drystone::{Image, ImageOptions};
 use drystone_fuse::attach::{self, Unmount};
-use drystone_fuse::{Mount, Operations, Options, Transport};
+use drystone_fuse::{Mount, Operations, ServingOptions, Transport};
 use drystone_sync::{Arc, thread};
 use drystone_testkit::judges::e2fsck_check;
 use std::fs::{self, File};
@@ -19,7 +19,7 @@ const FOLDER: &str = "DRYSTONE_TEST_SERVER_FOLDER";
 fn server() {
     let Some(folder) = std::env::var_os(FOLDER).map(PathBuf::from) else { return };
     let image = Image::open(folder.join("disk.img")).unwrap();
-    let operations = Operations::new(image.shared_file_system(), Options::default());
+    let operations = Operations::new(image.shared_file_system(), ServingOptions::default());
     let mount = Mount::new(Arc::new(operations), &folder.join("mnt"), Transport::Best).unwrap();
     println!("\nready");
     mount.run().unwrap();

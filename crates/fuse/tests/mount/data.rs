@@ -227,9 +227,9 @@ pub fn syncs_mean_it(mounted: &Mounted) {
     File::open(mounted.root()).unwrap().sync_all().unwrap();
     rustix::fs::syncfs(&file).unwrap();
     let count = |kind| mounted.counters.requests(kind);
-    assert_eq!(count(drystone_fuse::Operation::Fsync), 2);
-    assert_eq!(count(drystone_fuse::Operation::FsyncDirectory), 1);
-    assert!(count(drystone_fuse::Operation::Write) >= 1);
+    assert_eq!(count(drystone_fuse::CountedOperation::Fsync), 2);
+    assert_eq!(count(drystone_fuse::CountedOperation::FsyncDirectory), 1);
+    assert!(count(drystone_fuse::CountedOperation::Write) >= 1);
 }
 
 pub fn locks_are_kept(mounted: &Mounted) {

@@ -2,8 +2,8 @@
 
 use crate::support::{have, run};
 use crate::{attributes, check_root_alone, data, names};
-use drystone_fuse::Operation;
-use drystone_testkit::skip::{Lack, skip};
+use drystone_fuse::CountedOperation;
+use drystone_testkit::skip::{Prerequisite, skip};
 use rustix::fs::{Access, AtFlags, CWD};
 use rustix::io::Errno;
 use std::fs::{self, Permissions};
@@ -33,7 +33,7 @@ fn writes_are_not_held_back() {
         let limit = format!("/sys/class/bdi/{major}:{minor}/strict_limit");
         match rustix::fs::access(&limit, Access::WRITE_OK) {
             Ok(()) => assert_eq!(fs::read_to_string(limit).unwrap().trim(), "0"),
-            Err(error) => skip(Lack::Kernel("strict_limit of a bdi".into()), error),
+            Err(error) => skip(Prerequisite::Kernel("strict_limit of a bdi".into()), error),
         }
     });
 }
@@ -69,7 +69,7 @@ fn access_lists_set_the_mode() {
 #[test]
 fn names_cost_no_look_at_their_directory() {
     check_root_alone(|mounted| {
-        let asked = || mounted.counters.requests(Operation::Attributes);
+        let asked = || mounted.counters.requests(CountedOperation::Attributes);
         fs::create_dir(mounted.path("d")).unwrap();
         let before = asked();
         for number in 0..100 {

@@ -4,10 +4,10 @@ use crate::support::{make_image, with_rings};
 use drystone_blockdev::{BlockDevice, DeviceResult, FileDevice, OpenMode};
 use drystone_ext4::{Ext4, MountOptions};
 use drystone_fuse::attach::{self, Unmount};
-use drystone_fuse::{Mount, MountError, Operations, Options, Transport};
+use drystone_fuse::{Mount, MountError, Operations, ServingOptions, Transport};
 use drystone_sync::atomic::{AtomicBool, Ordering};
 use drystone_sync::{Arc, thread};
-use drystone_testkit::skip::{self, Lack, skip};
+use drystone_testkit::skip::{self, Prerequisite, skip};
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
@@ -96,17 +96,18 @@ fn only_who_syncs_waits_for_a_sync() {
         let gate = Arc::new(Gate::default());
         let device = Arc::new(Hanging { disk, gate: Arc::clone(&gate) });
         let engine = Arc::new(Ext4::open(device, MountOptions::default()).unwrap());
-        let operations = Arc::new(Operations::new(Arc::clone(&engine) as _, Options::default()));
+        let operations =
+            Arc::new(Operations::new(Arc::clone(&engine) as _, ServingOptions::default()));
         let begin = || Mount::new(operations, &directory, transport);
         let begun = if transport == Transport::Rings { with_rings(begin) } else { begin() };
         let mount = match begun {
             Ok(mount) => mount,
             Err(MountError::Session(error)) if transport == Transport::Rings => {
-                skip(Lack::Rings, error);
+                skip(Prerequisite::Rings, error);
                 continue;
             }
             Err(MountError::Attach(error)) => {
-                skip(Lack::Fuse, error);
+                skip(Prerequisite::Fuse, error);
                 continue;
             }
             Err(error) => panic!("{error}"),

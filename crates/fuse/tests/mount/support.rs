@@ -2,12 +2,12 @@
 
 use drystone::{Image, ImageOptions};
 use drystone_fuse::attach::{self, AttachError, Unmount};
-use drystone_fuse::{Counters, Mount, MountError, Operations, Options, Transport};
+use drystone_fuse::{Counters, Mount, MountError, Operations, ServingOptions, Transport};
 use drystone_sync::{Arc, thread};
 use drystone_testkit::judges::e2fsck_check;
 pub use drystone_testkit::judges::have;
 use drystone_testkit::rings;
-use drystone_testkit::skip::{self, Lack, skip};
+use drystone_testkit::skip::{self, Prerequisite, skip};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -57,18 +57,19 @@ impl Mounted {
         }
         let folder = tempfile::tempdir().unwrap();
         make_image(&folder.path().join("disk.img"));
-        let options = Options { kernel_checks_permissions: false, ..Options::default() };
+        let options =
+            ServingOptions { kernel_checks_permissions: false, ..ServingOptions::default() };
         Mounted::in_folder(transport, &ImageOptions::default(), options, folder)
     }
 
     /// Mounts the image in a folder.
     pub fn again(transport: Transport, open: &ImageOptions, folder: TempDir) -> Option<Mounted> {
-        let options = Options {
+        let options = ServingOptions {
             read_only: open.read_only,
             allow_other: is_root(),
             allow_set_user_id: is_root(),
             allow_devices: is_root(),
-            ..Options::default()
+            ..ServingOptions::default()
         };
         Mounted::in_folder(transport, open, options, folder)
     }
@@ -76,7 +77,7 @@ impl Mounted {
     fn in_folder(
         transport: Transport,
         open: &ImageOptions,
-        options: Options,
+        options: ServingOptions,
         folder: TempDir,
     ) -> Option<Mounted> {
         // Only root may write to the root of the image.
@@ -93,13 +94,13 @@ impl Mounted {
         let mount = match begun {
             Ok(mount) => mount,
             Err(MountError::Session(error)) if transport == Transport::Rings => {
-                skip(Lack::Rings, error);
+                skip(Prerequisite::Rings, error);
                 return None;
             }
             Err(MountError::Attach(
                 error @ (AttachError::Device(_) | AttachError::Helper { .. }),
             )) => {
-                skip(Lack::Fuse, error);
+                skip(Prerequisite::Fuse, error);
                 return None;
             }
             Err(error) => panic!("{error}"),

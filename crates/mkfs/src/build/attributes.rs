@@ -4,7 +4,7 @@
 
 use super::order::InodeOrder;
 use crate::error::{Error, Result};
-use crate::tree::{Metadata, Tree};
+use crate::tree::{FileTree, NodeMetadata};
 use drystone_ext4_format::acl::Acl;
 use drystone_ext4_format::xattr::{
     AttributeName, AttributeSet, AttributeValue, set_reference_count,
@@ -40,7 +40,7 @@ pub(super) struct AttributePlan {
 impl AttributePlan {
     /// Decides it for inodes with this much room behind their fields.
     pub fn new(
-        tree: &Tree,
+        tree: &FileTree,
         order: &InodeOrder,
         inode_room: usize,
         block_size: usize,
@@ -87,12 +87,12 @@ impl AttributePlan {
 
     /// Begins to hand out places for blocks.
     pub fn uses(&self) -> Uses<'_> {
-        Uses { plan: self, states: vec![Use::default(); self.blocks.len()] }
+        Uses { plan: self, states: vec![BlockUse::default(); self.blocks.len()] }
     }
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Use {
+struct BlockUse {
     block: u64,
     left: u32,
     done: u32,
@@ -102,7 +102,7 @@ struct Use {
 #[derive(Debug)]
 pub(super) struct Uses<'a> {
     plan: &'a AttributePlan,
-    states: Vec<Use>,
+    states: Vec<BlockUse>,
 }
 
 impl Uses<'_> {
@@ -125,7 +125,7 @@ impl Uses<'_> {
 
 /// What goes into the inode, and what into a block.
 fn split(
-    metadata: &Metadata,
+    metadata: &NodeMetadata,
     inode_room: usize,
 ) -> std::result::Result<(AttributeSet, AttributeSet), String> {
     let mut all: Vec<(AttributeName, Vec<u8>)> = Vec::new();
@@ -162,7 +162,7 @@ fn split(
 }
 
 /// The path of a file that has the set, for a message.
-fn user(tree: &Tree, order: &InodeOrder, index: usize) -> Vec<u8> {
+fn user(tree: &FileTree, order: &InodeOrder, index: usize) -> Vec<u8> {
     let mut nodes = order.nodes().iter().copied();
     let node = nodes.find(|&node| tree.node(node).attributes().index() == index);
     node.map_or_else(Vec::new, |node| tree.path_of(node))

@@ -2,7 +2,7 @@
 
 use super::directory;
 use crate::error::{Error, Result};
-use crate::tree::{Kind, Node, Tree};
+use crate::tree::{FileTree, Node, NodeKind};
 use drystone_ext4_format::extent::{
     Extent, ExtentIndex, ExtentNodeMut, NodePlace, WRITTEN_BLOCKS_MAX, entries_per_block,
 };
@@ -111,9 +111,9 @@ impl Placed {
     fn find_ranges(&mut self, node: &Node<'_>, directory_blocks: u64, block_size: u64) {
         self.ranges.clear();
         match node.kind() {
-            Kind::Directory => self.ranges.push(0..directory_blocks),
-            Kind::Symlink(target) if !is_fast(target) => self.ranges.push(0..1),
-            Kind::File { .. } => {
+            NodeKind::Directory => self.ranges.push(0..directory_blocks),
+            NodeKind::Symlink(target) if !is_fast(target) => self.ranges.push(0..1),
+            NodeKind::File { .. } => {
                 if let Some(bytes) = node.inline_bytes() {
                     self.ranges.push(0..(bytes.len() as u64).div_ceil(block_size));
                 }
@@ -217,16 +217,16 @@ fn node_count(extents: usize, block_size: usize) -> usize {
 }
 
 /// Whether all files can be what they are in an image with such blocks.
-pub(super) fn check(tree: &Tree, node: Node<'_>, limits: &ContentLimits) -> Result<()> {
+pub(super) fn check(tree: &FileTree, node: Node<'_>, limits: &ContentLimits) -> Result<()> {
     let problem = |problem| Err(Error::File { path: tree.path_of(node.id()), problem });
     match node.kind() {
-        Kind::File { size } if size > limits.file_bytes_max => {
+        NodeKind::File { size } if size > limits.file_bytes_max => {
             return problem(format!(
                 "a file of {size} bytes: with blocks of {} it can have {}",
                 limits.block_size, limits.file_bytes_max
             ));
         }
-        Kind::Symlink(target) if target.len() >= limits.block_size => {
+        NodeKind::Symlink(target) if target.len() >= limits.block_size => {
             return problem(format!(
                 "a symbolic link to {} bytes: with blocks of {} it can have {}",
                 target.len(),
@@ -234,7 +234,7 @@ pub(super) fn check(tree: &Tree, node: Node<'_>, limits: &ContentLimits) -> Resu
                 limits.block_size - 1
             ));
         }
-        Kind::CharacterDevice { major, minor } | Kind::BlockDevice { major, minor }
+        NodeKind::CharacterDevice { major, minor } | NodeKind::BlockDevice { major, minor }
             if major >= 1 << 12 || minor >= 1 << 20 =>
         {
             return problem(format!("there can be no device {major}:{minor}"));
@@ -245,7 +245,7 @@ pub(super) fn check(tree: &Tree, node: Node<'_>, limits: &ContentLimits) -> Resu
     if node.links() > links_max {
         return problem(format!("{} hard links: there can be {links_max}", node.links()));
     }
-    if matches!(node.kind(), Kind::Directory) && !limits.many_subdirectories {
+    if matches!(node.kind(), NodeKind::Directory) && !limits.many_subdirectories {
         let subdirectories = directory::subdirectories(tree, node.id());
         if subdirectories + 2 > links_max {
             return problem(format!(

@@ -7,9 +7,9 @@
 //! # Locking
 //! One lock, around the queue, held for as long as it takes to push or pop.
 
-use super::Monitor;
+use super::BuildMonitor;
 use crate::error::{Error, Result};
-use crate::tree::{Segment, Tree};
+use crate::tree::{FileTree, Segment};
 use drystone_blockdev::BlockDevice;
 use drystone_sync::{Condvar, LockClass, Mutex, thread};
 use std::collections::VecDeque;
@@ -51,7 +51,7 @@ struct Stripe {
 }
 
 impl Stripe {
-    fn write(&self, tree: &Tree, device: &dyn BlockDevice, buffer: &mut [u8]) -> Result<()> {
+    fn write(&self, tree: &FileTree, device: &dyn BlockDevice, buffer: &mut [u8]) -> Result<()> {
         let buffer = &mut buffer[..self.length];
         let mut done = 0;
         for part in &self.parts {
@@ -130,9 +130,9 @@ impl CopyShared {
 
 /// Takes what lies where, in the order of the image or nearly so.
 pub(super) struct Copier<'a> {
-    tree: &'a Tree,
+    tree: &'a FileTree,
     device: &'a dyn BlockDevice,
-    monitor: &'a dyn Monitor,
+    monitor: &'a dyn BuildMonitor,
     block_size: u64,
     stripe: Stripe,
     /// `None` if this thread does all the work.
@@ -226,9 +226,9 @@ impl Copier<'_> {
 
 /// Runs `body` with a copier; when it returns, all is written.
 pub(super) fn copy<T>(
-    tree: &Tree,
+    tree: &FileTree,
     device: &dyn BlockDevice,
-    monitor: &dyn Monitor,
+    monitor: &dyn BuildMonitor,
     block_size: usize,
     threads: usize,
     body: impl FnOnce(&mut Copier<'_>) -> Result<T>,

@@ -3,7 +3,7 @@
 use super::Builder;
 use super::order::{InodeOrder, Numbers};
 use crate::error::{Error, Result};
-use crate::tree::{Kind, NodeId, Tree};
+use crate::tree::{FileTree, NodeKind, TreeNodeId};
 use drystone_ext4_format::dir::{self, DirectoryLayout, EntryType, NewEntry};
 use drystone_ext4_format::hash::{NameHash, NameHasher};
 use drystone_ext4_format::htree::{
@@ -25,9 +25,9 @@ pub(super) struct Shape {
 
 /// The size of a directory. `layout` says only whether there are types and checksums.
 pub(super) fn measure(
-    tree: &Tree,
+    tree: &FileTree,
     order: &InodeOrder,
-    directory: NodeId,
+    directory: TreeNodeId,
     layout: &DirectoryLayout,
     shape: &Shape,
 ) -> DirectorySize {
@@ -63,13 +63,13 @@ pub(super) struct Built {
 pub(super) fn build(
     builder: &Builder<'_>,
     numbers: Numbers,
-    directory: NodeId,
+    directory: TreeNodeId,
     layout: &DirectoryLayout,
     blocks: u64,
 ) -> Result<Built> {
     let Builder { tree, order, shape, .. } = builder;
     let number = |node| numbers.of_place(order.place(node));
-    let parent = tree.parent(directory).unwrap_or(NodeId::ROOT);
+    let parent = tree.parent(directory).unwrap_or(TreeNodeId::ROOT);
     let plan = DirectoryPlan {
         own: number(directory),
         parent: number(parent),
@@ -103,24 +103,24 @@ pub(super) fn build(
     Ok(Built { blocks: built, is_hashed: false, subdirectories })
 }
 
-pub(super) fn too_large(tree: &Tree, directory: NodeId) -> Error {
+pub(super) fn too_large(tree: &FileTree, directory: TreeNodeId) -> Error {
     let problem = "the directory has more names than its index can hold".to_string();
     Error::File { path: tree.directory_path(directory), problem }
 }
 
-pub(super) fn subdirectories(tree: &Tree, directory: NodeId) -> u32 {
-    let is_directory = |&(_, node): &(&[u8], NodeId)| tree.parent(node).is_some();
+pub(super) fn subdirectories(tree: &FileTree, directory: TreeNodeId) -> u32 {
+    let is_directory = |&(_, node): &(&[u8], TreeNodeId)| tree.parent(node).is_some();
     tree.children(directory).filter(is_directory).count() as u32
 }
 
-fn entry_type(kind: Kind<'_>) -> EntryType {
+fn entry_type(kind: NodeKind<'_>) -> EntryType {
     match kind {
-        Kind::Directory => EntryType::Directory,
-        Kind::File { .. } => EntryType::Regular,
-        Kind::Symlink(_) => EntryType::Symlink,
-        Kind::CharacterDevice { .. } => EntryType::CharacterDevice,
-        Kind::BlockDevice { .. } => EntryType::BlockDevice,
-        Kind::Fifo => EntryType::Fifo,
-        Kind::Socket => EntryType::Socket,
+        NodeKind::Directory => EntryType::Directory,
+        NodeKind::File { .. } => EntryType::Regular,
+        NodeKind::Symlink(_) => EntryType::Symlink,
+        NodeKind::CharacterDevice { .. } => EntryType::CharacterDevice,
+        NodeKind::BlockDevice { .. } => EntryType::BlockDevice,
+        NodeKind::Fifo => EntryType::Fifo,
+        NodeKind::Socket => EntryType::Socket,
     }
 }

@@ -5,12 +5,12 @@
 //! files are placed, which is exact and takes milliseconds.
 
 use super::content::Cursor;
-use super::options::Room;
+use super::options::SpareRoom;
 use crate::error::{Error, Result};
 use crate::files::SystemFiles;
 use crate::groups::place_groups;
 use crate::image::{describe, new_mmp};
-use crate::options::{JournalSize, Options};
+use crate::options::{JournalSize, MkfsOptions};
 use crate::plan::ImagePlan;
 use crate::space::Space;
 use drystone_ext4_format::features::Compat;
@@ -48,7 +48,7 @@ pub(super) struct EmptyImage {
 
 impl EmptyImage {
     /// Lays out an image of this size with at least this many inodes.
-    pub fn new(options: &Options, size_bytes: u64, inodes: u64) -> Result<EmptyImage> {
+    pub fn new(options: &MkfsOptions, size_bytes: u64, inodes: u64) -> Result<EmptyImage> {
         let mut options = options.clone();
         options.size_bytes = size_bytes;
         options.inodes = Some(u32::try_from(inodes).map_err(|_| too_many_inodes(inodes))?);
@@ -77,7 +77,7 @@ impl EmptyImage {
 /// What is to be put into an image.
 pub(super) struct Demand<'a> {
     /// The options, but for size and inodes.
-    pub options: &'a Options,
+    pub options: &'a MkfsOptions,
     pub block_size: u64,
     /// Inodes of the tree.
     pub inodes: u64,
@@ -119,7 +119,7 @@ impl Demand<'_> {
                 Err(error) => return Err(error),
             }
         }
-        let needed = self.smallest(Room::Bytes(0))?.layout.blocks_count() * self.block_size;
+        let needed = self.smallest(SpareRoom::Bytes(0))?.layout.blocks_count() * self.block_size;
         let needed_bytes = needed.max(size_bytes + missing * self.block_size);
         Err(Error::DoesNotFit { missing_bytes: needed_bytes - size_bytes, needed_bytes })
     }
@@ -133,7 +133,7 @@ impl Demand<'_> {
     }
 
     /// The smallest image that holds everything and leaves this much room.
-    pub fn smallest(&self, room: Room) -> Result<EmptyImage> {
+    pub fn smallest(&self, room: SpareRoom) -> Result<EmptyImage> {
         let with_journal = self.options.features.compat.contains(Compat::HAS_JOURNAL);
         let blocks_min = match self.options.journal_size {
             _ if !with_journal => 0,
@@ -178,7 +178,7 @@ impl Demand<'_> {
         best.ok_or_else(|| Error::Option("no size of image holds these files".into()))
     }
 
-    fn try_size(&self, blocks: u64, room: Room) -> Result<Tried> {
+    fn try_size(&self, blocks: u64, room: SpareRoom) -> Result<Tried> {
         let size_bytes = blocks * self.block_size;
         let room_bytes = room.blocks(blocks, self.block_size) * self.block_size;
         let inodes = (self.inodes + OWN_INODES + room_bytes / BYTES_PER_INODE).max(self.inodes_min);
@@ -214,7 +214,7 @@ enum Tried {
 
 /// Makes groups smaller where they would have too few inodes, so that many small files don't need a
 /// large image.
-fn fit_groups_to_inodes(options: &mut Options, inodes: u64) {
+fn fit_groups_to_inodes(options: &mut MkfsOptions, inodes: u64) {
     let Some(block_size) = options.block_size.map(u64::from) else { return };
     let per_group_max = inodes_per_group_max(block_size);
     let blocks = options.size_bytes / block_size;
@@ -236,7 +236,7 @@ fn groups_for(inodes: u64, block_size: u64) -> u64 {
 }
 
 /// Blocks that each of several groups must have for its part of the inodes: a multiple of 8.
-fn group_blocks_min(options: &Options, inodes: u64, block_size: u64) -> u64 {
+fn group_blocks_min(options: &MkfsOptions, inodes: u64, block_size: u64) -> u64 {
     let groups = groups_for(inodes, block_size).max(1);
     let inode_size = options.inode_size.map_or(INODE_SIZE, u64::from);
     let table = (inodes.div_ceil(groups) * inode_size).div_ceil(block_size);

@@ -25,7 +25,7 @@ mod options;
 mod order;
 mod write;
 
-pub use options::{BuildOptions, Room, Size};
+pub use options::{BuildOptions, Size, SpareRoom};
 pub use order::InodeOrder;
 
 use crate::error::{Error, Result};
@@ -33,9 +33,9 @@ use crate::files::{LOST_FOUND_BLOCKS_MAX, LOST_FOUND_BYTES};
 use crate::groups::{
     UsedInodes, fill_groups, write_bitmaps, write_descriptors, zero_tables_and_journal,
 };
-use crate::image::{Summary, begin, finish, has_large_file, write_blocks};
-use crate::options::Options;
-use crate::tree::{Kind, Tree};
+use crate::image::{ImageSummary, begin, finish, has_large_file, write_blocks};
+use crate::options::MkfsOptions;
+use crate::tree::{FileTree, NodeKind};
 use attributes::AttributePlan;
 use content::{ContentLimits, Cursor, Placed};
 use directory::Shape;
@@ -58,7 +58,7 @@ const INODE_FIELDS_BYTES: usize = BASE_INODE_BYTES as usize;
 const LEVELS_MAX_LARGE: u8 = 2;
 
 /// Is told of a build's progress, from several threads.
-pub trait Monitor: Sync {
+pub trait BuildMonitor: Sync {
     /// More bytes were written, and more files are complete.
     fn wrote(&self, bytes: u64, files: u64) {
         let _ = (bytes, files);
@@ -71,13 +71,13 @@ pub trait Monitor: Sync {
 }
 
 /// Ignores progress.
-impl Monitor for () {}
+impl BuildMonitor for () {}
 
 /// A laid out image.
 pub struct Builder<'t> {
-    tree: &'t Tree,
+    tree: &'t FileTree,
     order: InodeOrder,
-    options: Options,
+    options: MkfsOptions,
     shape: Shape,
     /// Whether there are types and checksums.
     directory_layout: DirectoryLayout,
@@ -99,7 +99,7 @@ impl Measured {
     /// Checks that ext4 can hold every node, and measures directories and data. Notes in the shape
     /// whether a directory needs a third level.
     fn of(
-        tree: &Tree,
+        tree: &FileTree,
         order: &InodeOrder,
         limits: &ContentLimits,
         directory_layout: &DirectoryLayout,
@@ -111,7 +111,7 @@ impl Measured {
             let node = tree.node(id);
             content::check(tree, node, limits)?;
             match node.kind() {
-                Kind::Directory => {
+                NodeKind::Directory => {
                     let size = directory::measure(tree, order, id, directory_layout, shape);
                     if size.levels > LEVELS_MAX_LARGE || size.blocks > u64::from(u32::MAX) {
                         return Err(directory::too_large(tree, id));
@@ -119,7 +119,7 @@ impl Measured {
                     shape.large |= size.levels > LEVELS_MAX;
                     measured.directory_sizes.push(size.blocks);
                 }
-                Kind::File { size } => {
+                NodeKind::File { size } => {
                     measured.has_large_files |= size > FILE_BYTES_MAX_WITHOUT_LARGE_FILE;
                     measured.data_bytes +=
                         node.segments().map(|segment| segment.length).sum::<u64>();
@@ -149,7 +149,7 @@ impl<'t> Builder<'t> {
     /// # Errors
     /// Options that make no image or that can't be combined with files; files that ext4 can't hold;
     /// [`Error::DoesNotFit`] for a fixed size that is too small.
-    pub fn new(tree: &'t mut Tree, options: &BuildOptions) -> Result<Builder<'t>> {
+    pub fn new(tree: &'t mut FileTree, options: &BuildOptions) -> Result<Builder<'t>> {
         check_features(options.features)?;
         let order = InodeOrder::with_lost_found(tree)?;
         let tree = &*tree;
@@ -220,7 +220,7 @@ impl<'t> Builder<'t> {
         };
         match options.size {
             Size::Fixed(bytes) => demand.fixed(bytes),
-            Size::Auto(Room::Percent(percent)) if !(0.0..=99.0).contains(&percent) => {
+            Size::Auto(SpareRoom::Percent(percent)) if !(0.0..=99.0).contains(&percent) => {
                 Err(Error::Option(format!("{percent} % can't be left free: 0 to 99 can")))
             }
             Size::Auto(room) => demand.smallest(room),
@@ -238,7 +238,7 @@ impl<'t> Builder<'t> {
                 uses.next(block, |_| cursor.take_block());
             }
             let directory_blocks = match node.kind() {
-                Kind::Directory => directory_sizes.next().copied().unwrap_or(0),
+                NodeKind::Directory => directory_sizes.next().copied().unwrap_or(0),
                 _ => 0,
             };
             placed.place(&node, directory_blocks, self.shape.block_size, cursor);
@@ -285,8 +285,8 @@ impl<'t> Builder<'t> {
         mut self,
         device: &dyn BlockDevice,
         is_zeroed: bool,
-        monitor: &dyn Monitor,
-    ) -> Result<Summary> {
+        monitor: &dyn BuildMonitor,
+    ) -> Result<ImageSummary> {
         begin(device, self.size_bytes(), is_zeroed)?;
         // As in `empty_image`.
         let mut empty = self.empty.take().expect("a builder has its image");
@@ -313,7 +313,7 @@ impl<'t> Builder<'t> {
             superblock.set_large_file();
         }
         finish(device, superblock, groups, &files.journal)?;
-        Ok(Summary {
+        Ok(ImageSummary {
             block_size: block_size as u32,
             blocks: layout.blocks_count(),
             inodes: layout.inodes_count(),

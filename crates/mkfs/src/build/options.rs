@@ -1,6 +1,6 @@
 //! The options of an image to be built.
 
-use crate::options::{JournalSize, Options, default_features};
+use crate::options::{JournalSize, MkfsOptions, default_features};
 use drystone_ext4_format::features::{Compat, Features};
 use drystone_ext4_format::hash::HashVersion;
 
@@ -11,20 +11,20 @@ const BLOCK_SIZE: u32 = 4096;
 
 /// Room to be left over in an image.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Room {
+pub enum SpareRoom {
     /// So many bytes.
     Bytes(u64),
     /// A percentage of the image, below 100.
     Percent(f64),
 }
 
-impl Room {
+impl SpareRoom {
     /// Blocks of room in an image with this many blocks.
     #[must_use]
     pub fn blocks(self, blocks: u64, block_size: u64) -> u64 {
         match self {
-            Room::Bytes(bytes) => bytes.div_ceil(block_size),
-            Room::Percent(percent) => (blocks as f64 * percent / 100.0).ceil() as u64,
+            SpareRoom::Bytes(bytes) => bytes.div_ceil(block_size),
+            SpareRoom::Percent(percent) => (blocks as f64 * percent / 100.0).ceil() as u64,
         }
     }
 
@@ -32,8 +32,8 @@ impl Room {
     /// added blocks need room themselves.
     pub(super) fn scale(self, blocks: u64) -> u64 {
         match self {
-            Room::Bytes(_) => blocks,
-            Room::Percent(percent) => (blocks as f64 / (1.0 - percent / 100.0)) as u64,
+            SpareRoom::Bytes(_) => blocks,
+            SpareRoom::Percent(percent) => (blocks as f64 / (1.0 - percent / 100.0)) as u64,
         }
     }
 }
@@ -42,7 +42,7 @@ impl Room {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Size {
     /// As small as possible with this room left.
-    Auto(Room),
+    Auto(SpareRoom),
     /// So many bytes.
     Fixed(u64),
 }
@@ -81,7 +81,7 @@ pub struct BuildOptions {
 impl Default for BuildOptions {
     fn default() -> BuildOptions {
         BuildOptions {
-            size: Size::Auto(Room::Bytes(0)),
+            size: Size::Auto(SpareRoom::Bytes(0)),
             block_size: None,
             inode_size: None,
             inodes_min: 0,
@@ -112,8 +112,13 @@ impl BuildOptions {
     }
 
     /// The options of the image, but for its size.
-    pub(super) fn image(&self, uuid: [u8; 16], hash_seed: [u32; 4], time_seconds: u64) -> Options {
-        let mut options = Options::new(0, uuid, hash_seed, time_seconds);
+    pub(super) fn image(
+        &self,
+        uuid: [u8; 16],
+        hash_seed: [u32; 4],
+        time_seconds: u64,
+    ) -> MkfsOptions {
+        let mut options = MkfsOptions::new(0, uuid, hash_seed, time_seconds);
         options.block_size = Some(self.block_size.unwrap_or(BLOCK_SIZE));
         options.inode_size = self.inode_size;
         options.features = self.features;

@@ -6,7 +6,9 @@
 //! place of the first.
 
 use crate::error::{Error, Result};
-use crate::tree::{Kind, Metadata, NewNode, Node, NodeId, Timestamp, Tree};
+use crate::tree::{
+    FileTree, InodeTimestamp, Node, NodeKind, NodeMetadata, NodeToInsert, TreeNodeId,
+};
 use drystone_ext4_format::InodeNumber;
 use sha2::{Digest, Sha256};
 
@@ -18,25 +20,26 @@ const UNREACHABLE: u32 = u32::MAX;
 /// The nodes of a tree in the order of their inodes.
 #[derive(Debug)]
 pub struct InodeOrder {
-    nodes: Vec<NodeId>,
+    nodes: Vec<TreeNodeId>,
     /// Place in `nodes` by index of node.
     places: Vec<u32>,
     /// Users of each set of attributes.
     pub(super) attribute_users: Vec<u32>,
     /// The latest time of all.
-    pub latest: Timestamp,
+    pub latest: InodeTimestamp,
     digest: [u8; 32],
 }
 
 impl InodeOrder {
     /// Orders a tree, after adding lost+found where it has none.
-    pub(super) fn with_lost_found(tree: &mut Tree) -> Result<InodeOrder> {
-        if tree.child(NodeId::ROOT, LOST_FOUND).is_none() {
-            let metadata = Metadata::new(0o700, 0, 0);
-            let time = tree.node(NodeId::ROOT).modified();
-            tree.insert_in(NodeId::ROOT, LOST_FOUND, NewNode::Directory, &metadata, time)?;
+    pub(super) fn with_lost_found(tree: &mut FileTree) -> Result<InodeOrder> {
+        if tree.child(TreeNodeId::ROOT, LOST_FOUND).is_none() {
+            let metadata = NodeMetadata::new(0o700, 0, 0);
+            let time = tree.node(TreeNodeId::ROOT).modified();
+            tree.insert_in(TreeNodeId::ROOT, LOST_FOUND, NodeToInsert::Directory, &metadata, time)?;
         }
-        if tree.child(NodeId::ROOT, LOST_FOUND).is_some_and(|node| tree.parent(node).is_none()) {
+        if tree.child(TreeNodeId::ROOT, LOST_FOUND).is_some_and(|node| tree.parent(node).is_none())
+        {
             let problem = "has to be a directory: checkers put what they find there".to_string();
             return Err(Error::File { path: b"/lost+found".to_vec(), problem });
         }
@@ -45,12 +48,12 @@ impl InodeOrder {
 
     /// Orders a tree.
     #[must_use]
-    pub fn new(tree: &Tree) -> InodeOrder {
+    pub fn new(tree: &FileTree) -> InodeOrder {
         let mut order = InodeOrder {
             nodes: Vec::with_capacity(tree.node_count()),
             places: vec![UNREACHABLE; tree.node_count()],
             attribute_users: vec![0; tree.attribute_sets().len()],
-            latest: Timestamp::default(),
+            latest: InodeTimestamp::default(),
             digest: [0; 32],
         };
         let mut hasher = Sha256::new();
@@ -59,15 +62,15 @@ impl InodeOrder {
             line.clear();
             describe_node(line, node);
         };
-        order.add(tree, NodeId::ROOT);
-        describe(&mut line, tree.node(NodeId::ROOT));
+        order.add(tree, TreeNodeId::ROOT);
+        describe(&mut line, tree.node(TreeNodeId::ROOT));
         hasher.update(&line);
-        if let Some(node) = tree.child(NodeId::ROOT, LOST_FOUND) {
+        if let Some(node) = tree.child(TreeNodeId::ROOT, LOST_FOUND) {
             order.add(tree, node);
         }
-        let mut waiting = vec![NodeId::ROOT];
+        let mut waiting = vec![TreeNodeId::ROOT];
         while let Some(directory) = waiting.pop() {
-            let mut children: Vec<(&[u8], NodeId)> = tree.children(directory).collect();
+            let mut children: Vec<(&[u8], TreeNodeId)> = tree.children(directory).collect();
             children.sort_unstable_by_key(|&(name, _)| name);
             let first = waiting.len();
             hasher.update(order.place(directory).to_le_bytes());
@@ -92,7 +95,7 @@ impl InodeOrder {
         order
     }
 
-    fn add(&mut self, tree: &Tree, node: NodeId) {
+    fn add(&mut self, tree: &FileTree, node: TreeNodeId) {
         let stored = tree.node(node);
         // There are fewer nodes than numbers of 32 bits.
         self.places[node.index()] = self.nodes.len() as u32;
@@ -103,12 +106,12 @@ impl InodeOrder {
 
     /// The nodes in order.
     #[must_use]
-    pub fn nodes(&self) -> &[NodeId] {
+    pub fn nodes(&self) -> &[TreeNodeId] {
         &self.nodes
     }
 
     /// The place of a reachable node.
-    pub(super) fn place(&self, node: NodeId) -> u32 {
+    pub(super) fn place(&self, node: TreeNodeId) -> u32 {
         self.places[node.index()]
     }
 
@@ -149,19 +152,19 @@ impl Numbers {
 /// Everything about a node except its data.
 fn describe_node(line: &mut Vec<u8>, node: Node<'_>) {
     let (letter, numbers): (u8, [u64; 2]) = match node.kind() {
-        Kind::Directory => (b'd', [0; 2]),
-        Kind::File { size } => (b'f', [size, 0]),
-        Kind::Symlink(target) => (b'l', [target.len() as u64, 0]),
-        Kind::CharacterDevice { major, minor } => (b'c', [major.into(), minor.into()]),
-        Kind::BlockDevice { major, minor } => (b'b', [major.into(), minor.into()]),
-        Kind::Fifo => (b'p', [0; 2]),
-        Kind::Socket => (b's', [0; 2]),
+        NodeKind::Directory => (b'd', [0; 2]),
+        NodeKind::File { size } => (b'f', [size, 0]),
+        NodeKind::Symlink(target) => (b'l', [target.len() as u64, 0]),
+        NodeKind::CharacterDevice { major, minor } => (b'c', [major.into(), minor.into()]),
+        NodeKind::BlockDevice { major, minor } => (b'b', [major.into(), minor.into()]),
+        NodeKind::Fifo => (b'p', [0; 2]),
+        NodeKind::Socket => (b's', [0; 2]),
     };
     line.push(letter);
     for number in numbers {
         line.extend_from_slice(&number.to_le_bytes());
     }
-    if let Kind::Symlink(target) = node.kind() {
+    if let NodeKind::Symlink(target) = node.kind() {
         line.extend_from_slice(target);
     }
     let metadata = node.metadata();

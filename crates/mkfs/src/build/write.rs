@@ -9,11 +9,11 @@ use super::order::Numbers;
 use super::{Builder, INODE_FIELDS_BYTES};
 use crate::error::Result;
 use crate::groups::UsedInodes;
-use crate::tree::{Kind, Node};
+use crate::tree::{Node, NodeKind};
 use drystone_blockdev::BlockDevice;
 use drystone_ext4_format::dir::DirectoryLayout;
 use drystone_ext4_format::group::GroupDescriptor;
-use drystone_ext4_format::inode::{DeviceNumber, FileType, Inode, InodeFlags};
+use drystone_ext4_format::inode::{Inode, InodeDevice, InodeFlags, ModeFileType};
 use drystone_ext4_format::layout::{LINKS_MAX, Layout};
 use drystone_ext4_format::xattr::seal_block;
 use drystone_ext4_format::{InodeNumber, PhysicalBlock};
@@ -148,7 +148,7 @@ impl<D: Iterator<Item = u64>> TreeWriter<'_, D> {
         let kind = node.kind();
         let permissions = match kind {
             // Nothing checks a link's permissions; Linux gives all links these.
-            Kind::Symlink(_) => 0o777,
+            NodeKind::Symlink(_) => 0o777,
             _ => metadata.permissions,
         };
         let mode = file_type(kind).mode_bits() | permissions;
@@ -156,7 +156,7 @@ impl<D: Iterator<Item = u64>> TreeWriter<'_, D> {
         inode.user = metadata.user;
         inode.group = metadata.group;
         let directory_blocks = match kind {
-            Kind::Directory => self.directory_sizes.next().unwrap_or(0),
+            NodeKind::Directory => self.directory_sizes.next().unwrap_or(0),
             _ => 0,
         };
         self.place_attributes(&node, &mut inode, copier)?;
@@ -164,14 +164,14 @@ impl<D: Iterator<Item = u64>> TreeWriter<'_, D> {
         // More are bounded by the tree's check.
         inode.links_count = node.links() as u16;
         match kind {
-            Kind::Directory => {
+            NodeKind::Directory => {
                 self.build_directory(&node, directory_blocks, &mut inode, copier)?;
             }
-            Kind::File { size } => {
+            NodeKind::File { size } => {
                 inode.size_bytes = size;
                 self.copy_file(&node, block_size as u64, copier)?;
             }
-            Kind::Symlink(target) => {
+            NodeKind::Symlink(target) => {
                 inode.size_bytes = target.len() as u64;
                 if is_fast(target) {
                     inode.block_area[..target.len()].copy_from_slice(target);
@@ -179,10 +179,10 @@ impl<D: Iterator<Item = u64>> TreeWriter<'_, D> {
                     copier.add_bytes(extent.physical.get(), target)?;
                 }
             }
-            Kind::CharacterDevice { major, minor } | Kind::BlockDevice { major, minor } => {
-                inode.block_area = DeviceNumber { major, minor }.encode();
+            NodeKind::CharacterDevice { major, minor } | NodeKind::BlockDevice { major, minor } => {
+                inode.block_area = InodeDevice { major, minor }.encode();
             }
-            Kind::Fifo | Kind::Socket => {}
+            NodeKind::Fifo | NodeKind::Socket => {}
         }
         if inode.has_block_mapping() {
             inode.flags |= InodeFlags::EXTENTS;
@@ -293,14 +293,14 @@ impl<D: Iterator<Item = u64>> TreeWriter<'_, D> {
     }
 }
 
-fn file_type(kind: Kind<'_>) -> FileType {
+fn file_type(kind: NodeKind<'_>) -> ModeFileType {
     match kind {
-        Kind::Directory => FileType::Directory,
-        Kind::File { .. } => FileType::Regular,
-        Kind::Symlink(_) => FileType::Symlink,
-        Kind::CharacterDevice { .. } => FileType::CharacterDevice,
-        Kind::BlockDevice { .. } => FileType::BlockDevice,
-        Kind::Fifo => FileType::Fifo,
-        Kind::Socket => FileType::Socket,
+        NodeKind::Directory => ModeFileType::Directory,
+        NodeKind::File { .. } => ModeFileType::Regular,
+        NodeKind::Symlink(_) => ModeFileType::Symlink,
+        NodeKind::CharacterDevice { .. } => ModeFileType::CharacterDevice,
+        NodeKind::BlockDevice { .. } => ModeFileType::BlockDevice,
+        NodeKind::Fifo => ModeFileType::Fifo,
+        NodeKind::Socket => ModeFileType::Socket,
     }
 }

@@ -16,7 +16,7 @@ pub struct Xattr {
 
 /// A file's metadata except its time.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Metadata {
+pub struct NodeMetadata {
     /// The lower 12 bits of the mode: permissions, setuid, setgid, sticky.
     pub permissions: u16,
     /// Owner.
@@ -27,18 +27,18 @@ pub struct Metadata {
     pub xattrs: Vec<Xattr>,
 }
 
-impl Metadata {
+impl NodeMetadata {
     /// These permissions and owners, no extended attributes.
     #[must_use]
-    pub fn new(permissions: u16, user: u32, group: u32) -> Metadata {
-        Metadata { permissions, user, group, xattrs: Vec::new() }
+    pub fn new(permissions: u16, user: u32, group: u32) -> NodeMetadata {
+        NodeMetadata { permissions, user, group, xattrs: Vec::new() }
     }
 }
 
-impl Default for Metadata {
+impl Default for NodeMetadata {
     /// Mode 755, owned by root.
-    fn default() -> Metadata {
-        Metadata::new(0o755, 0, 0)
+    fn default() -> NodeMetadata {
+        NodeMetadata::new(0o755, 0, 0)
     }
 }
 
@@ -57,23 +57,23 @@ impl AttributesId {
 /// The distinct sets.
 #[derive(Debug, Default)]
 pub(super) struct AttributesTable {
-    all: Vec<Metadata>,
+    all: Vec<NodeMetadata>,
     /// Index by content.
     places: HashTable<AttributesId>,
     hasher: RandomState,
 }
 
 impl AttributesTable {
-    pub fn all(&self) -> &[Metadata] {
+    pub fn all(&self) -> &[NodeMetadata] {
         &self.all
     }
 
-    pub fn get(&self, id: AttributesId) -> &Metadata {
+    pub fn get(&self, id: AttributesId) -> &NodeMetadata {
         &self.all[id.index()]
     }
 
     /// Interns a set, with its attributes sorted by name; the last of two with the same name counts.
-    pub fn intern(&mut self, metadata: &Metadata) -> AttributesId {
+    pub fn intern(&mut self, metadata: &NodeMetadata) -> AttributesId {
         if let Some(id) = self.find(metadata) {
             return id;
         }
@@ -92,7 +92,7 @@ impl AttributesTable {
         id
     }
 
-    fn find(&self, metadata: &Metadata) -> Option<AttributesId> {
+    fn find(&self, metadata: &NodeMetadata) -> Option<AttributesId> {
         let is_it = |id: &AttributesId| self.get(*id) == metadata;
         self.places.find(self.hasher.hash_one(metadata), is_it).copied()
     }
@@ -104,7 +104,7 @@ impl AttributesTable {
     }
 
     /// Replaces every set by what `change` makes of it; sets that become equal stay apart.
-    pub fn change(&mut self, mut change: impl FnMut(&mut Metadata)) {
+    pub fn change(&mut self, mut change: impl FnMut(&mut NodeMetadata)) {
         self.places.clear();
         for index in 0..self.all.len() {
             change(&mut self.all[index]);

@@ -1,15 +1,15 @@
 //! Inserting, linking, removing; the last one wins.
 
-use super::attributes::Metadata;
+use super::attributes::NodeMetadata;
 use super::error::{TreeError, TreeResult};
-use super::node::{Content, FileData, NewNode, NodeId, Payload, Segment, StoredNode};
+use super::node::{FileData, NodeContent, NodeToInsert, Payload, Segment, StoredNode, TreeNodeId};
 use super::path::check_name;
-use super::{Entry, NONE, Timestamp, Tree};
+use super::{Entry, FileTree, InodeTimestamp, NONE};
 
 /// Longest target of a symbolic link, in bytes, as Linux has it.
 const SYMLINK_LENGTH_MAX: usize = 4095;
 
-impl Tree {
+impl FileTree {
     /// Inserts something by path. It replaces whatever has the name, with everything below; only a
     /// directory that is inserted over a directory keeps the entries and changes the metadata.
     /// Missing parent directories are made. The root's own path changes its metadata.
@@ -20,15 +20,15 @@ impl Tree {
     pub fn insert(
         &mut self,
         path: &[u8],
-        new: NewNode,
-        metadata: &Metadata,
-        modified: Timestamp,
-    ) -> TreeResult<NodeId> {
+        new: NodeToInsert,
+        metadata: &NodeMetadata,
+        modified: InodeTimestamp,
+    ) -> TreeResult<TreeNodeId> {
         match self.make_place(path)? {
             (directory, Some(name)) => self
                 .insert_in(directory, name, new, metadata, modified)
                 .map_err(|error| error.with_path(path)),
-            (root, None) if new == NewNode::Directory => {
+            (root, None) if new == NodeToInsert::Directory => {
                 self.set_metadata(root, metadata);
                 self.set_modified(root, modified);
                 Ok(root)
@@ -46,16 +46,16 @@ impl Tree {
     /// If `directory` is none.
     pub fn insert_in(
         &mut self,
-        directory: NodeId,
+        directory: TreeNodeId,
         name: &[u8],
-        new: NewNode,
-        metadata: &Metadata,
-        modified: Timestamp,
-    ) -> TreeResult<NodeId> {
+        new: NodeToInsert,
+        metadata: &NodeMetadata,
+        modified: InodeTimestamp,
+    ) -> TreeResult<TreeNodeId> {
         check_name(name)?;
         let attributes = self.attributes.intern(metadata);
         let entry = self.find(directory, name);
-        if new == NewNode::Directory
+        if new == NodeToInsert::Directory
             && let Some(node) = entry.and_then(|entry| self.entries[entry as usize].node)
             && self.parent(node).is_some()
         {
@@ -65,7 +65,7 @@ impl Tree {
             return Ok(node);
         }
         let payload = self.payload(directory, name, new)?;
-        let node = NodeId::new(self.nodes.len()).ok_or(TreeError::TooMuch { what: "files" })?;
+        let node = TreeNodeId::new(self.nodes.len()).ok_or(TreeError::TooMuch { what: "files" })?;
         self.nodes.push(StoredNode { attributes, modified, links: 1, payload });
         self.name(directory, name, entry, node)?;
         Ok(node)
@@ -75,7 +75,7 @@ impl Tree {
     ///
     /// # Errors
     /// There is no such target, it is a directory, or the path is invalid.
-    pub fn link(&mut self, path: &[u8], target: &[u8]) -> TreeResult<NodeId> {
+    pub fn link(&mut self, path: &[u8], target: &[u8]) -> TreeResult<TreeNodeId> {
         let Some(node) = self.lookup(target) else {
             return Err(TreeError::LinkToNothing { path: path.to_vec(), target: target.to_vec() });
         };
@@ -101,7 +101,12 @@ impl Tree {
     ///
     /// # Panics
     /// If `directory` is none, or `node` is one.
-    pub fn link_in(&mut self, directory: NodeId, name: &[u8], node: NodeId) -> TreeResult<()> {
+    pub fn link_in(
+        &mut self,
+        directory: TreeNodeId,
+        name: &[u8],
+        node: TreeNodeId,
+    ) -> TreeResult<()> {
         check_name(name)?;
         assert!(self.parent(node).is_none(), "a directory has one name");
         let entry = self.find(directory, name);
@@ -127,7 +132,7 @@ impl Tree {
     }
 
     /// Removes a name from a directory, with everything below. Returns whether it existed.
-    pub fn remove_in(&mut self, directory: NodeId, name: &[u8]) -> bool {
+    pub fn remove_in(&mut self, directory: TreeNodeId, name: &[u8]) -> bool {
         let Some(at) = self.find(directory, name) else { return false };
         let hash = self.hash(directory, name);
         if let Ok(slot) = self.index.find_entry(hash, |&other| other == at) {
@@ -140,7 +145,7 @@ impl Tree {
     }
 
     /// Removes everything in a directory.
-    pub fn clear(&mut self, directory: NodeId) {
+    pub fn clear(&mut self, directory: TreeNodeId) {
         let mut emptied = vec![directory];
         while let Some(directory) = emptied.pop() {
             let Payload::Directory { parent, first, .. } = self.nodes[directory.index()].payload
@@ -170,23 +175,23 @@ impl Tree {
     }
 
     /// Gives a node, under all its names, another mode, owner and extended attributes.
-    pub fn set_metadata(&mut self, node: NodeId, metadata: &Metadata) {
+    pub fn set_metadata(&mut self, node: TreeNodeId, metadata: &NodeMetadata) {
         self.nodes[node.index()].attributes = self.attributes.intern(metadata);
     }
 
     /// Gives a node another time.
-    pub fn set_modified(&mut self, node: NodeId, modified: Timestamp) {
+    pub fn set_modified(&mut self, node: TreeNodeId, modified: InodeTimestamp) {
         self.nodes[node.index()].modified = modified;
     }
 
     /// Changes the metadata of all nodes at once: owners that are mapped, say. `change` is called once
     /// for each distinct set and sees nothing else.
-    pub fn change_metadata(&mut self, change: impl FnMut(&mut Metadata)) {
+    pub fn change_metadata(&mut self, change: impl FnMut(&mut NodeMetadata)) {
         self.attributes.change(change);
     }
 
     /// Makes no time later than `latest`.
-    pub fn clamp_times(&mut self, latest: Timestamp) {
+    pub fn clamp_times(&mut self, latest: InodeTimestamp) {
         for stored in &mut self.nodes {
             stored.modified = stored.modified.min(latest);
         }
@@ -196,10 +201,10 @@ impl Tree {
     /// directory.
     fn name(
         &mut self,
-        directory: NodeId,
+        directory: TreeNodeId,
         name: &[u8],
         entry: Option<u32>,
-        node: NodeId,
+        node: TreeNodeId,
     ) -> TreeResult<()> {
         if let Some(entry) = entry {
             if let Some(old) = self.entries[entry as usize].node.replace(node) {
@@ -224,7 +229,7 @@ impl Tree {
             self.entries[before as usize].next = at;
         }
         self.entries.push(Entry { directory, node: Some(node), next: NONE, name: stored });
-        let Tree { index, entries, bytes, hasher, .. } = self;
+        let FileTree { index, entries, bytes, hasher, .. } = self;
         let hash_of = |at: &u32| {
             let entry = entries[*at as usize];
             super::hash_name(hasher, entry.directory, &bytes[entry.name.range()])
@@ -234,16 +239,23 @@ impl Tree {
     }
 
     /// A node has lost a name.
-    fn unlink(&mut self, node: NodeId) {
+    fn unlink(&mut self, node: TreeNodeId) {
         self.nodes[node.index()].links -= 1;
         self.clear(node);
     }
 
-    fn payload(&mut self, directory: NodeId, name: &[u8], new: NewNode) -> TreeResult<Payload> {
+    fn payload(
+        &mut self,
+        directory: TreeNodeId,
+        name: &[u8],
+        new: NodeToInsert,
+    ) -> TreeResult<Payload> {
         Ok(match new {
-            NewNode::Directory => Payload::Directory { parent: directory, first: NONE, last: NONE },
-            NewNode::File(content) => self.file(name, content)?,
-            NewNode::Symlink(target) => {
+            NodeToInsert::Directory => {
+                Payload::Directory { parent: directory, first: NONE, last: NONE }
+            }
+            NodeToInsert::File(content) => self.file(name, content)?,
+            NodeToInsert::Symlink(target) => {
                 let length = target.len();
                 if length == 0 || length > SYMLINK_LENGTH_MAX {
                     return Err(TreeError::SymlinkLength { path: name.to_vec(), length });
@@ -254,22 +266,26 @@ impl Tree {
                 }
                 Payload::Symlink { target: self.store(&target)? }
             }
-            NewNode::CharacterDevice { major, minor } => Payload::CharacterDevice { major, minor },
-            NewNode::BlockDevice { major, minor } => Payload::BlockDevice { major, minor },
-            NewNode::Fifo => Payload::Fifo,
-            NewNode::Socket => Payload::Socket,
+            NodeToInsert::CharacterDevice { major, minor } => {
+                Payload::CharacterDevice { major, minor }
+            }
+            NodeToInsert::BlockDevice { major, minor } => Payload::BlockDevice { major, minor },
+            NodeToInsert::Fifo => Payload::Fifo,
+            NodeToInsert::Socket => Payload::Socket,
         })
     }
 
-    fn file(&mut self, name: &[u8], content: Content) -> TreeResult<Payload> {
+    fn file(&mut self, name: &[u8], content: NodeContent) -> TreeResult<Payload> {
         let (size, data) = match content {
-            Content::Bytes(bytes) if bytes.is_empty() => (0, FileData::Hole),
-            Content::Bytes(bytes) => (bytes.len() as u64, FileData::Inline(self.store(&bytes)?)),
-            Content::Whole { size: 0, .. } => (0, FileData::Hole),
-            Content::Whole { size, source, object, offset } => {
+            NodeContent::Bytes(bytes) if bytes.is_empty() => (0, FileData::Hole),
+            NodeContent::Bytes(bytes) => {
+                (bytes.len() as u64, FileData::Inline(self.store(&bytes)?))
+            }
+            NodeContent::Whole { size: 0, .. } => (0, FileData::Hole),
+            NodeContent::Whole { size, source, object, offset } => {
                 (size, FileData::Whole { source, object, offset })
             }
-            Content::Pieces { size, pieces } => (size, self.pieces(name, size, &pieces)?),
+            NodeContent::Pieces { size, pieces } => (size, self.pieces(name, size, &pieces)?),
         };
         Ok(Payload::File { size, data })
     }

@@ -22,10 +22,10 @@ mod source;
 #[cfg(test)]
 mod tests;
 
-pub use attributes::{AttributesId, Metadata, Xattr};
-pub use drystone_ext4_format::inode::Timestamp;
+pub use attributes::{AttributesId, NodeMetadata, Xattr};
+pub use drystone_ext4_format::inode::InodeTimestamp;
 pub use error::{TreeError, TreeResult};
-pub use node::{Content, Kind, NewNode, Node, NodeId, Segment};
+pub use node::{Node, NodeContent, NodeKind, NodeToInsert, Segment, TreeNodeId};
 pub use source::{ContentSource, SourceError, SourceId};
 
 use attributes::AttributesTable;
@@ -40,9 +40,9 @@ const NONE: u32 = u32::MAX;
 /// A name in a directory.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    directory: NodeId,
+    directory: TreeNodeId,
     /// What has the name; `None` after its removal.
-    node: Option<NodeId>,
+    node: Option<TreeNodeId>,
     /// The next entry of the directory, in order of insertion.
     next: u32,
     name: Bytes,
@@ -63,7 +63,7 @@ impl Bytes {
 
 /// The files of an image to be built.
 #[derive(Debug)]
-pub struct Tree {
+pub struct FileTree {
     nodes: Vec<node::StoredNode>,
     entries: Vec<Entry>,
     /// Live entries by directory and name.
@@ -74,21 +74,21 @@ pub struct Tree {
     attributes: AttributesTable,
     sources: Vec<Box<dyn ContentSource>>,
     /// The metadata of directories that are made because something lies in them.
-    parents: Metadata,
-    parents_time: Timestamp,
+    parents: NodeMetadata,
+    parents_time: InodeTimestamp,
 }
 
-impl Default for Tree {
-    fn default() -> Tree {
-        Tree::new()
+impl Default for FileTree {
+    fn default() -> FileTree {
+        FileTree::new()
     }
 }
 
-impl Tree {
+impl FileTree {
     /// A tree with an empty root, of mode 755 and owned by root, at the start of 1970.
     #[must_use]
-    pub fn new() -> Tree {
-        let mut tree = Tree {
+    pub fn new() -> FileTree {
+        let mut tree = FileTree {
             nodes: Vec::new(),
             entries: Vec::new(),
             index: HashTable::new(),
@@ -97,15 +97,15 @@ impl Tree {
             segments: Vec::new(),
             attributes: AttributesTable::default(),
             sources: Vec::new(),
-            parents: Metadata::default(),
-            parents_time: Timestamp::default(),
+            parents: NodeMetadata::default(),
+            parents_time: InodeTimestamp::default(),
         };
         let attributes = tree.attributes.intern(&tree.parents);
         tree.nodes.push(node::StoredNode {
             attributes,
-            modified: Timestamp::default(),
+            modified: InodeTimestamp::default(),
             links: 1,
-            payload: Payload::Directory { parent: NodeId::ROOT, first: NONE, last: NONE },
+            payload: Payload::Directory { parent: TreeNodeId::ROOT, first: NONE, last: NONE },
         });
         tree
     }
@@ -131,7 +131,7 @@ impl Tree {
 
     /// Sets what directories get that are made because something lies in them; by default mode 755,
     /// owned by root, at the start of 1970.
-    pub fn set_parent_metadata(&mut self, metadata: Metadata, modified: Timestamp) {
+    pub fn set_parent_metadata(&mut self, metadata: NodeMetadata, modified: InodeTimestamp) {
         self.parents = metadata;
         self.parents_time = modified;
     }
@@ -150,13 +150,13 @@ impl Tree {
 
     /// A node.
     #[must_use]
-    pub fn node(&self, id: NodeId) -> Node<'_> {
+    pub fn node(&self, id: TreeNodeId) -> Node<'_> {
         Node { tree: self, id, stored: &self.nodes[id.index()] }
     }
 
     /// The directory that a directory is in; the root is in itself.
     #[must_use]
-    pub fn parent(&self, directory: NodeId) -> Option<NodeId> {
+    pub fn parent(&self, directory: TreeNodeId) -> Option<TreeNodeId> {
         match self.nodes[directory.index()].payload {
             Payload::Directory { parent, .. } => Some(parent),
             _ => None,
@@ -165,12 +165,15 @@ impl Tree {
 
     /// What has this name in a directory.
     #[must_use]
-    pub fn child(&self, directory: NodeId, name: &[u8]) -> Option<NodeId> {
+    pub fn child(&self, directory: TreeNodeId, name: &[u8]) -> Option<TreeNodeId> {
         self.find(directory, name).and_then(|entry| self.entries[entry as usize].node)
     }
 
     /// The names in a directory in order of insertion; none for anything else.
-    pub fn children(&self, directory: NodeId) -> impl Iterator<Item = (&[u8], NodeId)> + Clone {
+    pub fn children(
+        &self,
+        directory: TreeNodeId,
+    ) -> impl Iterator<Item = (&[u8], TreeNodeId)> + Clone {
         let first = match self.nodes[directory.index()].payload {
             Payload::Directory { first, .. } => first,
             _ => NONE,
@@ -185,10 +188,10 @@ impl Tree {
 
     /// The path of a directory from the root, with a slash in front; for messages.
     #[must_use]
-    pub fn directory_path(&self, directory: NodeId) -> Vec<u8> {
+    pub fn directory_path(&self, directory: TreeNodeId) -> Vec<u8> {
         let mut names = Vec::new();
         let mut at = directory;
-        while let Some(parent) = self.parent(at).filter(|_| at != NodeId::ROOT) {
+        while let Some(parent) = self.parent(at).filter(|_| at != TreeNodeId::ROOT) {
             let named = self.children(parent).find(|&(_, node)| node == at);
             names.push(named.map_or(&b"?"[..], |(name, _)| name));
             at = parent;
@@ -203,7 +206,7 @@ impl Tree {
 
     /// The path of a name in a directory.
     #[must_use]
-    pub fn entry_path(&self, directory: NodeId, name: &[u8]) -> Vec<u8> {
+    pub fn entry_path(&self, directory: TreeNodeId, name: &[u8]) -> Vec<u8> {
         let mut path = self.directory_path(directory);
         if path != b"/" {
             path.push(b'/');
@@ -214,7 +217,7 @@ impl Tree {
 
     /// The path of some name of a node, for messages: it takes long to find.
     #[must_use]
-    pub fn path_of(&self, node: NodeId) -> Vec<u8> {
+    pub fn path_of(&self, node: TreeNodeId) -> Vec<u8> {
         if self.parent(node).is_some() {
             return self.directory_path(node);
         }
@@ -226,11 +229,11 @@ impl Tree {
 
     /// All interned sets, indexed by [`AttributesId::index`].
     #[must_use]
-    pub fn attribute_sets(&self) -> &[Metadata] {
+    pub fn attribute_sets(&self) -> &[NodeMetadata] {
         self.attributes.all()
     }
 
-    fn find(&self, directory: NodeId, name: &[u8]) -> Option<u32> {
+    fn find(&self, directory: TreeNodeId, name: &[u8]) -> Option<u32> {
         let is_it = |&at: &u32| {
             let entry = &self.entries[at as usize];
             entry.directory == directory && &self.bytes[entry.name.range()] == name
@@ -238,7 +241,7 @@ impl Tree {
         self.index.find(self.hash(directory, name), is_it).copied()
     }
 
-    fn hash(&self, directory: NodeId, name: &[u8]) -> u64 {
+    fn hash(&self, directory: TreeNodeId, name: &[u8]) -> u64 {
         hash_name(&self.hasher, directory, name)
     }
 
@@ -254,6 +257,6 @@ impl Tree {
     }
 }
 
-fn hash_name(hasher: &RandomState, directory: NodeId, name: &[u8]) -> u64 {
+fn hash_name(hasher: &RandomState, directory: TreeNodeId, name: &[u8]) -> u64 {
     hasher.hash_one((directory, name))
 }

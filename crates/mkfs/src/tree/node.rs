@@ -1,19 +1,19 @@
 //! Nodes: files, directories and all else.
 
-use super::attributes::{AttributesId, Metadata};
+use super::attributes::{AttributesId, NodeMetadata};
 use super::source::SourceId;
-use super::{Bytes, Timestamp, Tree};
+use super::{Bytes, FileTree, InodeTimestamp};
 
 /// Names a node of a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct NodeId(std::num::NonZeroU32);
+pub struct TreeNodeId(std::num::NonZeroU32);
 
-impl NodeId {
+impl TreeNodeId {
     /// The root directory.
-    pub const ROOT: NodeId = NodeId(std::num::NonZeroU32::MIN);
+    pub const ROOT: TreeNodeId = TreeNodeId(std::num::NonZeroU32::MIN);
 
-    pub(super) fn new(index: usize) -> Option<NodeId> {
-        u32::try_from(index + 1).ok().and_then(std::num::NonZeroU32::new).map(NodeId)
+    pub(super) fn new(index: usize) -> Option<TreeNodeId> {
+        u32::try_from(index + 1).ok().and_then(std::num::NonZeroU32::new).map(TreeNodeId)
     }
 
     /// A small number, below [`Tree::node_count`].
@@ -40,7 +40,7 @@ pub struct Segment {
 
 /// The content of a file to be inserted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Content {
+pub enum NodeContent {
     /// These bytes, for small content that is made up; the tree keeps them.
     Bytes(Vec<u8>),
     /// All of it lies in one place.
@@ -65,11 +65,11 @@ pub enum Content {
 
 /// Something to be inserted into a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NewNode {
+pub enum NodeToInsert {
     /// A directory; joins one that has the name.
     Directory,
     /// A regular file.
-    File(Content),
+    File(NodeContent),
     /// A symbolic link to this path.
     Symlink(Vec<u8>),
     /// A character device.
@@ -94,7 +94,7 @@ pub enum NewNode {
 
 /// What a node is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind<'a> {
+pub enum NodeKind<'a> {
     /// A directory.
     Directory,
     /// A regular file of so many bytes.
@@ -139,7 +139,7 @@ pub(super) enum FileData {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Payload {
-    Directory { parent: NodeId, first: u32, last: u32 },
+    Directory { parent: TreeNodeId, first: u32, last: u32 },
     File { size: u64, data: FileData },
     Symlink { target: Bytes },
     CharacterDevice { major: u32, minor: u32 },
@@ -152,7 +152,7 @@ pub(super) enum Payload {
 #[derive(Clone, Debug)]
 pub(super) struct StoredNode {
     pub attributes: AttributesId,
-    pub modified: Timestamp,
+    pub modified: InodeTimestamp,
     /// Names that it has; 1 for a directory.
     pub links: u32,
     pub payload: Payload,
@@ -161,35 +161,35 @@ pub(super) struct StoredNode {
 /// A node of a tree.
 #[derive(Clone, Copy, Debug)]
 pub struct Node<'a> {
-    pub(super) tree: &'a Tree,
-    pub(super) id: NodeId,
+    pub(super) tree: &'a FileTree,
+    pub(super) id: TreeNodeId,
     pub(super) stored: &'a StoredNode,
 }
 
 impl<'a> Node<'a> {
     /// Its name in the tree.
     #[must_use]
-    pub fn id(&self) -> NodeId {
+    pub fn id(&self) -> TreeNodeId {
         self.id
     }
 
     /// What it is.
     #[must_use]
-    pub fn kind(&self) -> Kind<'a> {
+    pub fn kind(&self) -> NodeKind<'a> {
         match self.stored.payload {
-            Payload::Directory { .. } => Kind::Directory,
-            Payload::File { size, .. } => Kind::File { size },
-            Payload::Symlink { target } => Kind::Symlink(&self.tree.bytes[target.range()]),
-            Payload::CharacterDevice { major, minor } => Kind::CharacterDevice { major, minor },
-            Payload::BlockDevice { major, minor } => Kind::BlockDevice { major, minor },
-            Payload::Fifo => Kind::Fifo,
-            Payload::Socket => Kind::Socket,
+            Payload::Directory { .. } => NodeKind::Directory,
+            Payload::File { size, .. } => NodeKind::File { size },
+            Payload::Symlink { target } => NodeKind::Symlink(&self.tree.bytes[target.range()]),
+            Payload::CharacterDevice { major, minor } => NodeKind::CharacterDevice { major, minor },
+            Payload::BlockDevice { major, minor } => NodeKind::BlockDevice { major, minor },
+            Payload::Fifo => NodeKind::Fifo,
+            Payload::Socket => NodeKind::Socket,
         }
     }
 
     /// Mode, owners and extended attributes.
     #[must_use]
-    pub fn metadata(&self) -> &'a Metadata {
+    pub fn metadata(&self) -> &'a NodeMetadata {
         self.tree.attributes.get(self.stored.attributes)
     }
 
@@ -201,7 +201,7 @@ impl<'a> Node<'a> {
 
     /// When its content was last changed.
     #[must_use]
-    pub fn modified(&self) -> Timestamp {
+    pub fn modified(&self) -> InodeTimestamp {
         self.stored.modified
     }
 

@@ -4,23 +4,23 @@
 //! are skipped, `..` is refused: it could mean anything. A symbolic link before the last component
 //! is followed inside the tree, as it would be when a layer is unpacked over another.
 
-use super::Tree;
+use super::FileTree;
 use super::error::{TreeError, TreeResult};
-use super::node::{NewNode, NodeId, Payload};
+use super::node::{NodeToInsert, Payload, TreeNodeId};
 use drystone_ext4_format::dir::NAME_LENGTH_MAX;
 
 /// A directory and a name in it; no name for the root itself.
-pub(super) type PathPlace<'a> = (NodeId, Option<&'a [u8]>);
+pub(super) type PathPlace<'a> = (TreeNodeId, Option<&'a [u8]>);
 
 /// Symbolic links that are followed on the way to a name, as Linux has it.
 const LINKS_MAX: u32 = 40;
 
-impl Tree {
+impl FileTree {
     /// What a path names. A symbolic link is followed unless it is the last component.
     #[must_use]
-    pub fn lookup(&self, path: &[u8]) -> Option<NodeId> {
+    pub fn lookup(&self, path: &[u8]) -> Option<TreeNodeId> {
         match split(path).ok()? {
-            (_, None) => Some(NodeId::ROOT),
+            (_, None) => Some(TreeNodeId::ROOT),
             (parents, Some(name)) => self.child(self.directory_of(path, parents).ok()??, name),
         }
     }
@@ -39,21 +39,21 @@ impl Tree {
             return Ok((directory, name));
         }
         let mut links = LINKS_MAX;
-        Ok((self.make_directories(path, NodeId::ROOT, parents, &mut links)?, name))
+        Ok((self.make_directories(path, TreeNodeId::ROOT, parents, &mut links)?, name))
     }
 
-    fn directory_of(&self, path: &[u8], parents: &[u8]) -> TreeResult<Option<NodeId>> {
-        self.descend(path, NodeId::ROOT, parents, &mut { LINKS_MAX })
+    fn directory_of(&self, path: &[u8], parents: &[u8]) -> TreeResult<Option<TreeNodeId>> {
+        self.descend(path, TreeNodeId::ROOT, parents, &mut { LINKS_MAX })
     }
 
     /// Walks `below` from a directory on; `path` is for messages.
     fn descend(
         &self,
         path: &[u8],
-        from: NodeId,
+        from: TreeNodeId,
         below: &[u8],
         links: &mut u32,
-    ) -> TreeResult<Option<NodeId>> {
+    ) -> TreeResult<Option<TreeNodeId>> {
         let mut at = start(from, below);
         for name in components(below) {
             let next = if name == b".." { self.parent(at) } else { self.child(at, name) };
@@ -78,17 +78,17 @@ impl Tree {
     fn make_directories(
         &mut self,
         path: &[u8],
-        from: NodeId,
+        from: TreeNodeId,
         below: &[u8],
         links: &mut u32,
-    ) -> TreeResult<NodeId> {
+    ) -> TreeResult<TreeNodeId> {
         let mut at = start(from, below);
         for name in components(below) {
             let next = if name == b".." { self.parent(at) } else { self.child(at, name) };
             let Some(next) = next else {
                 let metadata = self.parents.clone();
                 let time = self.parents_time;
-                at = self.insert_in(at, name, NewNode::Directory, &metadata, time)?;
+                at = self.insert_in(at, name, NodeToInsert::Directory, &metadata, time)?;
                 continue;
             };
             at = match self.nodes[next.index()].payload {
@@ -111,8 +111,8 @@ fn count_link(path: &[u8], links: &mut u32) -> TreeResult<()> {
 }
 
 /// An absolute path starts at the root.
-fn start(from: NodeId, path: &[u8]) -> NodeId {
-    if path.first() == Some(&b'/') { NodeId::ROOT } else { from }
+fn start(from: TreeNodeId, path: &[u8]) -> TreeNodeId {
+    if path.first() == Some(&b'/') { TreeNodeId::ROOT } else { from }
 }
 
 fn components(path: &[u8]) -> impl Iterator<Item = &[u8]> {

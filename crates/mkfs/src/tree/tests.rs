@@ -2,26 +2,26 @@
 
 use super::*;
 
-fn meta() -> Metadata {
-    Metadata::new(0o644, 1, 2)
+fn meta() -> NodeMetadata {
+    NodeMetadata::new(0o644, 1, 2)
 }
 
-fn file(text: &str) -> NewNode {
-    NewNode::File(Content::Bytes(text.as_bytes().to_vec()))
+fn file(text: &str) -> NodeToInsert {
+    NodeToInsert::File(NodeContent::Bytes(text.as_bytes().to_vec()))
 }
 
-fn insert(tree: &mut Tree, path: &str, new: NewNode) -> TreeResult<NodeId> {
-    tree.insert(path.as_bytes(), new, &meta(), Timestamp::from_seconds(7))
+fn insert(tree: &mut FileTree, path: &str, new: NodeToInsert) -> TreeResult<TreeNodeId> {
+    tree.insert(path.as_bytes(), new, &meta(), InodeTimestamp::from_seconds(7))
 }
 
-fn names(tree: &Tree, path: &str) -> Vec<String> {
+fn names(tree: &FileTree, path: &str) -> Vec<String> {
     let directory = tree.lookup(path.as_bytes()).unwrap();
     tree.children(directory).map(|(name, _)| String::from_utf8_lossy(name).into()).collect()
 }
 
 #[test]
 fn missing_parents_are_made_and_the_last_wins() {
-    let mut tree = Tree::new();
+    let mut tree = FileTree::new();
     insert(&mut tree, "./a//b/c", file("1")).unwrap();
     let second = insert(&mut tree, "/a/b/c", file("22")).unwrap();
     assert_eq!(tree.lookup(b"a/b/c"), Some(second));
@@ -33,21 +33,21 @@ fn missing_parents_are_made_and_the_last_wins() {
 
 #[test]
 fn a_directory_joins_a_directory_and_a_file_replaces_one() {
-    let mut tree = Tree::new();
+    let mut tree = FileTree::new();
     insert(&mut tree, "d/x", file("1")).unwrap();
     let before = tree.lookup(b"d").unwrap();
-    assert_eq!(insert(&mut tree, "d", NewNode::Directory).unwrap(), before);
+    assert_eq!(insert(&mut tree, "d", NodeToInsert::Directory).unwrap(), before);
     assert_eq!(names(&tree, "d"), ["x"]);
     assert_eq!(tree.node(before).metadata().permissions, 0o644);
     insert(&mut tree, "d", file("2")).unwrap();
     assert_eq!(tree.lookup(b"d/x"), None);
-    insert(&mut tree, "d", NewNode::Directory).unwrap();
+    insert(&mut tree, "d", NodeToInsert::Directory).unwrap();
     assert_eq!(names(&tree, "d"), [] as [&str; 0]);
 }
 
 #[test]
 fn removal_and_opaque_directories() {
-    let mut tree = Tree::new();
+    let mut tree = FileTree::new();
     for path in ["d/e/f", "d/g", "h"] {
         insert(&mut tree, path, file("1")).unwrap();
     }
@@ -63,7 +63,7 @@ fn removal_and_opaque_directories() {
 
 #[test]
 fn hard_links_are_one_node() {
-    let mut tree = Tree::new();
+    let mut tree = FileTree::new();
     let node = insert(&mut tree, "a", file("1")).unwrap();
     assert_eq!(tree.link(b"d/b", b"a").unwrap(), node);
     assert_eq!(tree.link(b"d/b", b"a").unwrap(), node);
@@ -76,34 +76,34 @@ fn hard_links_are_one_node() {
 
 #[test]
 fn links_on_the_way_are_followed_inside_the_tree() {
-    let mut tree = Tree::new();
+    let mut tree = FileTree::new();
     insert(&mut tree, "usr/lib/x", file("1")).unwrap();
-    insert(&mut tree, "lib", NewNode::Symlink(b"../../usr/lib".to_vec())).unwrap();
+    insert(&mut tree, "lib", NodeToInsert::Symlink(b"../../usr/lib".to_vec())).unwrap();
     insert(&mut tree, "lib/y", file("2")).unwrap();
     assert_eq!(names(&tree, "usr/lib"), ["x", "y"]);
-    insert(&mut tree, "later", NewNode::Symlink(b"/made/here".to_vec())).unwrap();
+    insert(&mut tree, "later", NodeToInsert::Symlink(b"/made/here".to_vec())).unwrap();
     insert(&mut tree, "later/z", file("3")).unwrap();
     assert_eq!(names(&tree, "made/here"), ["z"]);
-    insert(&mut tree, "loop", NewNode::Symlink(b"loop".to_vec())).unwrap();
+    insert(&mut tree, "loop", NodeToInsert::Symlink(b"loop".to_vec())).unwrap();
     let looped = insert(&mut tree, "loop/z", file("3"));
     assert!(matches!(looped, Err(TreeError::Loop { .. })));
 }
 
 #[test]
 fn what_cannot_be() {
-    let mut tree = Tree::new();
+    let mut tree = FileTree::new();
     insert(&mut tree, "f", file("1")).unwrap();
     let long = "n".repeat(256);
     assert!(matches!(insert(&mut tree, &long, file("")), Err(TreeError::NameTooLong { .. })));
     assert!(matches!(insert(&mut tree, "a/../b", file("")), Err(TreeError::BadPath { .. })));
     assert!(matches!(insert(&mut tree, "f/x", file("")), Err(TreeError::NotADirectory { .. })));
     assert!(matches!(insert(&mut tree, "/", file("")), Err(TreeError::BadPath { .. })));
-    let link = insert(&mut tree, "s", NewNode::Symlink(vec![]));
+    let link = insert(&mut tree, "s", NodeToInsert::Symlink(vec![]));
     assert!(matches!(link, Err(TreeError::SymlinkLength { .. })));
     let source = SourceId::new(0).unwrap();
     let piece = |logical, length| Segment { logical, length, source, object: 0, offset: 0 };
     for pieces in [vec![piece(0, 5), piece(4, 1)], vec![piece(8, 3)], vec![piece(9, u64::MAX)]] {
-        let content = NewNode::File(Content::Pieces { size: 10, pieces });
+        let content = NodeToInsert::File(NodeContent::Pieces { size: 10, pieces });
         assert!(matches!(insert(&mut tree, "p", content), Err(TreeError::Segments { .. })));
     }
 }
@@ -116,12 +116,13 @@ fn a_node_and_its_name_are_small() {
 
 #[test]
 fn many_names_in_one_directory_take_linear_time() {
-    let mut tree = Tree::new();
-    let directory = insert(&mut tree, "d", NewNode::Directory).unwrap();
+    let mut tree = FileTree::new();
+    let directory = insert(&mut tree, "d", NodeToInsert::Directory).unwrap();
     for number in 0..100_000 {
         let name = format!("{number}");
-        let new = NewNode::File(Content::Bytes(Vec::new()));
-        tree.insert_in(directory, name.as_bytes(), new, &meta(), Timestamp::default()).unwrap();
+        let new = NodeToInsert::File(NodeContent::Bytes(Vec::new()));
+        tree.insert_in(directory, name.as_bytes(), new, &meta(), InodeTimestamp::default())
+            .unwrap();
     }
     assert_eq!(tree.children(directory).count(), 100_000);
     tree.clear(directory);
@@ -137,7 +138,7 @@ fn there_can_be_too_many_sources() {
             Ok(())
         }
     }
-    let mut tree = Tree::new();
+    let mut tree = FileTree::new();
     for _ in 0..=u16::MAX {
         tree.add_source(Box::new(Nothing)).unwrap();
     }

@@ -2,8 +2,8 @@
 
 use crate::trees::{Pattern, time, whole};
 use crate::{build, judges};
-use drystone_mkfs::build::{BuildOptions, Room, Size};
-use drystone_mkfs::tree::{Content, Metadata, NewNode, Segment, Tree, Xattr};
+use drystone_mkfs::build::{BuildOptions, Size, SpareRoom};
+use drystone_mkfs::tree::{FileTree, NodeContent, NodeMetadata, NodeToInsert, Segment, Xattr};
 use proptest::prelude::*;
 
 /// What is inserted, and where.
@@ -48,12 +48,12 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 /// Builds a tree; impossible steps are left out.
-fn tree(steps: &[Step], value_max: usize) -> Tree {
-    let mut tree = Tree::new();
+fn tree(steps: &[Step], value_max: usize) -> FileTree {
+    let mut tree = FileTree::new();
     let source = tree.add_source(Box::new(Pattern)).unwrap();
     for (number, step) in steps.iter().enumerate() {
-        let metadata = Metadata::new(number as u16 & 0o777, number as u32 * 70_000, 3);
-        let mut insert = |path: &[u8], new, metadata: &Metadata| {
+        let metadata = NodeMetadata::new(number as u16 & 0o777, number as u32 * 70_000, 3);
+        let mut insert = |path: &[u8], new, metadata: &NodeMetadata| {
             let _ = tree.insert(path, new, metadata, time());
         };
         match step {
@@ -67,17 +67,17 @@ fn tree(steps: &[Step], value_max: usize) -> Tree {
                     pieces.push(Segment { logical, length, source, object, offset: logical });
                     at = logical + length;
                 }
-                let content = Content::Pieces { size: at + 70_000, pieces };
-                insert(path, NewNode::File(content), &metadata);
+                let content = NodeContent::Pieces { size: at + 70_000, pieces };
+                insert(path, NodeToInsert::File(content), &metadata);
             }
             Step::Directory(path, mode) => {
-                insert(path, NewNode::Directory, &Metadata::new(*mode, 1, 2));
+                insert(path, NodeToInsert::Directory, &NodeMetadata::new(*mode, 1, 2));
             }
             Step::Symlink(path, target) => {
-                insert(path, NewNode::Symlink(target.clone()), &metadata);
+                insert(path, NodeToInsert::Symlink(target.clone()), &metadata);
             }
             &Step::Device(ref path, major, minor) => {
-                insert(path, NewNode::CharacterDevice { major, minor }, &metadata);
+                insert(path, NodeToInsert::CharacterDevice { major, minor }, &metadata);
             }
             Step::Link(path, target) => {
                 let _ = tree.link(path, target);
@@ -87,7 +87,7 @@ fn tree(steps: &[Step], value_max: usize) -> Tree {
                 let value = vec![b'v'; (*size).min(value_max)];
                 metadata.xattrs.push(Xattr { name: b"user.x".to_vec(), value });
                 metadata.xattrs.push(Xattr { name: b"security.y".to_vec(), value: b"1".to_vec() });
-                insert(path, NewNode::File(Content::Bytes(vec![1; *size])), &metadata);
+                insert(path, NodeToInsert::File(NodeContent::Bytes(vec![1; *size])), &metadata);
             }
             Step::Remove(path) => {
                 let _ = tree.remove(path);
@@ -110,7 +110,7 @@ proptest! {
         // Larger values don't fit a small block.
         let mut tree = tree(&steps, if block_size == 4096 { 3000 } else { 700 });
         let options = BuildOptions {
-            size: Size::Auto(Room::Percent(percent.into())),
+            size: Size::Auto(SpareRoom::Percent(percent.into())),
             block_size: Some(block_size),
             threads,
             ..BuildOptions::default()

@@ -2,7 +2,7 @@
 
 use crate::trees::content;
 use drystone_blockdev::MemoryDevice;
-use drystone_mkfs::tree::{Kind, NodeId, Tree};
+use drystone_mkfs::tree::{FileTree, NodeKind, TreeNodeId};
 use drystone_testkit::judges::have;
 use ext4_view::Ext4;
 use std::process::Command;
@@ -13,7 +13,7 @@ const COMPARED_BYTES_MAX: u64 = 32 << 20;
 /// Has e2fsck and the checker judge an image.
 pub fn judge(device: &MemoryDevice) {
     let report =
-        drystone_fsck::check(device, &drystone_fsck::Options::default(), &mut |_| {}).unwrap();
+        drystone_fsck::check(device, &drystone_fsck::CheckOptions::default(), &mut |_| {}).unwrap();
     assert!(report.problems.is_empty(), "{:?}", report.problems);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("image");
@@ -27,12 +27,12 @@ pub fn judge(device: &MemoryDevice) {
 }
 
 /// Reads everything with `ext4-view`.
-pub fn compare(tree: &Tree, device: &MemoryDevice) {
+pub fn compare(tree: &FileTree, device: &MemoryDevice) {
     let image = Ext4::load(Box::new(device.to_vec())).unwrap();
-    compare_directory(tree, NodeId::ROOT, &image);
+    compare_directory(tree, TreeNodeId::ROOT, &image);
 }
 
-fn compare_directory(tree: &Tree, directory: NodeId, image: &Ext4) {
+fn compare_directory(tree: &FileTree, directory: TreeNodeId, image: &Ext4) {
     let path = tree.directory_path(directory);
     let mut found: Vec<Vec<u8>> = image
         .read_dir(&path[..])
@@ -53,19 +53,19 @@ fn compare_directory(tree: &Tree, directory: NodeId, image: &Ext4) {
         let metadata = node.metadata();
         assert_eq!((there.uid(), there.gid()), (metadata.user, metadata.group), "{shown}");
         match node.kind() {
-            Kind::Symlink(target)
+            NodeKind::Symlink(target)
                 if target.split(|&byte| byte == b'/').any(|name| name.len() > 255) =>
             {
                 // `ext4-view` refuses a target that could never be followed.
                 continue;
             }
-            Kind::Symlink(target) => {
+            NodeKind::Symlink(target) => {
                 let found = image.read_link(&path[..]).unwrap();
                 assert_eq!(AsRef::<[u8]>::as_ref(&found), target, "{shown}");
                 continue;
             }
-            Kind::Directory => compare_directory(tree, id, image),
-            Kind::File { size } => {
+            NodeKind::Directory => compare_directory(tree, id, image),
+            NodeKind::File { size } => {
                 assert_eq!(there.len(), size, "{shown}");
                 if size <= COMPARED_BYTES_MAX {
                     let found = image.read(&path[..]).unwrap();

@@ -3,7 +3,7 @@
 use crate::build;
 use crate::trees::{content, varied};
 use drystone_mkfs::build::BuildOptions;
-use drystone_mkfs::tree::{Kind, NodeId, Tree};
+use drystone_mkfs::tree::{FileTree, NodeKind, TreeNodeId};
 use drystone_testkit::judges::kernel_mount;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -22,10 +22,10 @@ fn the_kernel_finds_everything() {
     std::fs::write(&image, device.to_vec()).unwrap();
     std::fs::create_dir(&at).unwrap();
     let Some(mounted) = kernel_mount(&image, &at, "ro").unwrap() else { return };
-    compare(&tree, NodeId::ROOT, mounted.path());
+    compare(&tree, TreeNodeId::ROOT, mounted.path());
 }
 
-fn compare(tree: &Tree, directory: NodeId, at: &Path) {
+fn compare(tree: &FileTree, directory: TreeNodeId, at: &Path) {
     let mut found: Vec<_> =
         std::fs::read_dir(at).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     let mut expected: Vec<_> =
@@ -43,16 +43,16 @@ fn compare(tree: &Tree, directory: NodeId, at: &Path) {
         assert_eq!(there.mtime_nsec(), i64::from(node.modified().nanoseconds), "{path:?}");
         let device = |major, minor| rustix::fs::makedev(major, minor);
         match node.kind() {
-            Kind::Directory => compare(tree, id, &path),
-            Kind::Symlink(target) => {
+            NodeKind::Directory => compare(tree, id, &path),
+            NodeKind::Symlink(target) => {
                 assert_eq!(std::fs::read_link(&path).unwrap().as_os_str().as_bytes(), target);
                 continue;
             }
-            Kind::CharacterDevice { major, minor } | Kind::BlockDevice { major, minor } => {
+            NodeKind::CharacterDevice { major, minor } | NodeKind::BlockDevice { major, minor } => {
                 assert_eq!(there.rdev(), device(major, minor), "{path:?}");
             }
-            Kind::File { size } => compare_file(tree, id, size, &path),
-            Kind::Fifo | Kind::Socket => {}
+            NodeKind::File { size } => compare_file(tree, id, size, &path),
+            NodeKind::Fifo | NodeKind::Socket => {}
         }
         assert_eq!(there.mode() & 0o7777, u32::from(metadata.permissions), "{path:?}");
         if tree.parent(id).is_none() {
@@ -66,7 +66,7 @@ fn compare(tree: &Tree, directory: NodeId, at: &Path) {
     }
 }
 
-fn compare_file(tree: &Tree, id: NodeId, size: u64, path: &Path) {
+fn compare_file(tree: &FileTree, id: TreeNodeId, size: u64, path: &Path) {
     let file = std::fs::File::open(path).unwrap();
     let found = file.metadata().unwrap();
     assert_eq!(found.len(), size, "{path:?}");

@@ -4,21 +4,23 @@ use crate::build;
 use crate::trees::{Pattern, meta, time, whole};
 use drystone_blockdev::MemoryDevice;
 use drystone_mkfs::Error;
-use drystone_mkfs::build::{BuildOptions, Builder, Monitor};
-use drystone_mkfs::tree::{Content, ContentSource, Metadata, NewNode, SourceError, Tree, Xattr};
+use drystone_mkfs::build::{BuildMonitor, BuildOptions, Builder};
+use drystone_mkfs::tree::{
+    ContentSource, FileTree, NodeContent, NodeMetadata, NodeToInsert, SourceError, Xattr,
+};
 
-fn problem(tree: &mut Tree, options: &BuildOptions) -> String {
+fn problem(tree: &mut FileTree, options: &BuildOptions) -> String {
     match Builder::new(tree, options) {
         Ok(_) => panic!("it was laid out"),
         Err(error) => error.to_string(),
     }
 }
 
-fn file_with(name: &str, value: Vec<u8>) -> Tree {
-    let mut tree = Tree::new();
+fn file_with(name: &str, value: Vec<u8>) -> FileTree {
+    let mut tree = FileTree::new();
     let mut metadata = meta(0o644);
     metadata.xattrs.push(Xattr { name: name.as_bytes().to_vec(), value });
-    tree.insert(b"d/file", NewNode::Fifo, &metadata, time()).unwrap();
+    tree.insert(b"d/file", NodeToInsert::Fifo, &metadata, time()).unwrap();
     tree
 }
 
@@ -35,9 +37,9 @@ fn attributes_that_do_not_fit() {
 
 #[test]
 fn too_many_links() {
-    let mut tree = Tree::new();
-    let node = tree.insert(b"first", NewNode::Fifo, &meta(0o644), time()).unwrap();
-    let directory = tree.insert(b"d", NewNode::Directory, &meta(0o755), time()).unwrap();
+    let mut tree = FileTree::new();
+    let node = tree.insert(b"first", NodeToInsert::Fifo, &meta(0o644), time()).unwrap();
+    let directory = tree.insert(b"d", NodeToInsert::Directory, &meta(0o755), time()).unwrap();
     for number in 1..65_000 {
         tree.link_in(directory, number.to_string().as_bytes(), node).unwrap();
     }
@@ -49,13 +51,13 @@ fn too_many_links() {
 
 #[test]
 fn files_that_are_too_long_and_odd_devices() {
-    let mut tree = Tree::new();
+    let mut tree = FileTree::new();
     let source = tree.add_source(Box::new(Pattern)).unwrap();
     tree.insert(b"long", whole(source, 1 << 45, 0), &meta(0o644), time()).unwrap();
     let text = problem(&mut tree, &BuildOptions::default());
     assert!(text.contains("/long"), "{text}");
-    let mut tree = Tree::new();
-    let device = NewNode::BlockDevice { major: 5000, minor: 1 };
+    let mut tree = FileTree::new();
+    let device = NodeToInsert::BlockDevice { major: 5000, minor: 1 };
     tree.insert(b"device", device, &meta(0o644), time()).unwrap();
     assert!(problem(&mut tree, &BuildOptions::default()).contains("/device"));
 }
@@ -66,7 +68,7 @@ fn features_without_a_builder() {
         let change = drystone_ext4_format::features::Features::parse(name).unwrap();
         let features = drystone_mkfs::default_features().apply(&change);
         let options = BuildOptions { features, ..BuildOptions::default() };
-        problem(&mut Tree::new(), &options);
+        problem(&mut FileTree::new(), &options);
     }
 }
 
@@ -84,12 +86,12 @@ impl ContentSource for Broken {
     }
 }
 
-fn broken() -> Tree {
-    let mut tree = Tree::new();
+fn broken() -> FileTree {
+    let mut tree = FileTree::new();
     let source = tree.add_source(Box::new(Broken)).unwrap();
-    let content = Content::Whole { size: 8 << 20, source, object: 0, offset: 0 };
-    let new = NewNode::File(content);
-    tree.insert(b"file", new, &Metadata::default(), time()).unwrap();
+    let content = NodeContent::Whole { size: 8 << 20, source, object: 0, offset: 0 };
+    let new = NodeToInsert::File(content);
+    tree.insert(b"file", new, &NodeMetadata::default(), time()).unwrap();
     tree
 }
 
@@ -108,7 +110,7 @@ fn a_source_that_fails_ends_the_build_and_leaves_no_image() {
 
 struct Cancelled;
 
-impl Monitor for Cancelled {
+impl BuildMonitor for Cancelled {
     fn is_cancelled(&self) -> bool {
         true
     }
@@ -135,7 +137,7 @@ impl ContentSource for Panics {
 
 #[test]
 fn nobody_waits_for_a_thread_that_panicked() {
-    let mut tree = Tree::new();
+    let mut tree = FileTree::new();
     let source = tree.add_source(Box::new(Panics)).unwrap();
     // More than may wait for the threads.
     tree.insert(b"file", whole(source, 64 << 20, 0), &meta(0o644), time()).unwrap();

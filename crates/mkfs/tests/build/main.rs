@@ -10,11 +10,11 @@ mod trees;
 
 use drystone_blockdev::MemoryDevice;
 use drystone_mkfs::build::{BuildOptions, Builder};
-use drystone_mkfs::tree::Tree;
+use drystone_mkfs::tree::FileTree;
 use judges::judge;
 use trees::varied;
 
-fn build(tree: &mut Tree, options: &BuildOptions) -> MemoryDevice {
+fn build(tree: &mut FileTree, options: &BuildOptions) -> MemoryDevice {
     let builder = Builder::new(tree, options).unwrap();
     let device = MemoryDevice::new(builder.size_bytes());
     builder.write(&device, true, &()).unwrap();
@@ -75,7 +75,7 @@ fn every_shape_is_clean() {
 
 #[test]
 fn the_same_bytes_with_any_number_of_threads_and_order_of_insertion() {
-    let bytes = |tree: &mut Tree, threads| {
+    let bytes = |tree: &mut FileTree, threads| {
         build(tree, &BuildOptions { threads, ..BuildOptions::default() }).to_vec()
     };
     let mut tree = trees::plain([0, 1, 2, 3, 4, 5, 6, 7]);

@@ -4,14 +4,14 @@ use crate::trees::{Pattern, meta, time, whole};
 use crate::{build, judge};
 use drystone_blockdev::{BlockDevice, MemoryDevice};
 use drystone_mkfs::Error;
-use drystone_mkfs::build::{BuildOptions, Builder, Room, Size};
-use drystone_mkfs::tree::{Content, NewNode, Segment, Tree};
+use drystone_mkfs::build::{BuildOptions, Builder, Size, SpareRoom};
+use drystone_mkfs::tree::{FileTree, NodeContent, NodeToInsert, Segment};
 
 const MIB: u64 = 1 << 20;
 
 /// This many files of this size, in directories of a hundred.
-fn files(count: u64, size: u64) -> Tree {
-    let mut tree = Tree::new();
+fn files(count: u64, size: u64) -> FileTree {
+    let mut tree = FileTree::new();
     let source = tree.add_source(Box::new(Pattern)).unwrap();
     for number in 0..count {
         let path = format!("{}/{number}", number / 100);
@@ -42,7 +42,7 @@ fn an_automatic_size_is_exact() {
 #[test]
 fn room_is_left_as_asked() {
     for (room, least, most) in
-        [(Room::Percent(20.0), 0.2, 0.205), (Room::Bytes(100 * MIB), 0.7, 0.95)]
+        [(SpareRoom::Percent(20.0), 0.2, 0.205), (SpareRoom::Bytes(100 * MIB), 0.7, 0.95)]
     {
         let options = BuildOptions { size: Size::Auto(room), ..BuildOptions::default() };
         let (free, blocks) = free_blocks(&build(&mut files(1000, 9000), &options));
@@ -85,7 +85,7 @@ fn inodes_are_at_least_as_many_as_asked() {
 
 #[test]
 fn a_sparse_file_of_20_gib_takes_what_its_data_take() {
-    let mut tree = Tree::new();
+    let mut tree = FileTree::new();
     let source = tree.add_source(Box::new(Pattern)).unwrap();
     let pieces = (0..20_u64)
         .map(|number| Segment {
@@ -96,8 +96,8 @@ fn a_sparse_file_of_20_gib_takes_what_its_data_take() {
             offset: 0,
         })
         .collect();
-    let content = Content::Pieces { size: 20 << 30, pieces };
-    tree.insert(b"sparse", NewNode::File(content), &meta(0o644), time()).unwrap();
+    let content = NodeContent::Pieces { size: 20 << 30, pieces };
+    tree.insert(b"sparse", NodeToInsert::File(content), &meta(0o644), time()).unwrap();
     let device = build(&mut tree, &BuildOptions::default());
     assert!(device.size_bytes() < 16 * MIB);
     judge(&device);
@@ -116,10 +116,10 @@ fn a_directory_of_a_million_names() {
 }
 
 fn large_directory(count: u32) {
-    let mut tree = Tree::new();
+    let mut tree = FileTree::new();
     for number in 0..count {
         let path = format!("d/{number}");
-        let new = NewNode::File(Content::Bytes(Vec::new()));
+        let new = NodeToInsert::File(NodeContent::Bytes(Vec::new()));
         tree.insert(path.as_bytes(), new, &meta(0o644), time()).unwrap();
     }
     let device = build(&mut tree, &BuildOptions::default());
@@ -128,10 +128,10 @@ fn large_directory(count: u32) {
 
 #[test]
 fn more_subdirectories_than_links_can_count() {
-    let mut tree = Tree::new();
+    let mut tree = FileTree::new();
     for number in 0..66_000 {
         let path = format!("d/{number}");
-        tree.insert(path.as_bytes(), NewNode::Directory, &meta(0o755), time()).unwrap();
+        tree.insert(path.as_bytes(), NodeToInsert::Directory, &meta(0o755), time()).unwrap();
     }
     // Keeps directories small.
     let options = BuildOptions { block_size: Some(1024), ..BuildOptions::default() };

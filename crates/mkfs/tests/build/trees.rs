@@ -1,8 +1,8 @@
 //! Trees to be built, and what their files hold.
 
 use drystone_mkfs::tree::{
-    Content, ContentSource, Metadata, NewNode, Segment, SourceError, SourceId, Timestamp, Tree,
-    Xattr,
+    ContentSource, FileTree, InodeTimestamp, NodeContent, NodeMetadata, NodeToInsert, Segment,
+    SourceError, SourceId, Xattr,
 };
 
 /// A source whose bytes encode their position.
@@ -18,48 +18,51 @@ impl ContentSource for Pattern {
     }
 }
 
-pub fn meta(permissions: u16) -> Metadata {
-    Metadata::new(permissions, 1000, 100_000)
+pub fn meta(permissions: u16) -> NodeMetadata {
+    NodeMetadata::new(permissions, 1000, 100_000)
 }
 
-pub fn time() -> Timestamp {
-    Timestamp { seconds: 1_700_000_000, nanoseconds: 123_456_789 }
+pub fn time() -> InodeTimestamp {
+    InodeTimestamp { seconds: 1_700_000_000, nanoseconds: 123_456_789 }
 }
 
-pub fn whole(source: SourceId, size: u64, object: u32) -> NewNode {
-    NewNode::File(Content::Whole { size, source, object, offset: 0 })
+pub fn whole(source: SourceId, size: u64, object: u32) -> NodeToInsert {
+    NodeToInsert::File(NodeContent::Whole { size, source, object, offset: 0 })
 }
 
 /// One of everything.
-pub fn varied() -> Tree {
-    let mut tree = Tree::new();
+pub fn varied() -> FileTree {
+    let mut tree = FileTree::new();
     let source = tree.add_source(Box::new(Pattern)).unwrap();
-    let mut add = |path: &str, new: NewNode| {
+    let mut add = |path: &str, new: NodeToInsert| {
         tree.insert(path.as_bytes(), new, &meta(0o640), time()).unwrap();
     };
     add("d/empty", whole(source, 0, 0));
     add("d/one", whole(source, 1, 1));
     add("d/large", whole(source, 9 << 20, 2));
-    add("inline", NewNode::File(Content::Bytes(vec![7; 10_000])));
+    add("inline", NodeToInsert::File(NodeContent::Bytes(vec![7; 10_000])));
     for number in 0..300 {
         let name = format!("many/a name that is long enough {number}");
         add(&name, whole(source, number * 37, 3));
     }
     let piece = |logical, length| Segment { logical, length, source, object: 4, offset: logical };
     let pieces = (0..2000).map(|at| piece(at * 9000 + 512, 700)).collect();
-    add("sparse", NewNode::File(Content::Pieces { size: 20 << 20, pieces }));
+    add("sparse", NodeToInsert::File(NodeContent::Pieces { size: 20 << 20, pieces }));
     let pieces = vec![piece(100, 5), piece(200, 5), piece(4095, 2), piece(600_001, 600_000)];
-    add("unaligned", NewNode::File(Content::Pieces { size: 2 << 20, pieces }));
-    add("huge", NewNode::File(Content::Pieces { size: 5 << 30, pieces: vec![piece(4 << 30, 5)] }));
-    add("hole", NewNode::File(Content::Pieces { size: 20 << 30, pieces: Vec::new() }));
-    add("fast", NewNode::Symlink(vec![b'x'; 59]));
-    add("slow", NewNode::Symlink(vec![b'x'; 60]));
-    add("slower", NewNode::Symlink(vec![b'x'; 4000]));
-    add("null", NewNode::CharacterDevice { major: 1, minor: 3 });
-    add("disk", NewNode::BlockDevice { major: 259, minor: 70_000 });
-    add("fifo", NewNode::Fifo);
-    add("socket", NewNode::Socket);
-    add("\u{1}\u{7f}\n ü", NewNode::Directory);
+    add("unaligned", NodeToInsert::File(NodeContent::Pieces { size: 2 << 20, pieces }));
+    add(
+        "huge",
+        NodeToInsert::File(NodeContent::Pieces { size: 5 << 30, pieces: vec![piece(4 << 30, 5)] }),
+    );
+    add("hole", NodeToInsert::File(NodeContent::Pieces { size: 20 << 30, pieces: Vec::new() }));
+    add("fast", NodeToInsert::Symlink(vec![b'x'; 59]));
+    add("slow", NodeToInsert::Symlink(vec![b'x'; 60]));
+    add("slower", NodeToInsert::Symlink(vec![b'x'; 4000]));
+    add("null", NodeToInsert::CharacterDevice { major: 1, minor: 3 });
+    add("disk", NodeToInsert::BlockDevice { major: 259, minor: 70_000 });
+    add("fifo", NodeToInsert::Fifo);
+    add("socket", NodeToInsert::Socket);
+    add("\u{1}\u{7f}\n ü", NodeToInsert::Directory);
     tree.link(b"d/other", b"d/one").unwrap();
     for number in 0..20 {
         let mut metadata = meta(0o600);
@@ -84,8 +87,8 @@ pub fn varied() -> Tree {
 }
 
 /// Files with these numbers, in this order.
-pub fn plain(order: [u32; 8]) -> Tree {
-    let mut tree = Tree::new();
+pub fn plain(order: [u32; 8]) -> FileTree {
+    let mut tree = FileTree::new();
     let source = tree.add_source(Box::new(Pattern)).unwrap();
     for number in order {
         let path = format!("{}/{number}", number % 3);
@@ -96,14 +99,14 @@ pub fn plain(order: [u32; 8]) -> Tree {
         tree.insert(path.as_bytes(), new, &metadata, time()).unwrap();
         for inner in 0..200 {
             let name = format!("{}/{number} and also number {inner}", number % 3);
-            tree.insert(name.as_bytes(), NewNode::Fifo, &metadata, time()).unwrap();
+            tree.insert(name.as_bytes(), NodeToInsert::Fifo, &metadata, time()).unwrap();
         }
     }
     tree
 }
 
 /// The content of a file as the tree has it.
-pub fn content(tree: &Tree, node: drystone_mkfs::tree::NodeId, size: u64) -> Vec<u8> {
+pub fn content(tree: &FileTree, node: drystone_mkfs::tree::TreeNodeId, size: u64) -> Vec<u8> {
     let node = tree.node(node);
     let mut bytes = vec![0; size as usize];
     if let Some(inline) = node.inline_bytes() {

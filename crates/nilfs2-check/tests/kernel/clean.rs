@@ -1,7 +1,7 @@
 //! Images of every layout, at every stage of a volume's life.
 
 use drystone_blockdev::{FileDevice, OpenMode};
-use drystone_nilfs2_check::{CheckOptions, CheckReport, check};
+use drystone_nilfs2_check::{Nilfs2CheckOptions, Nilfs2CheckReport, check};
 use drystone_testkit::environment::number;
 use drystone_testkit::judges::Scratch;
 use drystone_testkit::nilfs2::{LAYOUTS, Nilfs2Guest, Nilfs2Layout, Nilfs2View, mkfs_nilfs2};
@@ -19,12 +19,12 @@ const LIFE: [&str; 7] = [
     "(populate SEED churn=40 > /dev/null 2>&1 &) ; (gc 5 > /dev/null 2>&1 &) ; sleep 2; powercut",
 ];
 
-fn report(image: &Path) -> CheckReport {
+fn report(image: &Path) -> Nilfs2CheckReport {
     let device = FileDevice::open(image, OpenMode::ReadOnly).unwrap();
-    check(&device, &CheckOptions::default()).unwrap()
+    check(&device, &Nilfs2CheckOptions::default()).unwrap()
 }
 
-fn expect_clean(image: &Path, what: &str) -> CheckReport {
+fn expect_clean(image: &Path, what: &str) -> Nilfs2CheckReport {
     let report = report(image);
     let problems = report.problems.iter().take(30).map(|problem| format!("  {problem}\n"));
     let problems: String = problems.collect();

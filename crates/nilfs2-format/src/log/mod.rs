@@ -12,4 +12,4 @@ mod header;
 mod summary;
 
 pub use header::{HEADER_BYTES, LogFlags, LogHeader, data_sum, seal, summary_sum};
-pub use summary::{FINFO_BYTES, Finfo, Item, Section, SummaryWriter, read_sections};
+pub use summary::{FINFO_BYTES, Finfo, Section, SummaryItem, SummaryWriter, read_sections};

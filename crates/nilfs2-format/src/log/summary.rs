@@ -56,7 +56,7 @@ pub struct Finfo {
 
 /// What a summary says of one block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Item {
+pub enum SummaryItem {
     /// A data block of a file.
     Data {
         /// Its virtual block.
@@ -83,7 +83,7 @@ pub enum Item {
     },
 }
 
-impl Item {
+impl SummaryItem {
     /// Bytes of the item.
     #[must_use]
     pub const fn bytes(&self) -> usize {
@@ -152,12 +152,12 @@ pub struct Section {
     /// Where its first block is; the others follow.
     pub start: PhysicalBlock,
     /// An item for each block.
-    pub items: Vec<Item>,
+    pub items: Vec<SummaryItem>,
 }
 
 impl Section {
     /// The items with the blocks that they are about.
-    pub fn blocks(&self) -> impl Iterator<Item = (PhysicalBlock, &Item)> {
+    pub fn blocks(&self) -> impl Iterator<Item = (PhysicalBlock, &SummaryItem)> {
         (self.start.0..).map(PhysicalBlock).zip(&self.items)
     }
 }
@@ -199,8 +199,8 @@ pub fn read_sections(
         let mut items = Vec::with_capacity(blocks as usize);
         for index in 0..blocks {
             let is_data = index < data;
-            let bytes = reader.take(Item::length(is_dat, is_data)).ok_or_else(truncated)?;
-            items.push(Item::read(bytes, is_dat, is_data).ok_or_else(truncated)?);
+            let bytes = reader.take(SummaryItem::length(is_dat, is_data)).ok_or_else(truncated)?;
+            items.push(SummaryItem::read(bytes, is_dat, is_data).ok_or_else(truncated)?);
         }
         sections.push(Section { finfo, start: PhysicalBlock(start), items });
         start += u64::from(blocks);
@@ -257,7 +257,7 @@ impl SummaryWriter {
     /// Blocks that the summary would have with one more item, in a new section if it doesn't continue
     /// the current one.
     #[must_use]
-    pub fn blocks_with(&self, item: &Item, starts_section: bool) -> usize {
+    pub fn blocks_with(&self, item: &SummaryItem, starts_section: bool) -> usize {
         let mut position = self.bytes.len();
         if starts_section {
             position = placed(position, FINFO_BYTES, self.block_bytes) + FINFO_BYTES;
@@ -297,7 +297,7 @@ impl SummaryWriter {
     ///
     /// # Panics
     /// If no section was started.
-    pub fn push(&mut self, item: &Item) {
+    pub fn push(&mut self, item: &SummaryItem) {
         let length = item.bytes();
         let start = self.reserve(length);
         item.write(&mut self.bytes[start..start + length]);
@@ -356,8 +356,8 @@ mod tests {
                     let mut bytes = [0; 16];
                     bytes[..8].copy_from_slice(&random.u64(..).to_le_bytes());
                     bytes[8] = random.u8(..);
-                    let length = Item::length(is_dat, index < data);
-                    let item = Item::read(&bytes[..length], is_dat, index < data).unwrap();
+                    let length = SummaryItem::length(is_dat, index < data);
+                    let item = SummaryItem::read(&bytes[..length], is_dat, index < data).unwrap();
                     let expected = writer.blocks_with(&item, false);
                     writer.push(&item);
                     assert_eq!(writer.blocks(), expected, "seed {seed}");
@@ -379,7 +379,7 @@ mod tests {
             };
             let mut summary = writer.finish();
             let sections = read_sections(&summary, &header, &geometry, block).unwrap();
-            let read: Vec<Item> =
+            let read: Vec<SummaryItem> =
                 sections.iter().flat_map(|section| section.items.clone()).collect();
             assert_eq!(read, written, "seed {seed}");
             for _ in 0..200 {

@@ -6,7 +6,7 @@ use crate::log::{BlockContent, CleanerWork, LoggedBlock};
 use crate::recovery::read_log;
 use crate::volume::BlockBytes;
 use drystone_nilfs2_format::dat::DatEntry;
-use drystone_nilfs2_format::log::{Finfo, Item, LogHeader, read_sections};
+use drystone_nilfs2_format::log::{Finfo, LogHeader, SummaryItem, read_sections};
 use drystone_nilfs2_format::sufile::SegmentUsage;
 use drystone_nilfs2_format::{CheckpointNumber, FileBlock, PhysicalBlock, SegmentNumber};
 use std::collections::HashSet;
@@ -130,17 +130,18 @@ impl Cleaner<'_> {
         for section in read_sections(bytes, header, &self.volume.geometry, start)? {
             for (block, item) in section.blocks() {
                 match *item {
-                    Item::DatData { key } => {
+                    SummaryItem::DatData { key } => {
                         if dat.file.map.get(key, &self.volume)? == block.0 {
                             work.dat_blocks.push(key);
                         }
                     }
-                    Item::DatNode { key, level } => {
+                    SummaryItem::DatNode { key, level } => {
                         if dat.file.map.node_pointer(level, key, &self.volume)? == block.0 {
                             work.dat_nodes.push((level, key));
                         }
                     }
-                    Item::Data { virtual_block, .. } | Item::Node { virtual_block } => {
+                    SummaryItem::Data { virtual_block, .. }
+                    | SummaryItem::Node { virtual_block } => {
                         let Some(entry) = dat.find(virtual_block, &self.volume)? else { continue };
                         if entry.block != block {
                             continue;

@@ -20,20 +20,20 @@ const SHARDS: u64 = 256;
 /// Inodes of a shard above which unused ones are dropped.
 const SHARD_INODES_MAX: usize = 1024;
 
-type Shard = HashMap<InodeNumber, Arc<Inode>>;
+type InodeShard = HashMap<InodeNumber, Arc<Inode>>;
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct InodeTable {
-    shards: Vec<Mutex<Shard>>,
+    shards: Vec<Mutex<InodeShard>>,
 }
 
 impl InodeTable {
     pub(crate) fn new() -> Self {
-        Self { shards: (0..SHARDS).map(|_| Mutex::new(&INODE_TABLE, Shard::new())).collect() }
+        Self { shards: (0..SHARDS).map(|_| Mutex::new(&INODE_TABLE, InodeShard::new())).collect() }
     }
 
-    fn shard(&self, number: InodeNumber) -> MutexGuard<'_, Shard> {
+    fn shard(&self, number: InodeNumber) -> MutexGuard<'_, InodeShard> {
         self.shards[(number.0 % SHARDS) as usize].lock()
     }
 
@@ -103,7 +103,7 @@ impl InodeTable {
     }
 }
 
-fn drop_unused(shard: &mut Shard) {
+fn drop_unused(shard: &mut InodeShard) {
     shard.retain(|number, inode| {
         *number == InodeNumber::ROOT
             || inode.references() > 0

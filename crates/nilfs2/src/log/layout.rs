@@ -3,7 +3,7 @@
 use super::segments::LogPosition;
 use crate::error::{Error, Result};
 use crate::volume::{BlockBytes, Volume};
-use drystone_nilfs2_format::log::{Item, SummaryWriter};
+use drystone_nilfs2_format::log::{SummaryItem, SummaryWriter};
 use drystone_nilfs2_format::{
     CheckpointNumber, FileBlock, InodeNumber, PhysicalBlock, SegmentNumber, VirtualBlock,
 };
@@ -29,7 +29,7 @@ pub(crate) struct LoggedBlock {
     pub(crate) inode: InodeNumber,
     /// What its section says: see `Finfo`.
     pub(crate) checkpoint: CheckpointNumber,
-    pub(crate) item: Item,
+    pub(crate) item: SummaryItem,
     pub(crate) content: BlockContent,
     /// The cleaner moves it: its virtual block stays, and it isn't new in this checkpoint.
     pub(crate) is_moved: bool,

@@ -17,7 +17,7 @@ use crate::log::{
 use crate::volume::BlockBytes;
 use drystone_nilfs2_format::cpfile::{self, Checkpoint, CheckpointFlags, CpfileHeader};
 use drystone_nilfs2_format::inode::INODE_BYTES;
-use drystone_nilfs2_format::log::{Item, LogFlags};
+use drystone_nilfs2_format::log::{LogFlags, SummaryItem};
 use drystone_nilfs2_format::super_root::SuperRoot;
 use drystone_nilfs2_format::superblock::LogCursor;
 use drystone_nilfs2_format::{
@@ -62,7 +62,7 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    fn push(&mut self, inode: InodeNumber, item: Item, content: BlockContent) {
+    fn push(&mut self, inode: InodeNumber, item: SummaryItem, content: BlockContent) {
         let checkpoint =
             if inode.is_without_history() { CheckpointNumber(0) } else { self.checkpoint };
         self.blocks.push(LoggedBlock { inode, checkpoint, item, content, is_moved: false });
@@ -90,7 +90,9 @@ impl<'a> Builder<'a> {
             dat.file.map.mark_dirty(*level, *key, volume)?;
         }
         for block in &work.moved {
-            if let Item::Data { virtual_block, .. } | Item::Node { virtual_block } = block.item {
+            if let SummaryItem::Data { virtual_block, .. } | SummaryItem::Node { virtual_block } =
+                block.item
+            {
                 // Has its block of the DAT dirty before the DAT is counted.
                 let entry = dat.entry(virtual_block, volume)?;
                 dat.relocate(virtual_block, entry.block, volume)?;
@@ -118,7 +120,7 @@ impl<'a> Builder<'a> {
         for dirty in map.dirty_nodes() {
             let mut bytes = vec![0; self.engine.volume.block_bytes()];
             dirty.node.encode_into(&mut bytes);
-            let item = Item::Node { virtual_block: VirtualBlock(dirty.pointer) };
+            let item = SummaryItem::Node { virtual_block: VirtualBlock(dirty.pointer) };
             self.push(inode, item, BlockContent::Ready(bytes.into()));
         }
         map.mark_clean();
@@ -137,7 +139,7 @@ impl<'a> Builder<'a> {
             if old != 0 {
                 self.end(inode, &[old])?;
             }
-            self.push(inode, Item::Data { virtual_block, key }, content);
+            self.push(inode, SummaryItem::Data { virtual_block, key }, content);
         }
         Ok(())
     }
@@ -254,10 +256,10 @@ impl<'a> Builder<'a> {
         let nodes = dat.file.map.dirty_nodes();
         drop(dat);
         for key in keys {
-            self.push(InodeNumber::DAT, Item::DatData { key }, BlockContent::Metadata(key));
+            self.push(InodeNumber::DAT, SummaryItem::DatData { key }, BlockContent::Metadata(key));
         }
         for (index, dirty) in nodes.into_iter().enumerate() {
-            let item = Item::DatNode { key: dirty.key, level: dirty.node.level };
+            let item = SummaryItem::DatNode { key: dirty.key, level: dirty.node.level };
             self.push(InodeNumber::DAT, item, BlockContent::DatNode(index));
         }
         Ok(())
@@ -331,17 +333,17 @@ impl<'a> Builder<'a> {
         for (index, place) in plan.logs.iter().flat_map(places) {
             let block = &self.blocks[index];
             match block.item {
-                Item::Data { virtual_block, .. } | Item::Node { virtual_block } => {
+                SummaryItem::Data { virtual_block, .. } | SummaryItem::Node { virtual_block } => {
                     if block.is_moved {
                         dat.relocate(virtual_block, place, volume)?;
                     } else {
                         dat.begin(virtual_block, place, self.checkpoint, volume)?;
                     }
                 }
-                Item::DatData { key } => {
+                SummaryItem::DatData { key } => {
                     dat.file.map.set(key, place.0, volume)?;
                 }
-                Item::DatNode { .. } => nodes.push_back(place),
+                SummaryItem::DatNode { .. } => nodes.push_back(place),
             }
         }
         if nodes.is_empty() {

@@ -3,9 +3,9 @@
 use super::Nilfs2;
 use crate::permission;
 use drystone_vfs::{
-    Access, Attributes, DirectoryVisitor, Entry, Errno, Extent, FallocateMode, FileSystem,
-    FileSystemStatistics, InodeNumber, NewNode, OpenFlags, RenameFlags, RequestContext, Result,
-    SeekFrom, SetAttributes, XattrMode,
+    Access, DirectoryVisitor, Entry, Errno, FallocateMode, FileExtent, FileSystem,
+    FileSystemStatistics, InodeAttributes, InodeNumber, NewNode, OpenFlags, RenameFlags,
+    RequestContext, Result, SeekFrom, SetAttributes, XattrMode,
 };
 
 impl FileSystem for Nilfs2 {
@@ -25,7 +25,7 @@ impl FileSystem for Nilfs2 {
         self.operations().do_forget(inode, count);
     }
 
-    fn attributes(&self, inode: InodeNumber) -> Result<Attributes> {
+    fn attributes(&self, inode: InodeNumber) -> Result<InodeAttributes> {
         let operations = self.operations();
         Ok(operations.attributes_of(&*operations.held(inode)?))
     }
@@ -35,7 +35,7 @@ impl FileSystem for Nilfs2 {
         context: &RequestContext,
         inode: InodeNumber,
         changes: &SetAttributes,
-    ) -> Result<Attributes> {
+    ) -> Result<InodeAttributes> {
         Ok(self.operations().do_set_attributes(context, inode, changes)?)
     }
 
@@ -123,7 +123,7 @@ impl FileSystem for Nilfs2 {
         context: &RequestContext,
         inode: InodeNumber,
         flags: OpenFlags,
-    ) -> Result<Attributes> {
+    ) -> Result<InodeAttributes> {
         Ok(self.operations().do_open(context, inode, flags)?)
     }
 
@@ -171,7 +171,7 @@ impl FileSystem for Nilfs2 {
         offset: u64,
         length: u64,
         extents_max: usize,
-    ) -> Result<Vec<Extent>> {
+    ) -> Result<Vec<FileExtent>> {
         Ok(self.operations().do_extents(inode, offset, length, extents_max)?)
     }
 

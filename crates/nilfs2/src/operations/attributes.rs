@@ -7,7 +7,7 @@ use crate::permission::{self, CHANGEABLE};
 use drystone_nilfs2_format::FileBlock;
 use drystone_sync::Arc;
 use drystone_vfs::{
-    Attributes, DeviceNumber, Errno, FileType, InodeFlags, InodeNumber, RequestContext,
+    DeviceNumber, Errno, FileFlags, FileType, InodeAttributes, InodeNumber, RequestContext,
     SetAttributes, SetTime, Timestamp, mode,
 };
 
@@ -16,7 +16,7 @@ const SECTOR_BYTES: u64 = 512;
 
 impl Operations<'_> {
     /// What is known of an inode.
-    pub(crate) fn attributes_of(&self, inode: &Inode) -> Attributes {
+    pub(crate) fn attributes_of(&self, inode: &Inode) -> InodeAttributes {
         let fields = inode.fields.lock();
         let record = &fields.record;
         let is_device =
@@ -30,7 +30,7 @@ impl Operations<'_> {
             seconds: record.modification_time_s.cast_signed(),
             nanoseconds: record.modification_time_ns,
         };
-        Attributes {
+        InodeAttributes {
             inode: InodeNumber(inode.number.0),
             generation: record.generation,
             file_type: inode.file_type,
@@ -60,7 +60,7 @@ impl Operations<'_> {
         context: &RequestContext,
         number: InodeNumber,
         changes: &SetAttributes,
-    ) -> Result<Attributes> {
+    ) -> Result<InodeAttributes> {
         let _inside = self.enter()?;
         let inode = self.held(number)?;
         let _content = inode.content.write();
@@ -168,7 +168,7 @@ fn apply(
         record.mode = record.mode & !mode::PERMISSIONS | permissions;
     }
     if let Some(flags) = changes.flags {
-        let kept = InodeFlags::from_bits_retain(record.flags) - CHANGEABLE;
+        let kept = FileFlags::from_bits_retain(record.flags) - CHANGEABLE;
         record.flags = (kept | (flags & CHANGEABLE)).bits();
     }
     let at = |time: SetTime| match time {

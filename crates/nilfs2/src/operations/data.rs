@@ -8,8 +8,8 @@ use crate::permission;
 use drystone_nilfs2_format::FileBlock;
 use drystone_sync::Arc;
 use drystone_vfs::{
-    Access, Attributes, Errno, Extent, ExtentFlags, FileType, InodeFlags, InodeNumber, OpenFlags,
-    RequestContext, SeekFrom, SetAttributes,
+    Access, Errno, ExtentFlags, FileExtent, FileFlags, FileType, InodeAttributes, InodeNumber,
+    OpenFlags, RequestContext, SeekFrom, SetAttributes,
 };
 
 /// How much is written at once, between two looks at the space that is left.
@@ -23,7 +23,7 @@ impl Operations<'_> {
         context: &RequestContext,
         number: InodeNumber,
         flags: OpenFlags,
-    ) -> Result<Attributes> {
+    ) -> Result<InodeAttributes> {
         let inode = self.held(number)?;
         let writes = flags.intersects(OpenFlags::WRITE | OpenFlags::TRUNCATE);
         let executes = flags.contains(OpenFlags::EXECUTE);
@@ -45,7 +45,7 @@ impl Operations<'_> {
         }
         let truncates = flags.contains(OpenFlags::TRUNCATE);
         let inode_flags = permission::flags_of(&inode.fields.lock().record);
-        if truncates && inode_flags.contains(InodeFlags::APPEND) {
+        if truncates && inode_flags.contains(FileFlags::APPEND) {
             return Err(Errno::EPERM.into());
         }
         if inode.file_type == FileType::Socket {
@@ -149,8 +149,8 @@ impl Operations<'_> {
             (permission::flags_of(&fields.record), fields.record.size_bytes)
         };
         let offset = offset.unwrap_or(size);
-        let overwrites = flags.contains(InodeFlags::APPEND) && offset != size;
-        if flags.contains(InodeFlags::IMMUTABLE) || overwrites && !context.is_cache {
+        let overwrites = flags.contains(FileFlags::APPEND) && offset != size;
+        if flags.contains(FileFlags::IMMUTABLE) || overwrites && !context.is_cache {
             return Err(Errno::EPERM.into());
         }
         if i64::try_from(offset).is_err() {
@@ -230,12 +230,12 @@ impl Operations<'_> {
         offset: u64,
         length: u64,
         extents_max: usize,
-    ) -> Result<Vec<Extent>> {
+    ) -> Result<Vec<FileExtent>> {
         let inode = self.held(number)?;
         let _content = inode.content.read();
         let block_bytes = self.volume.block_bytes() as u64;
         let end = offset.saturating_add(length).min(inode.size());
-        let mut extents: Vec<Extent> = Vec::new();
+        let mut extents: Vec<FileExtent> = Vec::new();
         let mut key = FileBlock(offset / block_bytes);
         while let Some(data) = inode.next_data(key, self.source())? {
             let logical = data.0 * block_bytes;
@@ -257,7 +257,7 @@ impl Operations<'_> {
                 Some(last) => last.length += block_bytes,
                 None if is_full => return Ok(extents),
                 None => {
-                    extents.push(Extent { logical, physical, length: block_bytes, flags });
+                    extents.push(FileExtent { logical, physical, length: block_bytes, flags });
                 }
             }
             key = FileBlock(data.0 + 1);

@@ -7,9 +7,9 @@ pub mod churn;
 use drystone_blockdev::{BlockDevice, MemoryDevice};
 use drystone_nilfs2::mkfs::{MakeOptions, make};
 use drystone_nilfs2::{MountOptions, Nilfs2};
-use drystone_nilfs2_check::{CheckOptions, check};
+use drystone_nilfs2_check::{Nilfs2CheckOptions, check};
 use drystone_sync::Arc;
-use drystone_testkit::tree::{Tree, TreeOptions};
+use drystone_testkit::tree::{TreeOptions, TreeSnapshot};
 use uuid::Uuid;
 
 /// A new image in memory.
@@ -31,12 +31,12 @@ pub fn mount(device: &Arc<MemoryDevice>, options: &MountOptions) -> Nilfs2 {
 }
 
 /// Everything that can be seen of a volume.
-pub fn tree(fs: &Nilfs2) -> Tree {
-    Tree::read(fs, "/", &TreeOptions::default()).unwrap()
+pub fn tree(fs: &Nilfs2) -> TreeSnapshot {
+    TreeSnapshot::read(fs, "/", &TreeOptions::default()).unwrap()
 }
 
 /// Panics if the checker finds anything.
 pub fn judge(device: &dyn BlockDevice, what: &str) {
-    let report = check(device, &CheckOptions::default()).unwrap();
+    let report = check(device, &Nilfs2CheckOptions::default()).unwrap();
     assert!(report.is_clean(), "{what}: {:#?}", report.problems);
 }

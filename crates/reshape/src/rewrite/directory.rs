@@ -8,7 +8,7 @@ use drystone_ext4_format::features::Incompat;
 use drystone_ext4_format::htree::{self, IndexKind};
 use drystone_ext4_format::inline::{HEAD_LENGTH, InlineDirectoryMut};
 use drystone_ext4_format::inode::{Inode, InodeFlags};
-use drystone_ext4_format::xattr::{AttributePlace, Attributes, Value};
+use drystone_ext4_format::xattr::{AttributePlace, Value, XattrView};
 use drystone_ext4_format::{InodeNumber, InodeSeed};
 
 /// `system.data`, which holds the rest of an inline directory: the number of its prefix.
@@ -71,7 +71,7 @@ impl Rewriter<'_, '_> {
         let layout = self.directory_layout(inode, None);
         let area = inode.attribute_area(&self.old);
         let place = AttributePlace { inode: inode.number, block: None };
-        let attributes = Attributes::check_in_inode(&bytes[area.clone()], place)?;
+        let attributes = XattrView::check_in_inode(&bytes[area.clone()], place)?;
         // The value is a part of the inode.
         let value = match attributes.find(SYSTEM, b"data").map(|entry| entry.value) {
             Some(Value::Inline(value)) if !value.is_empty() => {

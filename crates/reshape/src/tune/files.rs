@@ -5,7 +5,7 @@ use crate::image::Image;
 use crate::moves::Moves;
 use crate::rewrite::{InodeNumbers, Rewriter};
 use drystone_ext4_format::features::ReadOnlyCompat;
-use drystone_ext4_format::inode::{Inode, InodeFlags, Timestamp};
+use drystone_ext4_format::inode::{Inode, InodeFlags, InodeTimestamp};
 use drystone_ext4_format::orphan_file::{self, OrphanPlace};
 use drystone_ext4_format::quota::{QuotaEntry, QuotaKind, build};
 use drystone_ext4_format::superblock::JournalBackup;
@@ -91,7 +91,7 @@ fn make_file(
 ) -> Result<Inode> {
     let layout = image.layout;
     // Times of inodes are signed.
-    let time = Timestamp::from_seconds(now as i64);
+    let time = InodeTimestamp::from_seconds(now as i64);
     let mut inode = Inode::new(number, FILE_MODE, time, &layout);
     inode.size_bytes = size_bytes;
     inode.flags |= flags;

@@ -1,7 +1,7 @@
 //! A file of the host and its metadata.
 
 use super::files::DirectoryFiles;
-use drystone_mkfs::tree::{Metadata, SourceError, Timestamp, Xattr};
+use drystone_mkfs::tree::{InodeTimestamp, NodeMetadata, SourceError, Xattr};
 use rustix::fs::{AtFlags, FileType, SeekFrom, Stat};
 use rustix::io::Errno;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -14,7 +14,7 @@ const SECTOR_BYTES: u64 = 512;
 pub(super) struct FoundFile {
     pub name: Vec<u8>,
     pub stat: Stat,
-    pub metadata: Metadata,
+    pub metadata: NodeMetadata,
     pub kind: FoundKind,
 }
 
@@ -61,7 +61,7 @@ pub(super) fn look(
 }
 
 /// The metadata of a source's root.
-pub(super) fn look_at_root(files: &DirectoryFiles) -> Result<(Stat, Metadata), SourceError> {
+pub(super) fn look_at_root(files: &DirectoryFiles) -> Result<(Stat, NodeMetadata), SourceError> {
     let failed = |errno: Errno| files.error(b"", errno);
     let stat = rustix::fs::fstat(&files.root).map_err(failed)?;
     let path = format!("/proc/self/fd/{}/.", files.root.as_raw_fd());
@@ -69,17 +69,17 @@ pub(super) fn look_at_root(files: &DirectoryFiles) -> Result<(Stat, Metadata), S
     Ok((stat, metadata(&stat, xattrs)))
 }
 
-pub(super) fn modified(stat: &Stat) -> Timestamp {
-    Timestamp { seconds: stat.st_mtime, nanoseconds: stat.st_mtime_nsec as u32 }
+pub(super) fn modified(stat: &Stat) -> InodeTimestamp {
+    InodeTimestamp { seconds: stat.st_mtime, nanoseconds: stat.st_mtime_nsec as u32 }
 }
 
 pub(super) fn join(path: &[u8], name: &[u8]) -> Vec<u8> {
     if path.is_empty() { name.to_vec() } else { [path, name].join(&b'/') }
 }
 
-fn metadata(stat: &Stat, xattrs: Vec<Xattr>) -> Metadata {
+fn metadata(stat: &Stat, xattrs: Vec<Xattr>) -> NodeMetadata {
     let permissions = (stat.st_mode & 0o7777) as u16;
-    Metadata { permissions, user: stat.st_uid, group: stat.st_gid, xattrs }
+    NodeMetadata { permissions, user: stat.st_uid, group: stat.st_gid, xattrs }
 }
 
 /// Where a file has data, if it takes less space than it is long.

@@ -1,13 +1,13 @@
 //! Directories of the host read into trees.
 
 use super::*;
-use drystone_mkfs::tree::{Kind, Tree};
+use drystone_mkfs::tree::{FileTree, NodeKind};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::Path;
 
-fn read(path: &Path) -> Tree {
-    let mut tree = Tree::new();
+fn read(path: &Path) -> FileTree {
+    let mut tree = FileTree::new();
     let exclude = |path: &[u8]| path == b"not/this";
     read_directory(&mut tree, path, &options(&exclude, &|| false)).unwrap();
     tree
@@ -20,9 +20,9 @@ fn options<'o>(
     DirectoryOptions { threads: 2, one_file_system: false, exclude, is_cancelled }
 }
 
-fn content(tree: &Tree, path: &str) -> Result<Vec<u8>, drystone_mkfs::tree::SourceError> {
+fn content(tree: &FileTree, path: &str) -> Result<Vec<u8>, drystone_mkfs::tree::SourceError> {
     let node = tree.node(tree.lookup(path.as_bytes()).unwrap());
-    let Kind::File { size } = node.kind() else { panic!("{path} is no file") };
+    let NodeKind::File { size } = node.kind() else { panic!("{path} is no file") };
     let mut bytes = vec![0; size as usize];
     for segment in node.segments() {
         let start = segment.logical as usize;
@@ -50,7 +50,7 @@ fn everything_is_found() {
     assert_eq!(lookup("link"), lookup("a/b/file"));
     assert_eq!(tree.node(lookup("link").unwrap()).links(), 2);
     assert_eq!(tree.node(lookup("a/b").unwrap()).metadata().permissions, 0o2751);
-    assert_eq!(tree.node(lookup("symlink").unwrap()).kind(), Kind::Symlink(b"somewhere else"));
+    assert_eq!(tree.node(lookup("symlink").unwrap()).kind(), NodeKind::Symlink(b"somewhere else"));
     assert_eq!((lookup("not/this"), lookup("not").is_some()), (None, true));
     assert_eq!(&content(&tree, "sparse").unwrap()[8 << 20..], b"end");
     let pieces: Vec<_> = tree.node(lookup("sparse").unwrap()).segments().collect();
@@ -95,7 +95,7 @@ fn what_changes_is_noticed() {
 fn a_walk_ends_when_it_is_asked_to() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("file"), b"").unwrap();
-    let ended = read_directory(&mut Tree::new(), folder.path(), &options(&|_| false, &|| true));
+    let ended = read_directory(&mut FileTree::new(), folder.path(), &options(&|_| false, &|| true));
     assert!(matches!(ended, Err(DirectoryError::Cancelled)), "{ended:?}");
 }
 
@@ -105,7 +105,7 @@ fn nobody_waits_for_a_thread_that_panicked() {
     std::fs::write(folder.path().join("file"), b"").unwrap();
     let exclude = |_: &[u8]| panic!("as it should");
     let ended = std::panic::catch_unwind(|| {
-        let mut tree = Tree::new();
+        let mut tree = FileTree::new();
         read_directory(&mut tree, folder.path(), &options(&exclude, &|| false)).map(|()| 1)
     });
     assert!(ended.is_err());

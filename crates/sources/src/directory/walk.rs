@@ -10,7 +10,9 @@
 use super::entry::{self, FoundFile, FoundKind};
 use super::files::{DirectoryFiles, NamedPlaces, ROOT, open_below};
 use super::{DirectoryError, DirectoryOptions};
-use drystone_mkfs::tree::{Content, NewNode, NodeId, Segment, SourceError, SourceId, Tree};
+use drystone_mkfs::tree::{
+    FileTree, NodeContent, NodeToInsert, Segment, SourceError, SourceId, TreeNodeId,
+};
 use drystone_sync::atomic::AtomicBool;
 use drystone_sync::{Arc, Condvar, LockClass, Mutex, OnceLock, thread};
 use rustix::fs::{Dir, Mode, OFlags};
@@ -28,14 +30,14 @@ const WAITING_MAX: usize = 32;
 
 /// A directory to be listed.
 struct ListJob {
-    node: NodeId,
+    node: TreeNodeId,
     place: u32,
     path: Vec<u8>,
 }
 
 /// Files of one directory.
 struct ListedPiece {
-    node: NodeId,
+    node: TreeNodeId,
     place: u32,
     path: Vec<u8>,
     found: Vec<FoundFile>,
@@ -59,7 +61,7 @@ struct SharedWalk {
 /// # Errors
 /// Something can't be read, or can't be in a tree.
 pub fn read_directory(
-    tree: &mut Tree,
+    tree: &mut FileTree,
     path: &Path,
     options: &DirectoryOptions<'_>,
 ) -> Result<(), DirectoryError> {
@@ -71,7 +73,7 @@ pub fn read_directory(
 /// # Errors
 /// Something can't be read, or can't be in a tree.
 pub fn read_directory_at(
-    tree: &mut Tree,
+    tree: &mut FileTree,
     path: &Path,
     at: &[u8],
     options: &DirectoryOptions<'_>,
@@ -87,7 +89,7 @@ pub fn read_directory_at(
         keeps_access_times: AtomicBool::new(true),
     });
     let (stat, metadata) = entry::look_at_root(&files)?;
-    let root = tree.insert(at, NewNode::Directory, &metadata, entry::modified(&stat))?;
+    let root = tree.insert(at, NodeToInsert::Directory, &metadata, entry::modified(&stat))?;
     let mut inserter = Inserter {
         source: tree.add_source(Box::new(Arc::clone(&files)))?,
         tree,
@@ -216,11 +218,11 @@ fn list(
 
 /// Puts what was found into the tree.
 struct Inserter<'a> {
-    tree: &'a mut Tree,
+    tree: &'a mut FileTree,
     source: SourceId,
     places: NamedPlaces,
     /// Files with several names, by device and inode.
-    linked: HashMap<(u64, u64), NodeId>,
+    linked: HashMap<(u64, u64), TreeNodeId>,
     /// The only device to walk on.
     device: Option<u64>,
     files: &'a DirectoryFiles,
@@ -263,14 +265,14 @@ impl Inserter<'_> {
         Ok(jobs)
     }
 
-    fn new_node(&self, stat: &rustix::fs::Stat, object: u32, kind: FoundKind) -> NewNode {
+    fn new_node(&self, stat: &rustix::fs::Stat, object: u32, kind: FoundKind) -> NodeToInsert {
         let size = stat.st_size as u64;
         let source = self.source;
         let (major, minor) = (rustix::fs::major(stat.st_rdev), rustix::fs::minor(stat.st_rdev));
         match kind {
-            FoundKind::Directory => NewNode::Directory,
+            FoundKind::Directory => NodeToInsert::Directory,
             FoundKind::File(None) => {
-                NewNode::File(Content::Whole { size, source, object, offset: 0 })
+                NodeToInsert::File(NodeContent::Whole { size, source, object, offset: 0 })
             }
             FoundKind::File(Some(parts)) => {
                 let piece = |part: std::ops::Range<u64>| Segment {
@@ -281,13 +283,13 @@ impl Inserter<'_> {
                     offset: part.start,
                 };
                 let pieces = parts.into_iter().map(piece).collect();
-                NewNode::File(Content::Pieces { size, pieces })
+                NodeToInsert::File(NodeContent::Pieces { size, pieces })
             }
-            FoundKind::Symlink(target) => NewNode::Symlink(target),
-            FoundKind::CharacterDevice => NewNode::CharacterDevice { major, minor },
-            FoundKind::BlockDevice => NewNode::BlockDevice { major, minor },
-            FoundKind::Fifo => NewNode::Fifo,
-            FoundKind::Socket => NewNode::Socket,
+            FoundKind::Symlink(target) => NodeToInsert::Symlink(target),
+            FoundKind::CharacterDevice => NodeToInsert::CharacterDevice { major, minor },
+            FoundKind::BlockDevice => NodeToInsert::BlockDevice { major, minor },
+            FoundKind::Fifo => NodeToInsert::Fifo,
+            FoundKind::Socket => NodeToInsert::Socket,
         }
     }
 }

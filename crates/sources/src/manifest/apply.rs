@@ -6,13 +6,14 @@ use crate::host_files::HostFiles;
 use crate::tar::ACCESS;
 use drystone_ext4_format::acl::Acl;
 use drystone_mkfs::tree::{
-    Content, Kind, Metadata, NewNode, NodeId, Timestamp, Tree, TreeError, Xattr,
+    FileTree, InodeTimestamp, NodeContent, NodeKind, NodeMetadata, NodeToInsert, TreeError,
+    TreeNodeId, Xattr,
 };
 use std::path::Path;
 
 /// Applies a line; files that it names are in `directory`.
 pub(super) fn line(
-    tree: &mut Tree,
+    tree: &mut FileTree,
     files: &mut HostFiles,
     line: &Line,
     directory: &Path,
@@ -46,8 +47,8 @@ pub(super) fn line(
         return Ok(());
     }
     let (new, mode) = make(tree, files, new, directory)?;
-    let metadata = Metadata::new(mode, 0, 0);
-    let node = tree.insert(&line.path, new, &metadata, Timestamp::default()).map_err(wrong)?;
+    let metadata = NodeMetadata::new(mode, 0, 0);
+    let node = tree.insert(&line.path, new, &metadata, InodeTimestamp::default()).map_err(wrong)?;
     change(tree, node, line);
     Ok(())
 }
@@ -57,15 +58,15 @@ fn missing(line: &Line) -> String {
 }
 
 /// Whether a node already is of the kind that a line makes.
-fn is_made(new: &New, kind: Kind<'_>) -> bool {
+fn is_made(new: &New, kind: NodeKind<'_>) -> bool {
     match (new, kind) {
-        (New::File(None), Kind::File { .. })
-        | (New::Directory, Kind::Directory)
-        | (New::Fifo, Kind::Fifo)
-        | (New::Socket, Kind::Socket) => true,
-        (New::Symlink(target), Kind::Symlink(there)) => *target == there,
-        (New::CharacterDevice(a, b), Kind::CharacterDevice { major, minor })
-        | (New::BlockDevice(a, b), Kind::BlockDevice { major, minor }) => {
+        (New::File(None), NodeKind::File { .. })
+        | (New::Directory, NodeKind::Directory)
+        | (New::Fifo, NodeKind::Fifo)
+        | (New::Socket, NodeKind::Socket) => true,
+        (New::Symlink(target), NodeKind::Symlink(there)) => *target == there,
+        (New::CharacterDevice(a, b), NodeKind::CharacterDevice { major, minor })
+        | (New::BlockDevice(a, b), NodeKind::BlockDevice { major, minor }) => {
             (*a, *b) == (major, minor)
         }
         _ => false,
@@ -74,30 +75,32 @@ fn is_made(new: &New, kind: Kind<'_>) -> bool {
 
 /// What to insert, and its default mode.
 fn make(
-    tree: &mut Tree,
+    tree: &mut FileTree,
     files: &mut HostFiles,
     new: &New,
     directory: &Path,
-) -> Result<(NewNode, u16), String> {
+) -> Result<(NodeToInsert, u16), String> {
     Ok(match new {
-        New::File(None) => (NewNode::File(Content::Bytes(Vec::new())), 0o644),
+        New::File(None) => (NodeToInsert::File(NodeContent::Bytes(Vec::new())), 0o644),
         New::File(Some(path)) => {
             let (content, _) =
                 files.add(tree, &directory.join(path)).map_err(|error| error.to_string())?;
-            (NewNode::File(content), 0o644)
+            (NodeToInsert::File(content), 0o644)
         }
-        New::Directory => (NewNode::Directory, 0o755),
-        New::Symlink(target) => (NewNode::Symlink(target.clone()), 0o777),
+        New::Directory => (NodeToInsert::Directory, 0o755),
+        New::Symlink(target) => (NodeToInsert::Symlink(target.clone()), 0o777),
         New::HardLink(_) => unreachable!("links are made elsewhere"),
-        &New::CharacterDevice(major, minor) => (NewNode::CharacterDevice { major, minor }, 0o600),
-        &New::BlockDevice(major, minor) => (NewNode::BlockDevice { major, minor }, 0o600),
-        New::Fifo => (NewNode::Fifo, 0o644),
-        New::Socket => (NewNode::Socket, 0o755),
+        &New::CharacterDevice(major, minor) => {
+            (NodeToInsert::CharacterDevice { major, minor }, 0o600)
+        }
+        &New::BlockDevice(major, minor) => (NodeToInsert::BlockDevice { major, minor }, 0o600),
+        New::Fifo => (NodeToInsert::Fifo, 0o644),
+        New::Socket => (NodeToInsert::Socket, 0o755),
     })
 }
 
 /// Changes the properties that a line mentions.
-fn change(tree: &mut Tree, node: NodeId, line: &Line) {
+fn change(tree: &mut FileTree, node: TreeNodeId, line: &Line) {
     let mut metadata = tree.node(node).metadata().clone();
     metadata.user = line.user.unwrap_or(metadata.user);
     metadata.group = line.group.unwrap_or(metadata.group);

@@ -10,7 +10,7 @@ mod parse;
 
 use crate::host_files::HostFiles;
 use crate::list::LineError;
-use drystone_mkfs::tree::{Timestamp, Tree};
+use drystone_mkfs::tree::{FileTree, InodeTimestamp};
 use std::path::{Path, PathBuf};
 
 /// A manifest: the changes to make.
@@ -36,7 +36,7 @@ struct Line {
     mode: Option<u16>,
     user: Option<u32>,
     group: Option<u32>,
-    modified: Option<Timestamp>,
+    modified: Option<InodeTimestamp>,
     /// Attributes by name; one without a value is removed.
     attributes: Vec<(Vec<u8>, Option<Vec<u8>>)>,
 }
@@ -69,7 +69,7 @@ impl Manifest {
     ///
     /// # Errors
     /// The first line that doesn't fit the tree.
-    pub fn apply(&self, tree: &mut Tree) -> Result<(), LineError> {
+    pub fn apply(&self, tree: &mut FileTree) -> Result<(), LineError> {
         let mut files = HostFiles::default();
         for line in &self.lines {
             apply::line(tree, &mut files, line, &self.directory).map_err(|problem| LineError {

@@ -5,7 +5,7 @@ use crate::bytes::{decimal, octal, seconds};
 use crate::layer::{ATTRIBUTE_BYTES_MAX, ATTRIBUTE_NAME_BYTES_MAX, can_be_kept};
 use crate::list::{LineError, LineField, Wrong, for_each_line};
 use crate::tar::clean_path;
-use drystone_mkfs::tree::Timestamp;
+use drystone_mkfs::tree::InodeTimestamp;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
@@ -83,7 +83,7 @@ fn set<'a>(
         b"mtime" => {
             let (seconds, nanoseconds) =
                 seconds(&text).ok_or_else(|| value.is_not("no decimal number of seconds"))?;
-            let time = Timestamp { seconds, nanoseconds };
+            let time = InodeTimestamp { seconds, nanoseconds };
             if time != time.clamp_to_inode(true) {
                 return Err(value.is_not("before 1901 or after 2446, which no inode can hold"));
             }

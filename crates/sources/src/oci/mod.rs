@@ -19,7 +19,7 @@ use crate::archive::Archive;
 use crate::context::SourceContext;
 use crate::error::Result;
 use crate::layer::{self, Whiteouts};
-use drystone_mkfs::tree::Tree;
+use drystone_mkfs::tree::FileTree;
 use drystone_sync::atomic::{AtomicUsize, Ordering};
 use drystone_sync::{LockClass, Mutex, thread};
 use oci_spec::image::Digest;
@@ -52,7 +52,7 @@ struct RootFileSystem {
 
 /// Puts an image's layers into a tree, below the directory `at`.
 pub(crate) fn add(
-    tree: &mut Tree,
+    tree: &mut FileTree,
     files: &LayoutFiles,
     context: &mut SourceContext,
     at: &[u8],

@@ -2,7 +2,7 @@
 //! justify.
 
 use crate::made::{Made, seal};
-use drystone_mkfs::tree::Tree;
+use drystone_mkfs::tree::FileTree;
 use drystone_sources::Manifest;
 use drystone_sources::tar::TarReader;
 use proptest::prelude::*;
@@ -64,7 +64,7 @@ proptest! {
     #[test]
     fn any_manifest_is_read(text in "(?s).{0,200}|(/?[a-c./]{0,5} (type|mode|uid|mtime|device|target|xattr.user.a)(=[a-z0-9:.\\\\]{0,6})?\n){0,8}") {
         if let Ok(manifest) = Manifest::parse("any", Path::new("/nonexistent"), text.as_bytes()) {
-            let _ = manifest.apply(&mut Tree::new());
+            let _ = manifest.apply(&mut FileTree::new());
         }
     }
 }

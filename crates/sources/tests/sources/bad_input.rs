@@ -2,19 +2,19 @@
 
 use crate::made::{Made, header, records_of};
 use crate::tars::context;
-use drystone_mkfs::tree::{Kind, Tree};
+use drystone_mkfs::tree::{FileTree, NodeKind};
 use drystone_sources::{Error, Opener, Source};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-fn add(path: &Path) -> Result<Tree, String> {
-    let mut tree = Tree::new();
+fn add(path: &Path) -> Result<FileTree, String> {
+    let mut tree = FileTree::new();
     let mut context = context(path.parent().unwrap());
     let added = Source::parse(path.as_os_str()).add(&mut tree, &mut context);
     added.map(|()| tree).map_err(|error| error.to_string())
 }
 
-fn read(bytes: &[u8]) -> Result<Tree, String> {
+fn read(bytes: &[u8]) -> Result<FileTree, String> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.tar");
     std::fs::write(&path, bytes).unwrap();
@@ -37,7 +37,7 @@ pub fn change_unnoticed(path: &Path) {
 }
 
 /// Why a file's data can't be read.
-pub fn read_error(tree: &Tree, path: &str) -> String {
+pub fn read_error(tree: &FileTree, path: &str) -> String {
     let node = tree.node(tree.lookup(path.as_bytes()).unwrap());
     let segment = node.segments().next().unwrap();
     let mut bytes = vec![0; segment.length as usize];
@@ -88,7 +88,7 @@ fn nothing_goes_on_after_an_interrupt() {
     for source in [&path, folder.path()] {
         let mut context = context(folder.path());
         context.opener = Opener::new(folder.path()).cancelled_by(|| true);
-        let added = Source::parse(source.as_os_str()).add(&mut Tree::new(), &mut context);
+        let added = Source::parse(source.as_os_str()).add(&mut FileTree::new(), &mut context);
         assert!(matches!(added, Err(Error::Cancelled)), "{added:?}");
     }
 }
@@ -243,8 +243,8 @@ fn the_last_entry_of_a_name_wins() {
     let text = |path: &str| crate::listing::content(&tree, lookup(path));
     assert_eq!((text("a"), text("link")), (b"second".to_vec(), b"first".to_vec()));
     assert_eq!(tree.node(lookup("link")).links(), 1);
-    assert_eq!(tree.node(lookup("d")).kind(), Kind::Symlink(b"elsewhere"));
-    assert!(matches!(tree.node(lookup("absolute")).kind(), Kind::File { size: 0 }));
+    assert_eq!(tree.node(lookup("d")).kind(), NodeKind::Symlink(b"elsewhere"));
+    assert!(matches!(tree.node(lookup("absolute")).kind(), NodeKind::File { size: 0 }));
 }
 
 #[test]

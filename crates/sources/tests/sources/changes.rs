@@ -3,11 +3,11 @@
 use crate::listing::{ALL, list};
 use crate::made::Made;
 use crate::tars::context;
-use drystone_mkfs::tree::{Timestamp, Tree};
+use drystone_mkfs::tree::{FileTree, InodeTimestamp};
 use drystone_sources::{Changes, Manifest, Source};
 use std::path::Path;
 
-fn tree(folder: &Path) -> Tree {
+fn tree(folder: &Path) -> FileTree {
     let tar = Made::default()
         .file("etc/passwd", "root")
         .pax(&[("SCHILY.xattr.user.old", b"1")])
@@ -15,7 +15,7 @@ fn tree(folder: &Path) -> Tree {
         .end();
     let path = folder.join("a.tar");
     std::fs::write(&path, tar).unwrap();
-    let mut tree = Tree::new();
+    let mut tree = FileTree::new();
     Source::parse(path.as_os_str()).add(&mut tree, &mut context(folder)).unwrap();
     tree
 }
@@ -41,7 +41,7 @@ fn manifests_change_and_make() {
 /also/gone       remove optional
 ";
     let manifest = Manifest::parse("m", folder.path(), text.as_bytes()).unwrap();
-    let latest = Some(Timestamp::from_seconds(10));
+    let latest = Some(InodeTimestamp::from_seconds(10));
     let changes = Changes { manifests: vec![manifest], latest, ..Changes::default() };
     let mut tree = tree(folder.path());
     changes.apply(&mut tree).unwrap();
@@ -121,7 +121,7 @@ fn lists_say_what_goes_where() {
     std::fs::write(at("a file"), "text").unwrap();
     let text = b"root\napp.tar /opt\na\\sfile /etc/name\nfile:app.tar opt/kept.tar\n";
     let sources = Source::parse_list("list", folder.path(), text).unwrap();
-    let mut tree = Tree::new();
+    let mut tree = FileTree::new();
     let mut context = context(folder.path());
     for source in sources {
         source.add(&mut tree, &mut context).unwrap();
@@ -154,7 +154,7 @@ fn a_list_may_be_long() {
     let lines: String =
         (0..66_000).map(|index| format!("file /d{}/{index}\n", index % 7)).collect();
     let sources = Source::parse_list("list", folder.path(), lines.as_bytes()).unwrap();
-    let mut tree = Tree::new();
+    let mut tree = FileTree::new();
     let mut context = crate::tars::context(folder.path());
     for source in &sources {
         source.add(&mut tree, &mut context).unwrap();
@@ -177,7 +177,7 @@ fn a_pipe_is_no_file() {
     let kind = rustix::fs::FileType::Fifo;
     rustix::fs::mknodat(rustix::fs::CWD, &pipe, kind, rustix::fs::Mode::RWXU, 0).unwrap();
     let sources = Source::parse_list("list", folder.path(), b"file:pipe /a").unwrap();
-    let added = sources[0].add(&mut Tree::new(), &mut crate::tars::context(folder.path()));
+    let added = sources[0].add(&mut FileTree::new(), &mut crate::tars::context(folder.path()));
     let error = added.unwrap_err().to_string();
     assert!(error.contains("pipe: not a regular file"), "{error}");
 }

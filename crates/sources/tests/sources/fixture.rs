@@ -1,6 +1,6 @@
 //! A directory with everything that a format can hold.
 
-use drystone_testkit::skip::{Lack, skip};
+use drystone_testkit::skip::{Prerequisite, skip};
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, XattrFlags, lsetxattr, utimensat};
 use std::ffi::OsStr;
 use std::fs::File;
@@ -32,7 +32,7 @@ pub fn has(program: &str) -> bool {
     let run = command.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
     let is_there = run.status().is_ok_and(|status| status.success());
     if !is_there {
-        skip(Lack::Program(program.to_owned()), "it isn't installed");
+        skip(Prerequisite::Program(program.to_owned()), "it isn't installed");
     }
     is_there
 }

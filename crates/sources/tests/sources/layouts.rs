@@ -4,7 +4,7 @@ use crate::fixture::has;
 use crate::listing::{ALL, content, list};
 use crate::made::Made;
 use crate::tars::context;
-use drystone_mkfs::tree::Tree;
+use drystone_mkfs::tree::FileTree;
 use drystone_sources::Source;
 use drystone_sources::oci::Platform;
 use sha2::{Digest, Sha256};
@@ -63,13 +63,13 @@ impl Layout {
         index
     }
 
-    fn read(&self, platform: Option<&str>, reference: Option<&str>) -> Result<Tree, String> {
+    fn read(&self, platform: Option<&str>, reference: Option<&str>) -> Result<FileTree, String> {
         read(self.folder.path(), platform, reference)
     }
 }
 
-fn read(path: &Path, platform: Option<&str>, reference: Option<&str>) -> Result<Tree, String> {
-    let mut tree = Tree::new();
+fn read(path: &Path, platform: Option<&str>, reference: Option<&str>) -> Result<FileTree, String> {
+    let mut tree = FileTree::new();
     let mut context = context(&std::env::temp_dir());
     context.choice.platform = platform.and_then(Platform::parse);
     context.choice.reference = reference.map(str::to_owned);
@@ -115,7 +115,7 @@ fn layers() -> Vec<(&'static str, Vec<u8>)> {
     vec![("+gzip", gzip(&base)), ("+zstd", zstd::encode_all(&second[..], 1).unwrap()), ("", third)]
 }
 
-fn check(tree: &Tree) {
+fn check(tree: &FileTree) {
     let paths: Vec<String> = list(tree, ALL).into_keys().collect();
     assert_eq!(
         paths,
@@ -230,7 +230,7 @@ fn platforms_and_names_choose() {
     };
     let alone = layout.image("riscv64", &[("", Made::default().file("alone", "").end())]);
     layout.index(&[named(nested, "v1"), named(alone, "v2")]);
-    let has = |tree: Tree, path: &str| tree.lookup(path.as_bytes()).is_some();
+    let has = |tree: FileTree, path: &str| tree.lookup(path.as_bytes()).is_some();
     assert!(has(layout.read(Some("arm64"), None).unwrap(), "arm64"));
     assert!(has(layout.read(Some("linux/s390x"), Some("v1")).unwrap(), "s390x"));
     assert!(has(layout.read(None, Some("v2")).unwrap(), "alone"));

@@ -1,6 +1,6 @@
 //! The content of a tree as text, to compare.
 
-use drystone_mkfs::tree::{Kind, NodeId, Tree};
+use drystone_mkfs::tree::{FileTree, NodeKind, TreeNodeId};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 
@@ -20,8 +20,8 @@ pub struct Detail {
 
 pub const ALL: Detail = Detail { nanoseconds: true, attributes: true, holes: true };
 
-pub fn list(tree: &Tree, detail: Detail) -> Listing {
-    let mut paths: Vec<(Vec<u8>, NodeId)> = vec![(Vec::new(), NodeId::ROOT)];
+pub fn list(tree: &FileTree, detail: Detail) -> Listing {
+    let mut paths: Vec<(Vec<u8>, TreeNodeId)> = vec![(Vec::new(), TreeNodeId::ROOT)];
     let mut directories = paths.clone();
     while let Some((path, directory)) = directories.pop() {
         for (name, node) in tree.children(directory) {
@@ -47,11 +47,11 @@ pub fn list(tree: &Tree, detail: Detail) -> Listing {
     listing
 }
 
-fn describe(tree: &Tree, id: NodeId, detail: Detail) -> String {
+fn describe(tree: &FileTree, id: TreeNodeId, detail: Detail) -> String {
     let node = tree.node(id);
     let metadata = node.metadata();
     let mut text = match node.kind() {
-        Kind::File { size } => {
+        NodeKind::File { size } => {
             let content = content(tree, id);
             let sum =
                 content.iter().fold(0_u64, |sum, byte| sum.wrapping_mul(31) + u64::from(*byte));
@@ -84,9 +84,9 @@ fn describe(tree: &Tree, id: NodeId, detail: Detail) -> String {
 }
 
 /// All bytes of a file.
-pub fn content(tree: &Tree, id: NodeId) -> Vec<u8> {
+pub fn content(tree: &FileTree, id: TreeNodeId) -> Vec<u8> {
     let node = tree.node(id);
-    let Kind::File { size } = node.kind() else { panic!("no file") };
+    let NodeKind::File { size } = node.kind() else { panic!("no file") };
     let mut bytes = vec![0; size as usize];
     if let Some(inline) = node.inline_bytes() {
         return inline.to_vec();

@@ -2,9 +2,9 @@
 
 use crate::fixture::{self, Level, has, is_root};
 use crate::listing::{ALL, Detail, Listing, list};
-use drystone_mkfs::tree::Tree;
+use drystone_mkfs::tree::FileTree;
 use drystone_sources::{Exclude, HostFiles, Opener, Source, SourceContext, Warnings};
-use drystone_testkit::skip::{Lack, skip};
+use drystone_testkit::skip::{Prerequisite, skip};
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::Command;
@@ -23,8 +23,8 @@ pub fn context(spool: &Path) -> SourceContext {
 }
 
 /// Reads a source as `--from` would.
-pub fn read(source: &Path) -> Tree {
-    let mut tree = Tree::new();
+pub fn read(source: &Path) -> FileTree {
+    let mut tree = FileTree::new();
     let source = Source::parse(source.as_os_str());
     let mut context = context(&std::env::temp_dir());
     source.add(&mut tree, &mut context).unwrap_or_else(|error| panic!("{error}"));
@@ -133,7 +133,7 @@ fn bsdtar_in_every_format() {
         case.check("bsdtar", &["--format", format, "-C", "DIRECTORY", "-cf", "ARCHIVE", "."]);
     }
     if !is_root() {
-        return skip(Lack::Root, "bsdtar keeps the lists of its own user only");
+        return skip(Prerequisite::Root, "bsdtar keeps the lists of its own user only");
     }
     let case = Case::new(Level::Pax, NO_HOLES, |_| ());
     case.check("bsdtar", &["--format", "pax", "-C", "DIRECTORY", "-cf", "ARCHIVE", "."]);

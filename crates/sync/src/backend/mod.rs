@@ -19,11 +19,12 @@ mod chosen;
 
 #[cfg(sim)]
 pub use chosen::{
-    AccessError, Barrier, Costs, LocalKey, Machine, PlaceCosts, Report, Settings, costs, run,
+    AccessError, Barrier, Costs, LocalKey, MachineModel, PlaceCosts, SimulationReport,
+    SimulationSettings, costs, run,
 };
 pub(crate) use chosen::{
     Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, clock, core,
 };
 #[cfg(sim)]
-pub(crate) use chosen::{Place, set_place};
+pub(crate) use chosen::{SourceLine, set_place};
 pub use chosen::{atomic, thread};

@@ -1,6 +1,6 @@
 //! Access control lists.
 
-use crate::model::acl::{Acl, AclEntry, Tag};
+use crate::model::acl::{AclSubject, ModelAcl, ModelAclEntry};
 use drystone_vfs::{Access, InodeNumber, NewNode, RequestContext, Result, XattrMode};
 
 type Fixture<'a> = super::fixture::Fixture<'a>;
@@ -8,24 +8,24 @@ type Fixture<'a> = super::fixture::Fixture<'a>;
 const ACCESS: &[u8] = b"system.posix_acl_access";
 const DEFAULT: &[u8] = b"system.posix_acl_default";
 
-fn acl(entries: &[(Tag, u16)]) -> Vec<u8> {
-    let entry = |&(tag, permissions): &(Tag, u16)| AclEntry { tag, permissions };
-    Acl(entries.iter().map(entry).collect()).to_bytes()
+fn acl(entries: &[(AclSubject, u16)]) -> Vec<u8> {
+    let entry = |&(tag, permissions): &(AclSubject, u16)| ModelAclEntry { tag, permissions };
+    ModelAcl(entries.iter().map(entry).collect()).to_bytes()
 }
 
 /// Lets user 1001 read and write what others can't.
 fn extended() -> Vec<u8> {
     acl(&[
-        (Tag::UserObject, 6),
-        (Tag::User(1001), 6),
-        (Tag::GroupObject, 4),
-        (Tag::Mask, 6),
-        (Tag::Other, 0),
+        (AclSubject::UserObject, 6),
+        (AclSubject::User(1001), 6),
+        (AclSubject::GroupObject, 4),
+        (AclSubject::Mask, 6),
+        (AclSubject::Other, 0),
     ])
 }
 
 fn minimal() -> Vec<u8> {
-    acl(&[(Tag::UserObject, 7), (Tag::GroupObject, 5), (Tag::Other, 1)])
+    acl(&[(AclSubject::UserObject, 7), (AclSubject::GroupObject, 5), (AclSubject::Other, 1)])
 }
 
 fn set(t: &Fixture<'_>, inode: InodeNumber, name: &[u8], value: &[u8]) -> Result<()> {
@@ -57,7 +57,7 @@ cases! {
         t.chmod(file, 0o640);
         fails!(t.fs.check_access(&t.user(1), file, Access::WRITE), EACCES);
         t.fs.check_access(&t.user(1), file, Access::READ).unwrap();
-        let stored = Acl::parse(&t.fs.xattr(&t.root, file, ACCESS).unwrap()).unwrap().unwrap();
+        let stored = ModelAcl::parse(&t.fs.xattr(&t.root, file, ACCESS).unwrap()).unwrap().unwrap();
         assert_eq!(stored.mode(), (0o640, false));
         assert_eq!(stored.0[1].permissions, 6, "the user's own entry stays");
     }
@@ -76,9 +76,9 @@ cases! {
         fails!(set(t, file, ACCESS, b""), EINVAL);
         fails!(set(t, file, ACCESS, b"\x02\0\0\0x"), EINVAL);
         fails!(set(t, file, ACCESS, b"\x01\0\0\0"), EOPNOTSUPP);
-        fails!(set(t, file, ACCESS, &acl(&[(Tag::UserObject, 7)])), EINVAL);
+        fails!(set(t, file, ACCESS, &acl(&[(AclSubject::UserObject, 7)])), EINVAL);
         let without_mask =
-            [(Tag::UserObject, 7), (Tag::User(5), 7), (Tag::GroupObject, 5), (Tag::Other, 1)];
+            [(AclSubject::UserObject, 7), (AclSubject::User(5), 7), (AclSubject::GroupObject, 5), (AclSubject::Other, 1)];
         fails!(set(t, file, ACCESS, &acl(&without_mask)), EINVAL);
     }
 

@@ -1,7 +1,7 @@
 //! Modes, owners and times.
 
 use drystone_vfs::{
-    Capabilities, InodeFlags, NewNode, RequestContext, SetAttributes, SetTime, Timestamp,
+    Capabilities, FileFlags, NewNode, RequestContext, SetAttributes, SetTime, Timestamp,
 };
 
 const OLD: Timestamp = Timestamp { seconds: 1_000, nanoseconds: 0 };
@@ -55,22 +55,22 @@ cases! {
     }
 
     fn flags_that_mean_nothing_are_refused(t) {
-        let flags = InodeFlags::IMMUTABLE | InodeFlags::NO_DUMP | InodeFlags::TOP_DIRECTORY;
+        let flags = FileFlags::IMMUTABLE | FileFlags::NO_DUMP | FileFlags::TOP_DIRECTORY;
         let set = |flags| SetAttributes { flags: Some(flags), ..Default::default() };
         let (link, file, directory) = (t.symlink("l", "x"), t.file("f"), t.mkdir("d"));
         for (inode, meant) in [
-            (link, InodeFlags::NO_DUMP),
-            (file, flags - InodeFlags::TOP_DIRECTORY),
+            (link, FileFlags::NO_DUMP),
+            (file, flags - FileFlags::TOP_DIRECTORY),
             (directory, flags),
         ] {
             if meant != flags {
                 fails!(t.set(&t.root, inode, set(flags)), EOPNOTSUPP);
             }
             assert_eq!(t.set(&t.root, inode, set(meant)).unwrap().flags & flags, meant);
-            t.set(&t.root, inode, set(InodeFlags::empty())).unwrap();
+            t.set(&t.root, inode, set(FileFlags::empty())).unwrap();
         }
         let fifo = t.made(&t.user(1), t.dir, "p", NewNode::Fifo, 0o666);
-        fails!(t.set(&t.user(1), fifo, set(InodeFlags::IMMUTABLE)), EPERM);
+        fails!(t.set(&t.user(1), fifo, set(FileFlags::IMMUTABLE)), EPERM);
     }
 
     fn chown_is_for_the_privileged(t) {

@@ -4,8 +4,8 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use drystone_vfs::{
-    Attributes, Capabilities, Entry, FileSystem, InodeNumber, NewNode, RenameFlags, RequestContext,
-    Result, SetAttributes,
+    Capabilities, Entry, FileSystem, InodeAttributes, InodeNumber, NewNode, RenameFlags,
+    RequestContext, Result, SetAttributes,
 };
 
 use crate::model::Configuration;
@@ -115,7 +115,7 @@ impl<'a> Fixture<'a> {
     }
 
     #[track_caller]
-    pub(super) fn stat(&self, inode: InodeNumber) -> Attributes {
+    pub(super) fn stat(&self, inode: InodeNumber) -> InodeAttributes {
         match self.fs.attributes(inode) {
             Ok(attributes) => attributes,
             Err(error) => panic!("no attributes of {inode}: {error}"),
@@ -158,7 +158,7 @@ impl<'a> Fixture<'a> {
         context: &RequestContext,
         inode: InodeNumber,
         changes: SetAttributes,
-    ) -> Result<Attributes> {
+    ) -> Result<InodeAttributes> {
         self.fs.set_attributes(context, inode, &changes)
     }
 
@@ -178,7 +178,7 @@ impl<'a> Fixture<'a> {
         }
     }
 
-    pub(super) fn resize(&self, inode: InodeNumber, size: u64) -> Result<Attributes> {
+    pub(super) fn resize(&self, inode: InodeNumber, size: u64) -> Result<InodeAttributes> {
         self.set(&self.root, inode, SetAttributes { size: Some(size), ..Default::default() })
     }
 

@@ -10,8 +10,8 @@ macro_rules! cases {
     ($(fn $name:ident($fixture:ident) $body:block)*) => {
         $(fn $name($fixture: &$crate::conformance::fixture::Fixture<'_>) $body)*
 
-        pub(super) const CASES: &[$crate::conformance::Case] =
-            &[$($crate::conformance::Case { name: stringify!($name), check: $name }),*];
+        pub(super) const CASES: &[$crate::conformance::Promise] =
+            &[$($crate::conformance::Promise { name: stringify!($name), check: $name }),*];
     };
 }
 
@@ -43,7 +43,7 @@ use fixture::Fixture;
 
 /// One promise.
 #[derive(Clone, Copy)]
-pub struct Case {
+pub struct Promise {
     /// The promise.
     pub name: &'static str,
     check: fn(&Fixture<'_>),
@@ -51,7 +51,7 @@ pub struct Case {
 
 /// A promise that was broken.
 #[derive(Clone, Debug)]
-pub struct Failure {
+pub struct ConformanceFailure {
     /// The case.
     pub name: &'static str,
     /// What happened instead.
@@ -59,7 +59,7 @@ pub struct Failure {
 }
 
 /// All cases.
-pub fn cases() -> impl Iterator<Item = &'static Case> {
+pub fn cases() -> impl Iterator<Item = &'static Promise> {
     let groups = [
         names::CASES,
         permissions::CASES,
@@ -74,22 +74,26 @@ pub fn cases() -> impl Iterator<Item = &'static Case> {
     groups.into_iter().flatten()
 }
 
-impl Case {
+impl Promise {
     /// Runs the case in a directory of its own.
-    pub fn run(&self, file_system: &dyn FileSystem, of: &Configuration) -> Result<(), Failure> {
+    pub fn run(
+        &self,
+        file_system: &dyn FileSystem,
+        of: &Configuration,
+    ) -> Result<(), ConformanceFailure> {
         let check = || (self.check)(&Fixture::new(file_system, of, self.name));
         catch_unwind(AssertUnwindSafe(check)).map_err(|panic| {
             let text = panic
                 .downcast_ref::<String>()
                 .cloned()
                 .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-            Failure { name: self.name, message: text.unwrap_or_default() }
+            ConformanceFailure { name: self.name, message: text.unwrap_or_default() }
         })
     }
 }
 
 /// Runs all cases and returns those that failed. The place of each failure is on standard error.
-pub fn run_all(file_system: &dyn FileSystem, of: &Configuration) -> Vec<Failure> {
+pub fn run_all(file_system: &dyn FileSystem, of: &Configuration) -> Vec<ConformanceFailure> {
     cases().filter_map(|case| case.run(file_system, of).err()).collect()
 }
 

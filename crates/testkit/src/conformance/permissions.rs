@@ -1,7 +1,7 @@
 //! Permissions.
 
 use drystone_vfs::{
-    Access, Capabilities, FallocateMode, InodeFlags, NewNode, OpenFlags, RenameFlags,
+    Access, Capabilities, FallocateMode, FileFlags, NewNode, OpenFlags, RenameFlags,
     RequestContext, SetAttributes,
 };
 
@@ -176,7 +176,7 @@ cases! {
         t.file("b");
         let flags = |flags| SetAttributes { flags: Some(flags), ..Default::default() };
         let stored = t.stat(file).flags;
-        t.set(&t.root, file, flags(stored | InodeFlags::IMMUTABLE)).unwrap();
+        t.set(&t.root, file, flags(stored | FileFlags::IMMUTABLE)).unwrap();
         fails!(t.fs.write(&t.root, file, 0, b"x"), EPERM);
         fails!(t.resize(file, 10), EPERM);
         fails!(t.unlink(t.dir, "a"), EPERM);
@@ -196,7 +196,7 @@ cases! {
         t.file_in(sub, "a");
         let stored = t.stat(sub).flags;
         let flags = |flags| SetAttributes { flags: Some(flags), ..Default::default() };
-        t.set(&t.root, sub, flags(stored | InodeFlags::IMMUTABLE)).unwrap();
+        t.set(&t.root, sub, flags(stored | FileFlags::IMMUTABLE)).unwrap();
         fails!(t.create_as(&t.root, sub, "b", NewNode::Regular, 0o644), EPERM);
         fails!(t.unlink(sub, "a"), EPERM);
         fails!(t.rename((sub, "a"), (t.dir, "a")), EPERM);
@@ -209,7 +209,7 @@ cases! {
         t.write(file, 0, b"one");
         let stored = t.stat(file).flags;
         let flags = |flags| SetAttributes { flags: Some(flags), ..Default::default() };
-        t.set(&t.root, file, flags(stored | InodeFlags::APPEND)).unwrap();
+        t.set(&t.root, file, flags(stored | FileFlags::APPEND)).unwrap();
         assert_eq!(t.fs.append(&t.root, file, b"two").unwrap(), (3, 3));
         fails!(t.fs.write(&t.root, file, 0, b"x"), EPERM);
         fails!(t.resize(file, 0), EPERM);
@@ -224,7 +224,7 @@ cases! {
         let sub = t.mkdir("d");
         let stored = t.stat(sub).flags;
         let flags = |flags| SetAttributes { flags: Some(flags), ..Default::default() };
-        t.set(&t.root, sub, flags(stored | InodeFlags::APPEND)).unwrap();
+        t.set(&t.root, sub, flags(stored | FileFlags::APPEND)).unwrap();
         t.file_in(sub, "a");
         fails!(t.unlink(sub, "a"), EPERM);
         fails!(t.rename((sub, "a"), (sub, "b")), EPERM);
@@ -241,13 +241,13 @@ cases! {
     fn guarding_flags_need_a_capability(t) {
         let file = t.made(&t.user(1), t.dir, "a", NewNode::Regular, 0o644);
         let stored = t.stat(file).flags;
-        for flag in [InodeFlags::IMMUTABLE, InodeFlags::APPEND] {
+        for flag in [FileFlags::IMMUTABLE, FileFlags::APPEND] {
             let changes = SetAttributes { flags: Some(stored | flag), ..Default::default() };
             fails!(t.set(&t.user(1), file, changes), EPERM);
         }
-        let changes = SetAttributes { flags: Some(stored | InodeFlags::NO_DUMP), ..Default::default() };
+        let changes = SetAttributes { flags: Some(stored | FileFlags::NO_DUMP), ..Default::default() };
         fails!(t.set(&t.user(2), file, changes), EPERM);
-        assert!(t.set(&t.user(1), file, changes).unwrap().flags.contains(InodeFlags::NO_DUMP));
+        assert!(t.set(&t.user(1), file, changes).unwrap().flags.contains(FileFlags::NO_DUMP));
     }
 
     fn names_are_sought_with_permission_only(t) {
@@ -278,7 +278,7 @@ cases! {
 
     fn flags_of_other_types_are_refused(t) {
         let fifo = t.made(&t.root, t.dir, "f", NewNode::Fifo, 0o644);
-        let flags = t.stat(fifo).flags | InodeFlags::APPEND;
+        let flags = t.stat(fifo).flags | FileFlags::APPEND;
         let changes = SetAttributes { flags: Some(flags), ..Default::default() };
         fails!(t.set(&t.root, fifo, changes), EOPNOTSUPP);
     }
@@ -297,7 +297,7 @@ cases! {
         let file = t.file("a");
         let stored = t.stat(file).flags;
         let flags = |flags| SetAttributes { flags: Some(flags), ..Default::default() };
-        t.set(&t.root, file, flags(stored | InodeFlags::APPEND)).unwrap();
+        t.set(&t.root, file, flags(stored | FileFlags::APPEND)).unwrap();
         fails!(t.fs.write(&t.root, file, 10, b"x"), EPERM);
         t.fs.append(&t.root, file, b"x").unwrap();
         t.set(&t.root, file, flags(stored)).unwrap();

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use super::HostExecutor;
 use crate::comparison::{Tolerance, shrink};
 use crate::operations::{Action, Operation, Profile, generate};
-use crate::tree::{Tree, TreeOptions, diff};
+use crate::tree::{TreeOptions, TreeSnapshot, diff};
 
 /// Attempts to make a failing sequence short.
 const SHRINK_ATTEMPTS_MAX: usize = 300;
@@ -77,7 +77,7 @@ fn compare(
         }
         return Err(format!("operation {index}: {operation}\n  left:  {a:?}\n  right: {b:?}"));
     }
-    let trees = [left, right].map(|path| Tree::from_host(path, &TreeOptions::default()));
+    let trees = [left, right].map(|path| TreeSnapshot::from_host(path, &TreeOptions::default()));
     let [Ok(a), Ok(b)] = &trees else { return Err(format!("can't be walked: {trees:?}")) };
     let differences = diff(a, b);
     if differences.is_empty() {

@@ -24,7 +24,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use crate::operations::{Action, Operation, Target, Word};
+use crate::operations::{Action, Operation, OperationTarget, Word};
 
 /// The outcome of an operation: the error, or what a caller sees.
 pub type HostOutcome = std::result::Result<String, Errno>;
@@ -106,20 +106,20 @@ impl HostExecutor {
     /// Calls `action` with an open file: the slot's, or one opened for it.
     fn at_open<T>(
         &self,
-        target: &Target,
+        target: &OperationTarget,
         flags: OFlags,
         action: impl FnOnce(BorrowedFd<'_>) -> Result<T>,
     ) -> Result<T> {
         match target {
-            Target::Slot(slot) => action(self.slots.get(slot).ok_or(Errno::BADF)?.as_fd()),
-            Target::Path(path) => action(self.open(path, flags)?.as_fd()),
+            OperationTarget::Slot(slot) => action(self.slots.get(slot).ok_or(Errno::BADF)?.as_fd()),
+            OperationTarget::Path(path) => action(self.open(path, flags)?.as_fd()),
         }
     }
 
     /// Calls `action` with a descriptor that only names the inode.
     fn at_inode<T>(
         &self,
-        target: &Target,
+        target: &OperationTarget,
         action: impl FnOnce(BorrowedFd<'_>) -> Result<T>,
     ) -> Result<T> {
         self.at_open(target, OFlags::PATH, action)

@@ -6,7 +6,7 @@ use rustix::fs::{
 };
 
 use super::{HostExecutor, HostOutcome, Result, describe};
-use crate::operations::{Action, NodeKind, RenameKind, Target, Word};
+use crate::operations::{Action, NodeKind, OperationTarget, RenameKind, Word};
 use rustix::fd::{AsFd, OwnedFd};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -45,11 +45,11 @@ impl HostExecutor {
                 Ok(description)
             }
             Action::Link { target, path } => self.make(path, |parent, name| match target {
-                Target::Path(from) => {
+                OperationTarget::Path(from) => {
                     let (old_parent, old_name) = self.parent(from)?;
                     linkat(old_parent, old_name, parent, name, AtFlags::empty())
                 }
-                Target::Slot(_) => self
+                OperationTarget::Slot(_) => self
                     .at_inode(target, |file| linkat(file, "", parent, name, AtFlags::EMPTY_PATH)),
             }),
             Action::Unlink { path } => self.remove(path, AtFlags::empty()),
@@ -95,7 +95,7 @@ impl HostExecutor {
     ) -> HostOutcome {
         let (parent, name) = self.parent(path)?;
         action(&parent, name)?;
-        self.at_inode(&Target::Path(path.clone()), describe)
+        self.at_inode(&OperationTarget::Path(path.clone()), describe)
     }
 
     fn remove(&self, path: &Word, flags: AtFlags) -> HostOutcome {

@@ -253,7 +253,7 @@ mod tests {
     use super::super::kernel::{can_mount, kernel_mounts};
     use super::super::{Scratch, e2fsck_check, have, mke2fs};
     use super::*;
-    use crate::skip::{Lack, skip};
+    use crate::skip::{Prerequisite, skip};
 
     /// Every set can be made, is clean, and the kernel mounts it at least as the table says.
     #[test]
@@ -265,7 +265,7 @@ mod tests {
         let mut problems = Vec::new();
         let has_kernel = can_mount().unwrap();
         if !has_kernel {
-            skip(Lack::LoopMounts, "what the kernel does with each set");
+            skip(Prerequisite::LoopMounts, "what the kernel does with each set");
         }
         for set in FEATURE_SETS {
             let image = scratch.join(set.name);

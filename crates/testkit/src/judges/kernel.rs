@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use super::tools::{Scratch, run};
-use crate::skip::{Lack, skip};
+use crate::skip::{Prerequisite, skip};
 
 /// How often a busy mount is tried again.
 const UNMOUNT_ATTEMPTS_MAX: u32 = 50;
@@ -77,9 +77,9 @@ fn mount_or_lack(
     image: &Path,
     directory: &Path,
     options: &str,
-) -> io::Result<Result<Mounted, Lack>> {
+) -> io::Result<Result<Mounted, Prerequisite>> {
     if !rustix::process::geteuid().is_root() {
-        return Ok(Err(Lack::Root));
+        return Ok(Err(Prerequisite::Root));
     }
     let mounted = || Ok(Ok(Mounted { directory: directory.to_owned(), mounted: true }));
     if try_mount(image, directory, options)?.is_ok() {
@@ -87,7 +87,7 @@ fn mount_or_lack(
     }
     let scratch = Scratch::new("twin")?;
     if mounts(&Twin::PLAIN, &scratch, "")?.is_err() {
-        return Ok(Err(Lack::LoopMounts));
+        return Ok(Err(Prerequisite::LoopMounts));
     }
     let plain = Twin::of(&scratch.join(Twin::NAME))?;
     let twin = Twin::of(image)?;
@@ -98,7 +98,7 @@ fn mount_or_lack(
         let blocks = format!("{block_size}-byte blocks");
         let words = [&[&*blocks], &special[..], &[options]].concat();
         let words: Vec<&str> = words.into_iter().filter(|word| !word.is_empty()).collect();
-        return Ok(Err(Lack::Kernel(format!("ext4 with {}", words.join(", ")))));
+        return Ok(Err(Prerequisite::Kernel(format!("ext4 with {}", words.join(", ")))));
     }
     // Loop devices are shared with the whole machine, so the first refusal may have another cause.
     match try_mount(image, directory, options)? {
@@ -215,7 +215,7 @@ mod tests {
     #[test]
     fn an_image_that_the_kernel_refuses_is_an_error() {
         if !have("mke2fs") || !can_mount().unwrap() {
-            return skip(Lack::LoopMounts, "an image that the kernel refuses");
+            return skip(Prerequisite::LoopMounts, "an image that the kernel refuses");
         }
         let scratch = Scratch::new("refused").unwrap();
         let image = make(&scratch, "default");
@@ -231,12 +231,12 @@ mod tests {
     #[test]
     fn features_that_the_kernel_refuses_are_no_error() {
         if !have("mke2fs") || !can_mount().unwrap() {
-            return skip(Lack::LoopMounts, "features that the kernel refuses");
+            return skip(Prerequisite::LoopMounts, "features that the kernel refuses");
         }
         let scratch = Scratch::new("refused-set").unwrap();
         let image = make(&scratch, "default-2k");
         let lack = mount_or_lack(&image, &scratch.join("mount"), "no-such-option").unwrap();
         let expected = "ext4 with 2048-byte blocks, no-such-option".to_owned();
-        assert_eq!(lack.unwrap_err(), Lack::Kernel(expected));
+        assert_eq!(lack.unwrap_err(), Prerequisite::Kernel(expected));
     }
 }

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use drystone_blockdev::BlockDevice;
 
 use super::FeatureSet;
-use crate::skip::{Lack, skip};
+use crate::skip::{Prerequisite, skip};
 
 /// Zeros of this length in an image become a hole in its file.
 const PIECE_BYTES: usize = 65_536;
@@ -91,7 +91,7 @@ pub fn run<S: AsRef<OsStr>>(
 pub fn have(program: &str) -> bool {
     let found = run(program, ["-V"]).is_ok();
     if !found {
-        skip(Lack::Program(program.to_owned()), "it isn't installed");
+        skip(Prerequisite::Program(program.to_owned()), "it isn't installed");
     }
     found
 }

@@ -17,7 +17,7 @@ const TAG_OTHER: u16 = 0x20;
 
 /// What an entry of a list applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tag {
+pub enum AclSubject {
     /// The owner.
     UserObject,
     /// A user.
@@ -34,20 +34,20 @@ pub enum Tag {
 
 /// One entry of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AclEntry {
+pub struct ModelAclEntry {
     /// What it applies to.
-    pub tag: Tag,
+    pub tag: AclSubject,
     /// Read 4, write 2, execute 1.
     pub permissions: u16,
 }
 
 /// An access control list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Acl(pub Vec<AclEntry>);
+pub struct ModelAcl(pub Vec<ModelAclEntry>);
 
-impl Acl {
+impl ModelAcl {
     /// Reads the value of an attribute; `None` for a list without entries.
-    pub fn parse(value: &[u8]) -> Result<Option<Acl>> {
+    pub fn parse(value: &[u8]) -> Result<Option<ModelAcl>> {
         let Some((version, entries)) = value.split_first_chunk::<4>() else {
             return Err(Errno::EINVAL.into());
         };
@@ -64,17 +64,17 @@ impl Acl {
         let entries = entries.iter().map(|[t0, t1, p0, p1, id @ ..]| {
             let id = u32::from_le_bytes(*id);
             let tag = match u16::from_le_bytes([*t0, *t1]) {
-                TAG_USER_OBJECT => Tag::UserObject,
-                TAG_USER => Tag::User(id),
-                TAG_GROUP_OBJECT => Tag::GroupObject,
-                TAG_GROUP => Tag::Group(id),
-                TAG_MASK => Tag::Mask,
-                TAG_OTHER => Tag::Other,
+                TAG_USER_OBJECT => AclSubject::UserObject,
+                TAG_USER => AclSubject::User(id),
+                TAG_GROUP_OBJECT => AclSubject::GroupObject,
+                TAG_GROUP => AclSubject::Group(id),
+                TAG_MASK => AclSubject::Mask,
+                TAG_OTHER => AclSubject::Other,
                 _ => return Err(Errno::EINVAL.into()),
             };
-            Ok(AclEntry { tag, permissions: u16::from_le_bytes([*p0, *p1]) })
+            Ok(ModelAclEntry { tag, permissions: u16::from_le_bytes([*p0, *p1]) })
         });
-        Ok(Some(Acl(entries.collect::<Result<_>>()?)))
+        Ok(Some(ModelAcl(entries.collect::<Result<_>>()?)))
     }
 
     /// The value of the attribute.
@@ -82,12 +82,12 @@ impl Acl {
         let mut bytes = VERSION.to_le_bytes().to_vec();
         for entry in &self.0 {
             let (tag, id) = match entry.tag {
-                Tag::UserObject => (TAG_USER_OBJECT, UNDEFINED_ID),
-                Tag::User(id) => (TAG_USER, id),
-                Tag::GroupObject => (TAG_GROUP_OBJECT, UNDEFINED_ID),
-                Tag::Group(id) => (TAG_GROUP, id),
-                Tag::Mask => (TAG_MASK, UNDEFINED_ID),
-                Tag::Other => (TAG_OTHER, UNDEFINED_ID),
+                AclSubject::UserObject => (TAG_USER_OBJECT, UNDEFINED_ID),
+                AclSubject::User(id) => (TAG_USER, id),
+                AclSubject::GroupObject => (TAG_GROUP_OBJECT, UNDEFINED_ID),
+                AclSubject::Group(id) => (TAG_GROUP, id),
+                AclSubject::Mask => (TAG_MASK, UNDEFINED_ID),
+                AclSubject::Other => (TAG_OTHER, UNDEFINED_ID),
             };
             bytes.extend_from_slice(&tag.to_le_bytes());
             bytes.extend_from_slice(&entry.permissions.to_le_bytes());
@@ -99,12 +99,12 @@ impl Acl {
     /// Checks the order and completeness of the entries.
     pub fn validate(&self) -> Result<()> {
         let rank = |tag| match tag {
-            Tag::UserObject => 0,
-            Tag::User(_) => 1,
-            Tag::GroupObject => 2,
-            Tag::Group(_) => 3,
-            Tag::Mask => 4,
-            Tag::Other => 5,
+            AclSubject::UserObject => 0,
+            AclSubject::User(_) => 1,
+            AclSubject::GroupObject => 2,
+            AclSubject::Group(_) => 3,
+            AclSubject::Mask => 4,
+            AclSubject::Other => 5,
         };
         let ordered = self.0.is_sorted_by_key(|entry| rank(entry.tag));
         let count = |wanted| self.0.iter().filter(|entry| rank(entry.tag) == wanted).count();
@@ -112,10 +112,9 @@ impl Acl {
         let masks = count(4);
         let complete = count(0) == 1 && count(2) == 1 && count(5) == 1;
         let bits_known = self.0.iter().all(|entry| entry.permissions <= 7);
-        let ids_known = self
-            .0
-            .iter()
-            .all(|entry| !matches!(entry.tag, Tag::User(UNDEFINED_ID) | Tag::Group(UNDEFINED_ID)));
+        let ids_known = self.0.iter().all(|entry| {
+            !matches!(entry.tag, AclSubject::User(UNDEFINED_ID) | AclSubject::Group(UNDEFINED_ID))
+        });
         let mask_right = if extended { masks == 1 } else { masks <= 1 };
         if ordered && complete && bits_known && ids_known && mask_right {
             Ok(())
@@ -134,10 +133,12 @@ impl Acl {
         let mut in_some_group = false;
         for entry in &self.0 {
             let member = match entry.tag {
-                Tag::User(user) if user == context.user => return grants(entry.permissions & mask),
-                Tag::GroupObject => context.in_group(group),
-                Tag::Group(group) => context.in_group(group),
-                Tag::Other if !in_some_group => return grants(entry.permissions),
+                AclSubject::User(user) if user == context.user => {
+                    return grants(entry.permissions & mask);
+                }
+                AclSubject::GroupObject => context.in_group(group),
+                AclSubject::Group(group) => context.in_group(group),
+                AclSubject::Other if !in_some_group => return grants(entry.permissions),
                 _ => false,
             };
             if member {
@@ -151,7 +152,7 @@ impl Acl {
     }
 
     fn mask(&self) -> Option<u16> {
-        self.0.iter().find(|entry| entry.tag == Tag::Mask).map(|entry| entry.permissions)
+        self.0.iter().find(|entry| entry.tag == AclSubject::Mask).map(|entry| entry.permissions)
     }
 
     /// The nine permission bits that the list amounts to, and whether they say all it says.
@@ -160,10 +161,10 @@ impl Acl {
         let mut says_all = true;
         for entry in &self.0 {
             match entry.tag {
-                Tag::UserObject => mode |= entry.permissions << 6,
-                Tag::GroupObject => mode |= entry.permissions << 3,
-                Tag::Other => mode |= entry.permissions,
-                Tag::User(_) | Tag::Group(_) | Tag::Mask => says_all = false,
+                AclSubject::UserObject => mode |= entry.permissions << 6,
+                AclSubject::GroupObject => mode |= entry.permissions << 3,
+                AclSubject::Other => mode |= entry.permissions,
+                AclSubject::User(_) | AclSubject::Group(_) | AclSubject::Mask => says_all = false,
             }
         }
         if let Some(mask) = self.mask() {
@@ -185,11 +186,12 @@ impl Acl {
     }
 
     fn change_entries(&mut self, change: impl Fn(u16, u16) -> u16, mode: u16) {
-        let group_tag = if self.mask().is_some() { Tag::Mask } else { Tag::GroupObject };
+        let group_tag =
+            if self.mask().is_some() { AclSubject::Mask } else { AclSubject::GroupObject };
         for entry in &mut self.0 {
             let bits = match entry.tag {
-                Tag::UserObject => mode >> 6,
-                Tag::Other => mode,
+                AclSubject::UserObject => mode >> 6,
+                AclSubject::Other => mode,
                 tag if tag == group_tag => mode >> 3,
                 _ => continue,
             };
@@ -202,38 +204,46 @@ impl Acl {
 mod tests {
     use super::*;
 
-    fn acl(entries: &[(Tag, u16)]) -> Acl {
-        Acl(entries.iter().map(|&(tag, permissions)| AclEntry { tag, permissions }).collect())
+    fn acl(entries: &[(AclSubject, u16)]) -> ModelAcl {
+        ModelAcl(
+            entries.iter().map(|&(tag, permissions)| ModelAclEntry { tag, permissions }).collect(),
+        )
     }
 
-    fn extended() -> Acl {
+    fn extended() -> ModelAcl {
         acl(&[
-            (Tag::UserObject, 7),
-            (Tag::User(5), 6),
-            (Tag::GroupObject, 4),
-            (Tag::Group(9), 3),
-            (Tag::Mask, 6),
-            (Tag::Other, 1),
+            (AclSubject::UserObject, 7),
+            (AclSubject::User(5), 6),
+            (AclSubject::GroupObject, 4),
+            (AclSubject::Group(9), 3),
+            (AclSubject::Mask, 6),
+            (AclSubject::Other, 1),
         ])
     }
 
     #[test]
     fn bytes_round_trip() {
         let acl = extended();
-        assert_eq!(Acl::parse(&acl.to_bytes()).unwrap(), Some(acl.clone()));
+        assert_eq!(ModelAcl::parse(&acl.to_bytes()).unwrap(), Some(acl.clone()));
         assert_eq!(acl.to_bytes().len(), 4 + 6 * 8);
-        assert_eq!(Acl::parse(&[2, 0, 0, 0]).unwrap(), None);
-        assert_eq!(Acl::parse(&[1, 0, 0, 0]).unwrap_err().errno, Errno::EOPNOTSUPP);
-        assert_eq!(Acl::parse(&[2, 0, 0, 0, 1]).unwrap_err().errno, Errno::EINVAL);
+        assert_eq!(ModelAcl::parse(&[2, 0, 0, 0]).unwrap(), None);
+        assert_eq!(ModelAcl::parse(&[1, 0, 0, 0]).unwrap_err().errno, Errno::EOPNOTSUPP);
+        assert_eq!(ModelAcl::parse(&[2, 0, 0, 0, 1]).unwrap_err().errno, Errno::EINVAL);
     }
 
     #[test]
     fn validation() {
         assert!(extended().validate().is_ok());
         assert!(
-            acl(&[(Tag::UserObject, 7), (Tag::GroupObject, 4), (Tag::Other, 1)]).validate().is_ok()
+            acl(&[
+                (AclSubject::UserObject, 7),
+                (AclSubject::GroupObject, 4),
+                (AclSubject::Other, 1)
+            ])
+            .validate()
+            .is_ok()
         );
-        assert!(acl(&[(Tag::UserObject, 7), (Tag::Other, 1)]).validate().is_err());
+        assert!(acl(&[(AclSubject::UserObject, 7), (AclSubject::Other, 1)]).validate().is_err());
         let mut without_mask = extended();
         without_mask.0.remove(4);
         assert!(without_mask.validate().is_err());

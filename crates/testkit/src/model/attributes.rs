@@ -1,43 +1,43 @@
 //! Changing attributes: mode, owner, size, times, flags, project.
 
 use drystone_vfs::{
-    Access, Attributes, Capabilities, Errno, FileType, InodeFlags, InodeNumber, RequestContext,
+    Access, Capabilities, Errno, FileFlags, FileType, InodeAttributes, InodeNumber, RequestContext,
     Result, SetAttributes, SetTime, Timestamp, mode,
 };
 
 use super::node::Node;
 use super::permission;
-use super::state::State;
+use super::state::ModelState;
 
 /// Flags that `chattr` can change.
-const CHANGEABLE: InodeFlags = InodeFlags::SECURE_REMOVE
-    .union(InodeFlags::UNDELETE)
-    .union(InodeFlags::COMPRESS)
-    .union(InodeFlags::SYNC)
-    .union(InodeFlags::IMMUTABLE)
-    .union(InodeFlags::APPEND)
-    .union(InodeFlags::NO_DUMP)
-    .union(InodeFlags::NO_ACCESS_TIME)
-    .union(InodeFlags::JOURNAL_DATA)
-    .union(InodeFlags::NO_TAIL)
-    .union(InodeFlags::DIRECTORY_SYNC)
-    .union(InodeFlags::TOP_DIRECTORY)
-    .union(InodeFlags::PROJECT_INHERIT);
+const CHANGEABLE: FileFlags = FileFlags::SECURE_REMOVE
+    .union(FileFlags::UNDELETE)
+    .union(FileFlags::COMPRESS)
+    .union(FileFlags::SYNC)
+    .union(FileFlags::IMMUTABLE)
+    .union(FileFlags::APPEND)
+    .union(FileFlags::NO_DUMP)
+    .union(FileFlags::NO_ACCESS_TIME)
+    .union(FileFlags::JOURNAL_DATA)
+    .union(FileFlags::NO_TAIL)
+    .union(FileFlags::DIRECTORY_SYNC)
+    .union(FileFlags::TOP_DIRECTORY)
+    .union(FileFlags::PROJECT_INHERIT);
 /// Flags that only directories can have.
-const FOR_DIRECTORIES: InodeFlags =
-    InodeFlags::DIRECTORY_SYNC.union(InodeFlags::TOP_DIRECTORY).union(InodeFlags::PROJECT_INHERIT);
+const FOR_DIRECTORIES: FileFlags =
+    FileFlags::DIRECTORY_SYNC.union(FileFlags::TOP_DIRECTORY).union(FileFlags::PROJECT_INHERIT);
 /// Flags that inodes other than files and directories can have.
-const FOR_OTHERS: InodeFlags = InodeFlags::NO_DUMP.union(InodeFlags::NO_ACCESS_TIME);
+const FOR_OTHERS: FileFlags = FileFlags::NO_DUMP.union(FileFlags::NO_ACCESS_TIME);
 /// Flags that need a capability to change.
-const GUARDED: InodeFlags = InodeFlags::IMMUTABLE.union(InodeFlags::APPEND);
+const GUARDED: FileFlags = FileFlags::IMMUTABLE.union(FileFlags::APPEND);
 
-impl State {
+impl ModelState {
     pub(super) fn set_attributes(
         &mut self,
         context: &RequestContext,
         inode: InodeNumber,
         changes: &SetAttributes,
-    ) -> Result<Attributes> {
+    ) -> Result<InodeAttributes> {
         let flags_kept = self.configuration.flags;
         let changes =
             &SetAttributes { flags: changes.flags.map(|new| new & flags_kept), ..*changes };
@@ -80,7 +80,7 @@ impl State {
         if changes.size.is_some() {
             node.content()?;
             permission::check(node, context, Access::WRITE)?;
-            if flags.contains(InodeFlags::APPEND) {
+            if flags.contains(FileFlags::APPEND) {
                 return Err(Errno::EPERM.into());
             }
         }
@@ -95,7 +95,7 @@ impl State {
         let sets_owner_or_mode =
             changes.permissions.is_some() || changes.user.is_some() || changes.group.is_some();
         if (sets_owner_or_mode || sets_times) && flags.intersects(GUARDED)
-            || touches && flags.contains(InodeFlags::IMMUTABLE)
+            || touches && flags.contains(FileFlags::IMMUTABLE)
         {
             return Err(Errno::EPERM.into());
         }
@@ -129,20 +129,20 @@ impl State {
             return Err(Errno::EPERM.into());
         }
         let old = node.attributes.flags;
-        let stays_immutable = old.contains(InodeFlags::IMMUTABLE)
-            && changes.flags.is_none_or(|new| new.contains(InodeFlags::IMMUTABLE));
+        let stays_immutable = old.contains(FileFlags::IMMUTABLE)
+            && changes.flags.is_none_or(|new| new.contains(FileFlags::IMMUTABLE));
         if let Some(new) = changes.flags {
             if (new ^ old).intersects(GUARDED) && !context.has(Capabilities::IMMUTABLE) {
                 return Err(Errno::EPERM.into());
             }
             let mask = changeable_flags(node);
             let impossible = new & (CHANGEABLE - mask);
-            if (new ^ old).contains(InodeFlags::CASEFOLD) || !impossible.is_empty() {
+            if (new ^ old).contains(FileFlags::CASEFOLD) || !impossible.is_empty() {
                 return Err(Errno::EOPNOTSUPP.into());
             }
             let changed = (new & mask) ^ (old & mask);
-            let journal = changed.contains(InodeFlags::JOURNAL_DATA)
-                && !context.has(Capabilities::ADMINISTER);
+            let journal =
+                changed.contains(FileFlags::JOURNAL_DATA) && !context.has(Capabilities::ADMINISTER);
             if journal || stays_immutable && !changed.is_empty() {
                 return Err(Errno::EPERM.into());
             }
@@ -225,7 +225,7 @@ impl State {
     }
 }
 
-fn changeable_flags(node: &Node) -> InodeFlags {
+fn changeable_flags(node: &Node) -> FileFlags {
     match node.file_type() {
         FileType::Directory => CHANGEABLE,
         FileType::Regular => CHANGEABLE - FOR_DIRECTORIES,

@@ -1,6 +1,6 @@
 //! The differences between the file systems that the model stands for.
 
-use drystone_vfs::{InodeFlags, Timestamp};
+use drystone_vfs::{FileFlags, Timestamp};
 
 /// Limits and features; the default is what `mke2fs -t ext4` gives.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub struct Configuration {
     /// Ranges of files can be allocated, punched and moved.
     pub ranges: bool,
     /// Flags that can be set; others are left out without an error.
-    pub flags: InodeFlags,
+    pub flags: FileFlags,
 }
 
 impl Default for Configuration {
@@ -67,7 +67,7 @@ impl Configuration {
             unnamed_files: true,
             exchanging_renames: true,
             ranges: true,
-            flags: InodeFlags::all(),
+            flags: FileFlags::all(),
         }
     }
 
@@ -83,7 +83,7 @@ impl Configuration {
             unnamed_files: false,
             exchanging_renames: false,
             ranges: false,
-            flags: InodeFlags::all() - InodeFlags::PROJECT_INHERIT - InodeFlags::JOURNAL_DATA,
+            flags: FileFlags::all() - FileFlags::PROJECT_INHERIT - FileFlags::JOURNAL_DATA,
             ..Configuration::with_block_size(block_size)
         }
     }

@@ -2,20 +2,20 @@
 
 use std::collections::BTreeMap;
 
-use drystone_vfs::{Errno, Extent, ExtentFlags, Result};
+use drystone_vfs::{Errno, ExtentFlags, FileExtent, Result};
 
 /// Content in blocks; what isn't in the map is a hole.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Content {
+pub(super) struct SparseContent {
     block_size: u64,
     size: u64,
     /// `None`: has space but was not written.
     blocks: BTreeMap<u64, Option<Box<[u8]>>>,
 }
 
-impl Content {
-    pub(super) fn new(block_size: u32) -> Content {
-        Content { block_size: u64::from(block_size), size: 0, blocks: BTreeMap::new() }
+impl SparseContent {
+    pub(super) fn new(block_size: u32) -> SparseContent {
+        SparseContent { block_size: u64::from(block_size), size: 0, blocks: BTreeMap::new() }
     }
 
     pub(super) fn size(&self) -> u64 {
@@ -184,8 +184,8 @@ impl Content {
     }
 
     /// The ranges with space that touch `offset..offset + length`; places are unknown.
-    pub(super) fn extents(&self, offset: u64, length: u64, extents_max: usize) -> Vec<Extent> {
-        let mut all: Vec<Extent> = Vec::new();
+    pub(super) fn extents(&self, offset: u64, length: u64, extents_max: usize) -> Vec<FileExtent> {
+        let mut all: Vec<FileExtent> = Vec::new();
         for (&block, bytes) in &self.blocks {
             let unwritten =
                 if bytes.is_none() { ExtentFlags::UNWRITTEN } else { ExtentFlags::empty() };
@@ -195,7 +195,7 @@ impl Content {
                 Some(last) if last.logical + last.length == logical && last.flags == flags => {
                     last.length += self.block_size;
                 }
-                _ => all.push(Extent { logical, physical: 0, length: self.block_size, flags }),
+                _ => all.push(FileExtent { logical, physical: 0, length: self.block_size, flags }),
             }
         }
         if let Some(last) = all.last_mut() {
@@ -212,7 +212,7 @@ impl Content {
 mod tests {
     use super::*;
 
-    fn bytes(content: &Content) -> Vec<u8> {
+    fn bytes(content: &SparseContent) -> Vec<u8> {
         let mut buffer = vec![1; content.size() as usize + 10];
         let length = content.read(0, &mut buffer);
         assert_eq!(length as u64, content.size());
@@ -225,7 +225,7 @@ mod tests {
     fn equals_a_plain_vector() {
         for seed in 0..50 {
             let mut random = fastrand::Rng::with_seed(seed);
-            let mut content = Content::new(16);
+            let mut content = SparseContent::new(16);
             let mut plain: Vec<u8> = Vec::new();
             for _ in 0..60 {
                 let offset = random.usize(0..200);
@@ -269,7 +269,7 @@ mod tests {
 
     #[test]
     fn hole_behind_the_end_takes_the_last_block() {
-        let mut content = Content::new(1024);
+        let mut content = SparseContent::new(1024);
         content.write(0, &[1; 1500]);
         content.punch(0, 1500);
         assert_eq!(content.seek_data(0).unwrap(), 1024);
@@ -282,7 +282,7 @@ mod tests {
 
     #[test]
     fn reserved_counts_as_hole() {
-        let mut content = Content::new(1024);
+        let mut content = SparseContent::new(1024);
         content.allocate(0, 4096, false);
         content.write(1500, b"x");
         assert_eq!(content.seek_data(0).unwrap(), 1024);

@@ -1,21 +1,21 @@
 //! Reading and changing the content of regular files.
 
 use drystone_vfs::{
-    Access, Attributes, Errno, FallocateMode, FileType, InodeFlags, InodeNumber, OpenFlags,
+    Access, Errno, FallocateMode, FileFlags, FileType, InodeAttributes, InodeNumber, OpenFlags,
     RequestContext, Result, SeekFrom,
 };
 
-use super::content::Content;
+use super::content::SparseContent;
 use super::permission;
-use super::state::State;
+use super::state::ModelState;
 
-impl State {
+impl ModelState {
     pub(super) fn open(
         &mut self,
         context: &RequestContext,
         inode: InodeNumber,
         flags: OpenFlags,
-    ) -> Result<Attributes> {
+    ) -> Result<InodeAttributes> {
         let node = self.node(inode)?;
         let writes = flags.intersects(OpenFlags::WRITE | OpenFlags::TRUNCATE);
         let executes = flags.contains(OpenFlags::EXECUTE);
@@ -32,7 +32,7 @@ impl State {
         access.set(Access::EXECUTE, executes);
         permission::check(node, context, access)?;
         let truncates = flags.contains(OpenFlags::TRUNCATE);
-        if truncates && node.attributes.flags.contains(InodeFlags::APPEND) {
+        if truncates && node.attributes.flags.contains(FileFlags::APPEND) {
             return Err(Errno::EPERM.into());
         }
         if node.file_type() == FileType::Socket {
@@ -62,8 +62,8 @@ impl State {
         let node = self.node(inode)?;
         let content = node.content()?;
         let flags = node.attributes.flags;
-        let overwrites = flags.contains(InodeFlags::APPEND) && offset != content.size();
-        if flags.contains(InodeFlags::IMMUTABLE) || overwrites {
+        let overwrites = flags.contains(FileFlags::APPEND) && offset != content.size();
+        if flags.contains(FileFlags::IMMUTABLE) || overwrites {
             return Err(Errno::EPERM.into());
         }
         if i64::try_from(offset).is_err() {
@@ -90,7 +90,7 @@ impl State {
     }
 
     /// How many bytes of a write there is space for.
-    fn fitting(&self, content: &Content, offset: u64, length: usize) -> usize {
+    fn fitting(&self, content: &SparseContent, offset: u64, length: usize) -> usize {
         let left = self.blocks_left();
         let block_size = u64::from(self.configuration.block_size);
         let end = offset + length as u64;
@@ -122,7 +122,7 @@ impl State {
     pub(super) fn change_content(
         &mut self,
         inode: InodeNumber,
-        change: impl FnOnce(&mut Content),
+        change: impl FnOnce(&mut SparseContent),
     ) -> Result<()> {
         let content = self.node_mut(inode)?.content_mut()?;
         let before = content.blocks_used();
@@ -146,8 +146,7 @@ impl State {
         }
         let flags = node.attributes.flags;
         let allocates = matches!(mode, FallocateMode::Allocate { .. });
-        if flags.contains(InodeFlags::IMMUTABLE) || flags.contains(InodeFlags::APPEND) && !allocates
-        {
+        if flags.contains(FileFlags::IMMUTABLE) || flags.contains(FileFlags::APPEND) && !allocates {
             return Err(Errno::EPERM.into());
         }
         let content = node.content()?;

@@ -2,16 +2,16 @@
 
 use drystone_sync::{Condvar, LockClass, Mutex, MutexGuard};
 use drystone_vfs::{
-    Access, Attributes, DirectoryEntry, DirectoryVisitor, Entry, Errno, Extent, FallocateMode,
-    FileSystem, FileSystemStatistics, FileType, InodeNumber, NAME_LENGTH_MAX, NewNode, OpenFlags,
-    RenameFlags, RequestContext, Result, SeekFrom, SetAttributes, Timestamp, XattrMode,
+    Access, DirectoryEntry, DirectoryVisitor, Entry, Errno, FallocateMode, FileExtent, FileSystem,
+    FileSystemStatistics, FileType, InodeAttributes, InodeNumber, NAME_LENGTH_MAX, NewNode,
+    OpenFlags, RenameFlags, RequestContext, Result, SeekFrom, SetAttributes, Timestamp, XattrMode,
 };
 
 use super::Configuration;
-use super::node::Kind;
+use super::node::ModelNodeKind;
 use super::permission;
-use super::rename::Place;
-use super::state::{ROOT, State};
+use super::rename::RenameSide;
+use super::state::{ModelState, ROOT};
 
 static MODEL: LockClass = LockClass::new("model file system", 1000);
 
@@ -23,7 +23,7 @@ const SPACE_CLAIMED: u64 = 1 << 40;
 /// A file system in memory.
 #[derive(Debug)]
 pub struct MemoryFileSystem {
-    state: Mutex<State>,
+    state: Mutex<ModelState>,
     thawed: Condvar,
 }
 
@@ -37,7 +37,7 @@ impl MemoryFileSystem {
     /// An empty file system whose root belongs to the superuser.
     pub fn new(configuration: Configuration) -> MemoryFileSystem {
         MemoryFileSystem {
-            state: Mutex::new(&MODEL, State::new(configuration)),
+            state: Mutex::new(&MODEL, ModelState::new(configuration)),
             thawed: Condvar::new(),
         }
     }
@@ -55,7 +55,7 @@ impl MemoryFileSystem {
     }
 
     /// The state for a change; waits while the file system is frozen, and advances the clock.
-    fn change(&self) -> MutexGuard<'_, State> {
+    fn change(&self) -> MutexGuard<'_, ModelState> {
         let mut state = self.state.lock();
         self.thawed.wait_while(&mut state, |state| state.frozen);
         let nanoseconds = state.now.nanoseconds + TICK_NS;
@@ -110,7 +110,7 @@ impl FileSystem for MemoryFileSystem {
         state.delete_if_unused(inode);
     }
 
-    fn attributes(&self, inode: InodeNumber) -> Result<Attributes> {
+    fn attributes(&self, inode: InodeNumber) -> Result<InodeAttributes> {
         Ok(self.state.lock().node(inode)?.shown())
     }
 
@@ -119,7 +119,7 @@ impl FileSystem for MemoryFileSystem {
         context: &RequestContext,
         inode: InodeNumber,
         changes: &SetAttributes,
-    ) -> Result<Attributes> {
+    ) -> Result<InodeAttributes> {
         self.change().set_attributes(context, inode, changes)
     }
 
@@ -180,14 +180,14 @@ impl FileSystem for MemoryFileSystem {
         if self.check_has(|has| has.exchanging_renames || is_plain).is_err() {
             return Err(Errno::EINVAL.into());
         }
-        let from = Place { parent, name };
-        let to = Place { parent: new_parent, name: new_name };
+        let from = RenameSide { parent, name };
+        let to = RenameSide { parent: new_parent, name: new_name };
         self.change().rename(context, from, to, flags)
     }
 
     fn read_link(&self, inode: InodeNumber) -> Result<Vec<u8>> {
         match &self.state.lock().node(inode)?.kind {
-            Kind::Symlink(target) => Ok(target.clone()),
+            ModelNodeKind::Symlink(target) => Ok(target.clone()),
             _ => Err(Errno::EINVAL.into()),
         }
     }
@@ -222,7 +222,7 @@ impl FileSystem for MemoryFileSystem {
         context: &RequestContext,
         inode: InodeNumber,
         flags: OpenFlags,
-    ) -> Result<Attributes> {
+    ) -> Result<InodeAttributes> {
         if flags.contains(OpenFlags::TRUNCATE) {
             self.change().open(context, inode, flags)
         } else {
@@ -275,7 +275,7 @@ impl FileSystem for MemoryFileSystem {
         offset: u64,
         length: u64,
         extents_max: usize,
-    ) -> Result<Vec<Extent>> {
+    ) -> Result<Vec<FileExtent>> {
         let state = self.state.lock();
         let node = state.node(inode)?;
         // In the model only regular files have blocks.

@@ -1,31 +1,31 @@
 //! Making and removing names: create, link, unlink, remove directory.
 
 use drystone_vfs::{
-    Capabilities, DeviceNumber, Entry, Errno, FileType, InodeFlags, InodeNumber, NewNode,
+    Capabilities, DeviceNumber, Entry, Errno, FileFlags, FileType, InodeNumber, NewNode,
     PATH_LENGTH_MAX, RequestContext, Result, mode,
 };
 
-use super::acl::Acl;
-use super::content::Content;
-use super::node::{Directory, Kind, Node};
+use super::acl::ModelAcl;
+use super::content::SparseContent;
+use super::node::{Directory, ModelNodeKind, Node};
 use super::permission;
-use super::state::State;
+use super::state::ModelState;
 
 /// Flags that a directory passes on to all new inodes in it.
-const INHERITED_BY_ALL: InodeFlags = InodeFlags::NO_DUMP.union(InodeFlags::NO_ACCESS_TIME);
+const INHERITED_BY_ALL: FileFlags = FileFlags::NO_DUMP.union(FileFlags::NO_ACCESS_TIME);
 /// Flags that it passes on to files and directories.
-const INHERITED_BY_FILES: InodeFlags = INHERITED_BY_ALL
-    .union(InodeFlags::SECURE_REMOVE)
-    .union(InodeFlags::UNDELETE)
-    .union(InodeFlags::COMPRESS)
-    .union(InodeFlags::SYNC)
-    .union(InodeFlags::JOURNAL_DATA)
-    .union(InodeFlags::NO_TAIL);
+const INHERITED_BY_FILES: FileFlags = INHERITED_BY_ALL
+    .union(FileFlags::SECURE_REMOVE)
+    .union(FileFlags::UNDELETE)
+    .union(FileFlags::COMPRESS)
+    .union(FileFlags::SYNC)
+    .union(FileFlags::JOURNAL_DATA)
+    .union(FileFlags::NO_TAIL);
 /// Flags that it passes on to directories.
-const INHERITED_BY_DIRECTORIES: InodeFlags =
-    INHERITED_BY_FILES.union(InodeFlags::DIRECTORY_SYNC).union(InodeFlags::PROJECT_INHERIT);
+const INHERITED_BY_DIRECTORIES: FileFlags =
+    INHERITED_BY_FILES.union(FileFlags::DIRECTORY_SYNC).union(FileFlags::PROJECT_INHERIT);
 
-impl State {
+impl ModelState {
     pub(super) fn create(
         &mut self,
         context: &RequestContext,
@@ -101,12 +101,16 @@ impl State {
         permissions: u16,
     ) -> Result<Node> {
         let kind = match node {
-            NewNode::Regular => Kind::Regular(Content::new(self.configuration.block_size)),
-            NewNode::Directory => {
-                Kind::Directory(Directory { parent, entries: Default::default(), removed: false })
+            NewNode::Regular => {
+                ModelNodeKind::Regular(SparseContent::new(self.configuration.block_size))
             }
-            NewNode::Symlink(target) => Kind::Symlink(target.to_vec()),
-            _ => Kind::Special,
+            NewNode::Directory => ModelNodeKind::Directory(Directory {
+                parent,
+                entries: Default::default(),
+                removed: false,
+            }),
+            NewNode::Symlink(target) => ModelNodeKind::Symlink(target.to_vec()),
+            _ => ModelNodeKind::Special,
         };
         let mut new = self.new_node(node.file_type(), kind);
         let directory = self.node(parent)?;
@@ -127,7 +131,7 @@ impl State {
         if new.file_type() == FileType::Symlink {
             bits = 0o777;
         } else if let Some(default) = &directory.default_acl {
-            let mut access: Acl = default.clone();
+            let mut access: ModelAcl = default.clone();
             bits = access.restrict(bits);
             let says_all = access.mode().1;
             new.access_acl = (!says_all).then_some(access);
@@ -144,7 +148,7 @@ impl State {
             _ => INHERITED_BY_ALL,
         };
         new.attributes.flags = directory.attributes.flags & inherited;
-        if directory.attributes.flags.contains(InodeFlags::PROJECT_INHERIT) {
+        if directory.attributes.flags.contains(FileFlags::PROJECT_INHERIT) {
             new.attributes.project = directory.attributes.project;
         }
         if let NewNode::CharacterDevice(device) | NewNode::BlockDevice(device) = node {
@@ -163,7 +167,7 @@ impl State {
         self.node(inode)?;
         self.check_new_name(context, parent, name)?;
         let node = self.node(inode)?;
-        let fixed = InodeFlags::APPEND | InodeFlags::IMMUTABLE;
+        let fixed = FileFlags::APPEND | FileFlags::IMMUTABLE;
         if node.attributes.flags.intersects(fixed) || node.is_directory() {
             return Err(Errno::EPERM.into());
         }
@@ -185,7 +189,7 @@ impl State {
     /// A directory whose project is inherited accepts only inodes of that project.
     pub(super) fn check_project(&self, parent: InodeNumber, inode: InodeNumber) -> Result<()> {
         let directory = &self.node(parent)?.attributes;
-        let inherits = directory.flags.contains(InodeFlags::PROJECT_INHERIT);
+        let inherits = directory.flags.contains(FileFlags::PROJECT_INHERIT);
         if inherits && directory.project != self.node(inode)?.attributes.project {
             return Err(Errno::EXDEV.into());
         }

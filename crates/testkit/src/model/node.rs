@@ -2,29 +2,29 @@
 
 use std::collections::BTreeMap;
 
-use drystone_vfs::{Attributes, Errno, FileType, InodeNumber, Result};
+use drystone_vfs::{Errno, FileType, InodeAttributes, InodeNumber, Result};
 
-use super::acl::Acl;
-use super::content::Content;
+use super::acl::ModelAcl;
+use super::content::SparseContent;
 
 /// Everything about one inode.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     /// `size` and `sectors` are filled in from the content when asked for.
-    pub attributes: Attributes,
+    pub attributes: InodeAttributes,
     /// How many references callers hold.
     pub references: u64,
     /// Made without a name, which `link` may still give it.
     pub nameable: bool,
-    pub kind: Kind,
+    pub kind: ModelNodeKind,
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
-    pub access_acl: Option<Acl>,
-    pub default_acl: Option<Acl>,
+    pub access_acl: Option<ModelAcl>,
+    pub default_acl: Option<ModelAcl>,
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum Kind {
-    Regular(Content),
+pub(super) enum ModelNodeKind {
+    Regular(SparseContent),
     Directory(Directory),
     Symlink(Vec<u8>),
     Special,
@@ -52,51 +52,51 @@ impl Node {
     }
 
     pub(super) fn is_directory(&self) -> bool {
-        matches!(self.kind, Kind::Directory(_))
+        matches!(self.kind, ModelNodeKind::Directory(_))
     }
 
     pub(super) fn directory(&self) -> Result<&Directory> {
         match &self.kind {
-            Kind::Directory(directory) => Ok(directory),
+            ModelNodeKind::Directory(directory) => Ok(directory),
             _ => Err(Errno::ENOTDIR.into()),
         }
     }
 
     pub(super) fn directory_mut(&mut self) -> Result<&mut Directory> {
         match &mut self.kind {
-            Kind::Directory(directory) => Ok(directory),
+            ModelNodeKind::Directory(directory) => Ok(directory),
             _ => Err(Errno::ENOTDIR.into()),
         }
     }
 
     /// The content of a regular file; `EISDIR` or `EINVAL` for other types.
-    pub(super) fn content(&self) -> Result<&Content> {
+    pub(super) fn content(&self) -> Result<&SparseContent> {
         match &self.kind {
-            Kind::Regular(content) => Ok(content),
-            Kind::Directory(_) => Err(Errno::EISDIR.into()),
-            Kind::Symlink(_) | Kind::Special => Err(Errno::EINVAL.into()),
+            ModelNodeKind::Regular(content) => Ok(content),
+            ModelNodeKind::Directory(_) => Err(Errno::EISDIR.into()),
+            ModelNodeKind::Symlink(_) | ModelNodeKind::Special => Err(Errno::EINVAL.into()),
         }
     }
 
-    pub(super) fn content_mut(&mut self) -> Result<&mut Content> {
+    pub(super) fn content_mut(&mut self) -> Result<&mut SparseContent> {
         match &mut self.kind {
-            Kind::Regular(content) => Ok(content),
-            Kind::Directory(_) => Err(Errno::EISDIR.into()),
-            Kind::Symlink(_) | Kind::Special => Err(Errno::EINVAL.into()),
+            ModelNodeKind::Regular(content) => Ok(content),
+            ModelNodeKind::Directory(_) => Err(Errno::EISDIR.into()),
+            ModelNodeKind::Symlink(_) | ModelNodeKind::Special => Err(Errno::EINVAL.into()),
         }
     }
 
     /// The attributes as callers see them.
-    pub(super) fn shown(&self) -> Attributes {
+    pub(super) fn shown(&self) -> InodeAttributes {
         let mut shown = self.attributes;
         match &self.kind {
-            Kind::Regular(content) => {
+            ModelNodeKind::Regular(content) => {
                 shown.size = content.size();
                 shown.sectors = content.blocks_used() * u64::from(shown.block_size) / 512;
             }
-            Kind::Directory(_) => shown.size = u64::from(shown.block_size),
-            Kind::Symlink(target) => shown.size = target.len() as u64,
-            Kind::Special => {}
+            ModelNodeKind::Directory(_) => shown.size = u64::from(shown.block_size),
+            ModelNodeKind::Symlink(target) => shown.size = target.len() as u64,
+            ModelNodeKind::Special => {}
         }
         shown
     }

@@ -1,14 +1,14 @@
 //! Permission checks: permission bits, access control lists, capabilities.
 
 use drystone_vfs::{
-    Access, Capabilities, Errno, FileType, InodeFlags, RequestContext, Result, mode,
+    Access, Capabilities, Errno, FileFlags, FileType, RequestContext, Result, mode,
 };
 
 use super::node::Node;
 
 /// Checks an access to an inode.
 pub(super) fn check(node: &Node, context: &RequestContext, access: Access) -> Result<()> {
-    if access.contains(Access::WRITE) && node.attributes.flags.contains(InodeFlags::IMMUTABLE) {
+    if access.contains(Access::WRITE) && node.attributes.flags.contains(FileFlags::IMMUTABLE) {
         return Err(Errno::EPERM.into());
     }
     if !context.check_permissions || granted(node, context, access) {
@@ -91,12 +91,12 @@ pub(super) fn check_may_delete(
     as_directory: bool,
 ) -> Result<()> {
     check(directory, context, Access::WRITE | Access::EXECUTE)?;
-    let fixed = InodeFlags::APPEND | InodeFlags::IMMUTABLE;
+    let fixed = FileFlags::APPEND | FileFlags::IMMUTABLE;
     let sticky = directory.attributes.permissions & mode::STICKY != 0
         && context.user != victim.attributes.user
         && context.user != directory.attributes.user
         && !context.has(Capabilities::OWNER);
-    if directory.attributes.flags.contains(InodeFlags::APPEND)
+    if directory.attributes.flags.contains(FileFlags::APPEND)
         || sticky
         || victim.attributes.flags.intersects(fixed)
     {

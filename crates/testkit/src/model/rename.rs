@@ -4,23 +4,23 @@ use drystone_vfs::{
     Access, DeviceNumber, Errno, InodeNumber, NewNode, RenameFlags, RequestContext, Result,
 };
 
-use super::node::Kind;
+use super::node::ModelNodeKind;
 use super::permission;
-use super::state::State;
+use super::state::ModelState;
 
 /// One end of a rename.
 #[derive(Clone, Copy)]
-pub(super) struct Place<'a> {
+pub(super) struct RenameSide<'a> {
     pub parent: InodeNumber,
     pub name: &'a [u8],
 }
 
-impl State {
+impl ModelState {
     pub(super) fn rename(
         &mut self,
         context: &RequestContext,
-        from: Place<'_>,
-        to: Place<'_>,
+        from: RenameSide<'_>,
+        to: RenameSide<'_>,
         flags: RenameFlags,
     ) -> Result<()> {
         let exchange = flags.contains(RenameFlags::EXCHANGE);
@@ -70,8 +70,8 @@ impl State {
     fn check_may_rename(
         &self,
         context: &RequestContext,
-        from: Place<'_>,
-        to: Place<'_>,
+        from: RenameSide<'_>,
+        to: RenameSide<'_>,
         source: InodeNumber,
         target: Option<InodeNumber>,
         exchange: bool,
@@ -105,8 +105,8 @@ impl State {
 
     fn exchange(
         &mut self,
-        from: Place<'_>,
-        to: Place<'_>,
+        from: RenameSide<'_>,
+        to: RenameSide<'_>,
         source: InodeNumber,
         target: InodeNumber,
     ) -> Result<()> {
@@ -131,7 +131,7 @@ impl State {
         new: InodeNumber,
     ) -> Result<()> {
         if old != new
-            && let Kind::Directory(directory) = &mut self.node_mut(inode)?.kind
+            && let ModelNodeKind::Directory(directory) = &mut self.node_mut(inode)?.kind
         {
             directory.parent = new;
             self.uncount_subdirectory(old)?;
@@ -143,8 +143,8 @@ impl State {
     fn replace(
         &mut self,
         context: &RequestContext,
-        from: Place<'_>,
-        to: Place<'_>,
+        from: RenameSide<'_>,
+        to: RenameSide<'_>,
         source: InodeNumber,
         target: Option<InodeNumber>,
         flags: RenameFlags,

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use drystone_vfs::{
-    Access, Attributes, DeviceNumber, Entry, Errno, FileType, InodeFlags, InodeNumber,
+    Access, DeviceNumber, Entry, Errno, FileFlags, FileType, InodeAttributes, InodeNumber,
     NAME_LENGTH_MAX, RequestContext, Result, Timestamp,
 };
 
 use super::Configuration;
-use super::node::{Directory, Kind, Link, Node};
+use super::node::{Directory, Link, ModelNodeKind, Node};
 use super::permission;
 
 /// The root directory's number, as ext4 has it.
@@ -19,7 +19,7 @@ const COOKIE_FIRST: u64 = 3;
 const INODE_FIRST: u64 = 11;
 
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct ModelState {
     pub configuration: Configuration,
     pub nodes: BTreeMap<InodeNumber, Node>,
     pub now: Timestamp,
@@ -30,9 +30,9 @@ pub(super) struct State {
     cookie_next: u64,
 }
 
-impl State {
-    pub(super) fn new(configuration: Configuration) -> State {
-        let mut state = State {
+impl ModelState {
+    pub(super) fn new(configuration: Configuration) -> ModelState {
+        let mut state = ModelState {
             configuration,
             nodes: BTreeMap::new(),
             now: Timestamp { seconds: 1_000_000_000, nanoseconds: 0 },
@@ -41,8 +41,11 @@ impl State {
             inode_next: INODE_FIRST,
             cookie_next: COOKIE_FIRST,
         };
-        let kind =
-            Kind::Directory(Directory { parent: ROOT, entries: BTreeMap::new(), removed: false });
+        let kind = ModelNodeKind::Directory(Directory {
+            parent: ROOT,
+            entries: BTreeMap::new(),
+            removed: false,
+        });
         let mut root = state.new_node(FileType::Directory, kind);
         root.attributes.inode = ROOT;
         root.attributes.links = 2;
@@ -52,12 +55,12 @@ impl State {
     }
 
     /// An inode with a new number, owned by the superuser, without permissions.
-    pub(super) fn new_node(&mut self, file_type: FileType, kind: Kind) -> Node {
+    pub(super) fn new_node(&mut self, file_type: FileType, kind: ModelNodeKind) -> Node {
         let inode = InodeNumber(self.inode_next);
         self.inode_next += 1;
         let now = self.configuration.clamp_time(self.now);
         Node {
-            attributes: Attributes {
+            attributes: InodeAttributes {
                 inode,
                 generation: 0,
                 file_type,
@@ -74,7 +77,7 @@ impl State {
                 modified: now,
                 changed: now,
                 created: self.configuration.nanoseconds.then_some(now),
-                flags: InodeFlags::empty(),
+                flags: FileFlags::empty(),
             },
             references: 0,
             nameable: false,
@@ -213,7 +216,7 @@ impl State {
         self.touch_attributes(inode)?;
         let node = self.node_mut(inode)?;
         match &mut node.kind {
-            Kind::Directory(directory) => {
+            ModelNodeKind::Directory(directory) => {
                 directory.removed = true;
                 node.attributes.links = 0;
             }
@@ -227,7 +230,8 @@ impl State {
     pub(super) fn delete_if_unused(&mut self, inode: InodeNumber) {
         let unused = |node: &Node| node.attributes.links == 0 && node.references == 0;
         if self.nodes.get(&inode).is_some_and(unused)
-            && let Some(Node { kind: Kind::Regular(content), .. }) = self.nodes.remove(&inode)
+            && let Some(Node { kind: ModelNodeKind::Regular(content), .. }) =
+                self.nodes.remove(&inode)
         {
             self.blocks_used -= content.blocks_used();
         }

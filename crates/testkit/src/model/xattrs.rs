@@ -1,14 +1,14 @@
 //! Extended attributes by name space.
 
 use drystone_vfs::{
-    Access, Capabilities, Errno, FileType, InodeFlags, InodeNumber, RequestContext, Result,
+    Access, Capabilities, Errno, FileFlags, FileType, InodeNumber, RequestContext, Result,
     XattrMode, mode,
 };
 
-use super::acl::Acl;
+use super::acl::ModelAcl;
 use super::node::Node;
 use super::permission;
-use super::state::State;
+use super::state::ModelState;
 
 const NAME_LENGTH_MAX: usize = 255;
 const VALUE_LENGTH_MAX: usize = 65_536;
@@ -41,7 +41,7 @@ fn check_permission(
 ) -> Result<()> {
     let writes = access.contains(Access::WRITE);
     let refusal = if writes { Errno::EPERM } else { Errno::ENODATA };
-    let fixed = InodeFlags::IMMUTABLE | InodeFlags::APPEND;
+    let fixed = FileFlags::IMMUTABLE | FileFlags::APPEND;
     if writes && node.attributes.flags.intersects(fixed) {
         return Err(Errno::EPERM.into());
     }
@@ -69,7 +69,7 @@ fn check_permission(
     permission::check(node, context, access)
 }
 
-impl State {
+impl ModelState {
     pub(super) fn xattr(
         &self,
         context: &RequestContext,
@@ -83,7 +83,7 @@ impl State {
                 return Err(Errno::EOPNOTSUPP.into());
             }
             let acl = if name == ACCESS_ACL { &node.access_acl } else { &node.default_acl };
-            return acl.as_ref().map(Acl::to_bytes).ok_or(Errno::ENODATA.into());
+            return acl.as_ref().map(ModelAcl::to_bytes).ok_or(Errno::ENODATA.into());
         }
         check_permission(node, context, name, Access::READ)?;
         check_prefix(name)?;
@@ -104,7 +104,7 @@ impl State {
             return Err(Errno::E2BIG.into());
         }
         if name == ACCESS_ACL || name == DEFAULT_ACL {
-            let acl = Acl::parse(value)?;
+            let acl = ModelAcl::parse(value)?;
             return self.set_acl(context, inode, name, acl);
         }
         check_permission(node, context, name, Access::WRITE)?;
@@ -144,7 +144,7 @@ impl State {
         context: &RequestContext,
         inode: InodeNumber,
         name: &[u8],
-        acl: Option<Acl>,
+        acl: Option<ModelAcl>,
     ) -> Result<()> {
         let node = self.node(inode)?;
         check_permission(node, context, name, Access::WRITE)?;

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::judges::{Scratch, run};
-use crate::skip::{Lack, skip};
+use crate::skip::{Prerequisite, skip};
 use crate::uml::{Guest, GuestResult};
 
 const MKFS: &str = "mkfs.nilfs2";
@@ -48,7 +48,7 @@ pub fn mkfs_nilfs2(image: &Path, layout: &Nilfs2Layout) -> io::Result<bool> {
         Ok(made) if made.is_clean() => Ok(true),
         Ok(made) => Err(io::Error::other(format!("{MKFS}: {}", made.output))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            skip(Lack::Program(MKFS.to_owned()), "images of NILFS2");
+            skip(Prerequisite::Program(MKFS.to_owned()), "images of NILFS2");
             Ok(false)
         }
         Err(error) => Err(error),

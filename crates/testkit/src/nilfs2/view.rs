@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 
 use crate::operations::Word;
-use crate::tree::{Facts, Tree, TreeOptions, from_facts};
+use crate::tree::{PathFacts, TreeOptions, TreeSnapshot, from_facts};
 
 /// The size of the largest file whose content is listed; `list.py` has it too.
 const CONTENT_BYTES_MAX: u64 = 1 << 30;
@@ -47,9 +47,9 @@ pub struct SegmentLine {
 #[derive(Clone, Debug, Default)]
 pub struct Nilfs2View {
     /// The tree as it is now.
-    pub current: Tree,
+    pub current: TreeSnapshot,
     /// The tree of each snapshot.
-    pub snapshots: BTreeMap<u64, Tree>,
+    pub snapshots: BTreeMap<u64, TreeSnapshot>,
     /// All checkpoints, in ascending order.
     pub checkpoints: Vec<CheckpointLine>,
     /// All segments.
@@ -74,7 +74,7 @@ impl Nilfs2View {
     /// numbered ones.
     pub fn parse(output: &str) -> io::Result<Nilfs2View> {
         let mut view = Nilfs2View::default();
-        let mut trees: BTreeMap<&str, Vec<(Word, Facts)>> = BTreeMap::new();
+        let mut trees: BTreeMap<&str, Vec<(Word, PathFacts)>> = BTreeMap::new();
         let mut heading = "";
         for line in output.lines() {
             let parsed = match line.strip_prefix('@').map(|line| line.split_once('\t')) {
@@ -115,7 +115,7 @@ fn bytes(digits: &str) -> Option<Vec<u8>> {
     pairs.map(|pair| u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok()).collect()
 }
 
-fn path_and_facts(line: &str) -> Option<(Word, Facts)> {
+fn path_and_facts(line: &str) -> Option<(Word, PathFacts)> {
     let mut fields = line.split('\t');
     let path = Word(bytes(fields.next()?)?);
     let facts = fields.map(|field| {
@@ -126,7 +126,7 @@ fn path_and_facts(line: &str) -> Option<(Word, Facts)> {
         };
         Some((name.to_owned(), value))
     });
-    Some((path, facts.collect::<Option<Facts>>()?))
+    Some((path, facts.collect::<Option<PathFacts>>()?))
 }
 
 /// `CNO DATE TIME MODE FLG BLKCNT ICNT`

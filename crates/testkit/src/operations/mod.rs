@@ -16,4 +16,4 @@ pub use operation::{
     SeekKind, XattrKind, parse_operations,
 };
 pub use profile::{NameStyle, Profile};
-pub use text::{Data, Target, Word};
+pub use text::{Data, OperationTarget, Word};

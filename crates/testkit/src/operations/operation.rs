@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use drystone_vfs::{FallocateMode, OpenFlags, RenameFlags, RequestContext, XattrMode};
 
-use super::text::{Data, Field, Target, Word, word_enum};
+use super::text::{Data, Field, OperationTarget, Word, word_enum};
 
 /// The user of an operation: 0 is the superuser without checks, others are ordinary users.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -243,7 +243,7 @@ actions! {
     /// Make a file without a name and hold it in a slot.
     Temporary = "tmpfile" { /** In which directory. */ path: Word, /** Slot. */ slot: u8, /** Permissions. */ mode: u16, }
     /// Give an inode one more name.
-    Link = "link" { /** What. */ target: Target, /** New name. */ path: Word, }
+    Link = "link" { /** What. */ target: OperationTarget, /** New name. */ path: Word, }
     /// Remove a name.
     Unlink = "unlink" { /** Which. */ path: Word, }
     /// Remove a directory.
@@ -255,45 +255,45 @@ actions! {
     /// List a directory.
     List = "list" { /** Which. */ path: Word, }
     /// Show attributes.
-    Status = "stat" { /** Of what. */ target: Target, }
+    Status = "stat" { /** Of what. */ target: OperationTarget, }
     /// Check permissions.
-    Access = "access" { /** Of what. */ target: Target, /** Read 4, write 2, execute 1. */ bits: u8, }
+    Access = "access" { /** Of what. */ target: OperationTarget, /** Read 4, write 2, execute 1. */ bits: u8, }
     /// Open a file and hold it in a slot.
     Open = "open" { /** Which. */ path: Word, /** Slot. */ slot: u8, /** How. */ kind: OpenKind, }
     /// Close the file in a slot.
     Close = "close" { /** Which. */ slot: u8, }
     /// Read from a file.
-    Read = "read" { /** Which. */ target: Target, /** Where. */ offset: u64, /** How much. */ length: u32, }
+    Read = "read" { /** Which. */ target: OperationTarget, /** Where. */ offset: u64, /** How much. */ length: u32, }
     /// Write to a file.
-    Write = "write" { /** Which. */ target: Target, /** Where. */ offset: u64, /** What. */ data: Data, }
+    Write = "write" { /** Which. */ target: OperationTarget, /** Where. */ offset: u64, /** What. */ data: Data, }
     /// Write to the end of a file.
-    Append = "append" { /** Which. */ target: Target, /** What. */ data: Data, }
+    Append = "append" { /** Which. */ target: OperationTarget, /** What. */ data: Data, }
     /// Set the size of a file.
-    Truncate = "truncate" { /** Which. */ target: Target, /** Size. */ size: u64, }
+    Truncate = "truncate" { /** Which. */ target: OperationTarget, /** Size. */ size: u64, }
     /// Change the space behind a range.
-    Range = "range" { /** Of what. */ target: Target, /** How. */ kind: RangeKind, /** Start. */ offset: u64, /** Length. */ length: u64, }
+    Range = "range" { /** Of what. */ target: OperationTarget, /** How. */ kind: RangeKind, /** Start. */ offset: u64, /** Length. */ length: u64, }
     /// Look for data or a hole.
-    Seek = "seek" { /** In what. */ target: Target, /** For what. */ kind: SeekKind, /** From where. */ offset: u64, }
+    Seek = "seek" { /** In what. */ target: OperationTarget, /** For what. */ kind: SeekKind, /** From where. */ offset: u64, }
     /// Set an extended attribute.
-    SetXattr = "setxattr" { /** Of what. */ target: Target, /** Name. */ name: Word, /** Value. */ value: Data, /** How. */ kind: XattrKind, }
+    SetXattr = "setxattr" { /** Of what. */ target: OperationTarget, /** Name. */ name: Word, /** Value. */ value: Data, /** How. */ kind: XattrKind, }
     /// Read an extended attribute.
-    GetXattr = "getxattr" { /** Of what. */ target: Target, /** Name. */ name: Word, }
+    GetXattr = "getxattr" { /** Of what. */ target: OperationTarget, /** Name. */ name: Word, }
     /// Remove an extended attribute.
-    RemoveXattr = "removexattr" { /** Of what. */ target: Target, /** Name. */ name: Word, }
+    RemoveXattr = "removexattr" { /** Of what. */ target: OperationTarget, /** Name. */ name: Word, }
     /// List extended attributes.
-    ListXattrs = "listxattr" { /** Of what. */ target: Target, }
+    ListXattrs = "listxattr" { /** Of what. */ target: OperationTarget, }
     /// Set permissions.
-    ChangeMode = "chmod" { /** Of what. */ target: Target, /** Permissions. */ mode: u16, }
+    ChangeMode = "chmod" { /** Of what. */ target: OperationTarget, /** Permissions. */ mode: u16, }
     /// Set owners.
-    ChangeOwner = "chown" { /** Of what. */ target: Target, /** Owner. */ user: Option<u32>, /** Owning group. */ group: Option<u32>, }
+    ChangeOwner = "chown" { /** Of what. */ target: OperationTarget, /** Owner. */ user: Option<u32>, /** Owning group. */ group: Option<u32>, }
     /// Set the times of last read and change.
-    SetTimes = "utimes" { /** Of what. */ target: Target, /** Seconds. */ seconds: i64, /** Nanoseconds. */ nanoseconds: u32, }
+    SetTimes = "utimes" { /** Of what. */ target: OperationTarget, /** Seconds. */ seconds: i64, /** Nanoseconds. */ nanoseconds: u32, }
     /// Set flags.
-    SetFlags = "chattr" { /** Of what. */ target: Target, /** Flags. */ flags: u32, }
+    SetFlags = "chattr" { /** Of what. */ target: OperationTarget, /** Flags. */ flags: u32, }
     /// Make a file durable.
-    SyncFile = "fsync" { /** Which. */ target: Target, }
+    SyncFile = "fsync" { /** Which. */ target: OperationTarget, }
     /// Make the content of a file durable, or the names in a directory.
-    SyncData = "fdatasync" { /** Which. */ target: Target, }
+    SyncData = "fdatasync" { /** Which. */ target: OperationTarget, }
     /// Make everything durable.
     Sync = "sync" {}
 }

@@ -97,25 +97,25 @@ impl Field for Option<u32> {
 
 /// The target of an operation: a path, or a file held open in a numbered slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Target {
+pub enum OperationTarget {
     /// The inode at a path; a symbolic link at the end isn't followed.
     Path(Word),
     /// The inode that a slot holds.
     Slot(u8),
 }
 
-impl Field for Target {
+impl Field for OperationTarget {
     fn print(&self) -> String {
         match self {
-            Target::Path(path) => path.to_string(),
-            Target::Slot(slot) => format!("#{slot}"),
+            OperationTarget::Path(path) => path.to_string(),
+            OperationTarget::Slot(slot) => format!("#{slot}"),
         }
     }
 
-    fn parse(word: &str) -> Option<Target> {
+    fn parse(word: &str) -> Option<OperationTarget> {
         match word.strip_prefix('#') {
-            Some(slot) => slot.parse().ok().map(Target::Slot),
-            None => Word::parse(word).map(Target::Path),
+            Some(slot) => slot.parse().ok().map(OperationTarget::Slot),
+            None => Word::parse(word).map(OperationTarget::Path),
         }
     }
 }

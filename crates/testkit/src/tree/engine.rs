@@ -3,15 +3,22 @@
 use std::collections::BTreeSet;
 
 use drystone_vfs::{
-    Attributes, Errno, FileSystem, FileType, InodeNumber, RequestContext, Result, SeekFrom, resolve,
+    Errno, FileSystem, FileType, InodeAttributes, InodeNumber, RequestContext, Result, SeekFrom,
+    resolve,
 };
 
-use super::{Collector, Facts, Tree, TreeOptions, is_ignored, is_xattr_ignored, summarise};
+use super::{
+    Collector, PathFacts, TreeOptions, TreeSnapshot, is_ignored, is_xattr_ignored, summarise,
+};
 use crate::operations::{COMPARED_FLAGS, Word};
 
-impl Tree {
+impl TreeSnapshot {
     /// Everything below `base`, read as the superuser.
-    pub fn read(file_system: &dyn FileSystem, base: &str, options: &TreeOptions) -> Result<Tree> {
+    pub fn read(
+        file_system: &dyn FileSystem,
+        base: &str,
+        options: &TreeOptions,
+    ) -> Result<TreeSnapshot> {
         let reader = Reader { file_system, options, context: RequestContext::superuser() };
         let mut collector = Collector::default();
         let start = resolve(file_system, &reader.context, base.as_bytes(), true)?;
@@ -61,9 +68,9 @@ impl Reader<'_> {
     fn children(
         &self,
         path: &[u8],
-        directory: &Attributes,
+        directory: &InodeAttributes,
         parent: Option<InodeNumber>,
-        mut found: impl FnMut(Vec<u8>, Attributes),
+        mut found: impl FnMut(Vec<u8>, InodeAttributes),
     ) -> Result<Vec<String>> {
         let mut listed = Vec::new();
         self.file_system.read_directory(&self.context, directory.inode, 0, &mut |entry| {
@@ -105,17 +112,17 @@ impl Reader<'_> {
     fn facts(
         &self,
         path: &[u8],
-        attributes: &Attributes,
+        attributes: &InodeAttributes,
         collector: &mut Collector,
-    ) -> Result<Facts> {
+    ) -> Result<PathFacts> {
         let inode = attributes.inode;
-        let mut facts = Facts::new();
+        let mut facts = PathFacts::new();
         let mut fact = |name: &str, value: String| facts.insert(name.to_owned(), value);
         fact("type", format!("{:?}", attributes.file_type));
         fact("mode", format!("{:04o}", attributes.permissions));
         fact("links", attributes.links.to_string());
         fact("owner", format!("{}:{}", attributes.user, attributes.group));
-        let Attributes { accessed, modified, changed, .. } = attributes;
+        let InodeAttributes { accessed, modified, changed, .. } = attributes;
         let TreeOptions { times, change_times, .. } = *self.options;
         for (name, time, is_wanted) in [
             ("accessed", accessed, times),
@@ -172,7 +179,7 @@ impl Reader<'_> {
         }
     }
 
-    fn content(&self, attributes: &Attributes) -> Result<String> {
+    fn content(&self, attributes: &InodeAttributes) -> Result<String> {
         let inode = attributes.inode;
         summarise(
             attributes.size,
@@ -181,7 +188,7 @@ impl Reader<'_> {
         )
     }
 
-    fn data_ranges(&self, attributes: &Attributes) -> Result<String> {
+    fn data_ranges(&self, attributes: &InodeAttributes) -> Result<String> {
         let mut ranges = Vec::new();
         let mut at = 0;
         while let Some(start) = self.next(attributes.inode, SeekFrom::Data(at))? {

@@ -10,15 +10,17 @@ use std::path::Path;
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
-use super::{Collector, Facts, Tree, TreeOptions, is_ignored, is_xattr_ignored, summarise};
+use super::{
+    Collector, PathFacts, TreeOptions, TreeSnapshot, is_ignored, is_xattr_ignored, summarise,
+};
 use crate::operations::Word;
 
 /// The largest list of names and the largest value that the kernel returns.
 const XATTR_BYTES_MAX: usize = 65_536;
 
-impl Tree {
+impl TreeSnapshot {
     /// Everything below a directory of the host. Has no flags, whatever the options.
-    pub fn from_host(directory: &Path, options: &TreeOptions) -> io::Result<Tree> {
+    pub fn from_host(directory: &Path, options: &TreeOptions) -> io::Result<TreeSnapshot> {
         let mut collector = Collector::default();
         let mut pending = vec![Vec::new()];
         while let Some(path) = pending.pop() {
@@ -64,8 +66,8 @@ fn facts(
     metadata: &std::fs::Metadata,
     options: &TreeOptions,
     collector: &mut Collector,
-) -> io::Result<Facts> {
-    let mut facts = Facts::new();
+) -> io::Result<PathFacts> {
+    let mut facts = PathFacts::new();
     let mut fact = |name: &str, value: String| facts.insert(name.to_owned(), value);
     fact("type", type_name(metadata).to_owned());
     fact("mode", format!("{:04o}", metadata.mode() & 0o7777));

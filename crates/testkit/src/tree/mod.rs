@@ -48,26 +48,27 @@ impl Default for TreeOptions {
 }
 
 /// The facts of one path, by name.
-pub type Facts = BTreeMap<String, String>;
+pub type PathFacts = BTreeMap<String, String>;
 
 /// Everything below a directory, by paths that start with `/` there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tree {
+pub struct TreeSnapshot {
     /// The facts of each path.
-    pub entries: BTreeMap<Word, Facts>,
+    pub entries: BTreeMap<Word, PathFacts>,
 }
 
 /// The differences, a line for each path or fact.
-pub fn diff(left: &Tree, right: &Tree) -> Vec<String> {
+pub fn diff(left: &TreeSnapshot, right: &TreeSnapshot) -> Vec<String> {
     let mut lines = Vec::new();
-    let unmatched = |from: &Tree, other: &Tree, side: &str, lines: &mut Vec<String>| {
-        for (path, facts) in &from.entries {
-            if !other.entries.contains_key(path) {
-                let file_type = facts.get("type").map_or("", String::as_str);
-                lines.push(format!("{path}: only {side} ({file_type})"));
+    let unmatched =
+        |from: &TreeSnapshot, other: &TreeSnapshot, side: &str, lines: &mut Vec<String>| {
+            for (path, facts) in &from.entries {
+                if !other.entries.contains_key(path) {
+                    let file_type = facts.get("type").map_or("", String::as_str);
+                    lines.push(format!("{path}: only {side} ({file_type})"));
+                }
             }
-        }
-    };
+        };
     unmatched(left, right, "left", &mut lines);
     unmatched(right, left, "right", &mut lines);
     for (path, facts) in &left.entries {
@@ -87,7 +88,7 @@ pub fn diff(left: &Tree, right: &Tree) -> Vec<String> {
 /// Collects facts in the words that both kinds of tree share.
 #[derive(Default)]
 struct Collector {
-    tree: Tree,
+    tree: TreeSnapshot,
     /// The paths of each inode that has several names.
     names: BTreeMap<u64, Vec<Word>>,
     /// Directories at the root that were left out.
@@ -100,7 +101,7 @@ impl Collector {
         self.names.entry(inode).or_default().push(Word(path.to_vec()));
     }
 
-    fn finish(mut self) -> Tree {
+    fn finish(mut self) -> TreeSnapshot {
         for paths in self.names.values() {
             let first = paths.iter().min().map(Word::to_string).unwrap_or_default();
             for path in paths {
@@ -120,7 +121,7 @@ impl Collector {
 }
 
 /// A tree of facts that were collected elsewhere; they must include `type`, `links` and `inode`.
-pub(crate) fn from_facts(entries: impl IntoIterator<Item = (Word, Facts)>) -> Tree {
+pub(crate) fn from_facts(entries: impl IntoIterator<Item = (Word, PathFacts)>) -> TreeSnapshot {
     let mut collector = Collector::default();
     for (path, facts) in entries {
         let fact = |name: &str| facts.get(name).map_or("", String::as_str);
@@ -200,12 +201,14 @@ mod tests {
         do_all(&a, BASE);
         do_all(&b, BASE);
         let options = TreeOptions { holes: true, flags: true, times: true, ..Default::default() };
-        let read = |file_system| Tree::read(file_system, "/", &options).unwrap();
+        let read = |file_system| TreeSnapshot::read(file_system, "/", &options).unwrap();
         assert_eq!(diff(&read(&a), &read(&b)), [""; 0]);
         do_all(&b, "u0 write /g 70000 =hallo\nu0 chmod /d 700\nu0 unlink /s");
         let options = TreeOptions::default();
-        let lines =
-            diff(&Tree::read(&a, "/", &options).unwrap(), &Tree::read(&b, "/", &options).unwrap());
+        let lines = diff(
+            &TreeSnapshot::read(&a, "/", &options).unwrap(),
+            &TreeSnapshot::read(&b, "/", &options).unwrap(),
+        );
         assert_eq!(lines.len(), 4, "{lines:#?}");
         assert_eq!(lines[0], "/s: only left (Symlink)");
         assert_eq!(lines[1], "/d: mode: left 0750, right 0700");
@@ -230,8 +233,8 @@ mod tests {
         do_all(&model, BASE);
         // Not every host file system takes attributes.
         let options = TreeOptions { xattrs_ignored: vec![b"user.".to_vec()], ..Default::default() };
-        let mut host_tree = Tree::from_host(host.path(), &options).unwrap();
-        let mut model_tree = Tree::read(&model, "/", &options).unwrap();
+        let mut host_tree = TreeSnapshot::from_host(host.path(), &options).unwrap();
+        let mut model_tree = TreeSnapshot::read(&model, "/", &options).unwrap();
         for tree in [&mut host_tree, &mut model_tree] {
             for facts in tree.entries.values_mut() {
                 // The files belong to the user who runs the test; some hosts don't count

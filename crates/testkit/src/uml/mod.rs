@@ -28,7 +28,7 @@ use std::time::Duration;
 use rustix::fs::{Access, StatVfsMountFlags};
 
 use crate::judges::{Scratch, run};
-use crate::skip::{Lack, skip};
+use crate::skip::{Prerequisite, skip};
 
 const LINUX: &str = "linux.uml";
 /// Where the package keeps the modules of its kernel, below a directory with the kernel's release.
@@ -161,7 +161,7 @@ impl Guest {
         }
         let Ok(code) = read("status")?.trim().parse() else {
             if REFUSALS.iter().any(|refusal| boot_log.contains(refusal)) {
-                let lack = Lack::Host("a user-mode Linux that can run programs".into());
+                let lack = Prerequisite::Host("a user-mode Linux that can run programs".into());
                 skip(lack, "user-mode Linux");
                 return Ok(None);
             }
@@ -254,13 +254,13 @@ impl Guest {
 }
 
 /// What a guest needs and this machine lacks.
-fn lack() -> Option<Lack> {
+fn lack() -> Option<Prerequisite> {
     let is_linux_there = cfg!(target_arch = "x86_64") && program(LINUX).is_some();
     if !is_linux_there {
-        return Some(Lack::Program(LINUX.to_owned()));
+        return Some(Prerequisite::Program(LINUX.to_owned()));
     }
     let missing = ["busybox", "cc"].into_iter().find(|name| program(name).is_none());
-    missing.map(|name| Lack::Program(name.to_owned()))
+    missing.map(|name| Prerequisite::Program(name.to_owned()))
 }
 
 /// Where a program is.

@@ -64,14 +64,17 @@ impl ContainerDevice {
             ContainerFormat::Vmdk => {
                 let storage = File::open(storage_options(path, false)).map_err(host)?;
                 let builder = Vmdk::<File>::builder(storage);
-                (FormatAccess::new(builder.open(Gate(&mut backing)).map_err(host)?), false)
+                (FormatAccess::new(builder.open(HostFiles(&mut backing)).map_err(host)?), false)
             }
             _ => {
                 let has_backing = prepare_qcow2(&file, mode)?;
                 let is_written = mode == OpenMode::ReadWrite;
                 let storage = File::open(storage_options(path, is_written)).map_err(host)?;
                 let builder = Qcow2::<File>::builder(storage).write(is_written);
-                (FormatAccess::new(builder.open(Gate(&mut backing)).map_err(host)?), has_backing)
+                (
+                    FormatAccess::new(builder.open(HostFiles(&mut backing)).map_err(host)?),
+                    has_backing,
+                )
             }
         };
         Ok(ContainerDevice {
@@ -148,14 +151,14 @@ fn storage_options(path: &Path, is_written: bool) -> StorageOpenOptions {
 }
 
 /// Opens the files that a disk image names, and locks them against writers.
-struct Gate<'a>(&'a mut Vec<FileDevice>);
+struct HostFiles<'a>(&'a mut Vec<FileDevice>);
 
-impl ImplicitOpenGate<File> for Gate<'_> {
+impl ImplicitOpenGate<File> for HostFiles<'_> {
     fn open_format<F: FormatDriverBuilder<File>>(
         &mut self,
         builder: F,
     ) -> io::Result<FormatAccess<File>> {
-        Ok(FormatAccess::new(builder.open(Gate(self.0))?))
+        Ok(FormatAccess::new(builder.open(HostFiles(self.0))?))
     }
 
     fn open_storage(&mut self, options: StorageOpenOptions) -> io::Result<File> {

@@ -23,7 +23,7 @@ const CORRUPT: u64 = 1 << 1;
 
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-struct RawHeader {
+struct RawContainerHeader {
     magic: U32,
     version: U32,
     backing_offset: U64,
@@ -44,9 +44,9 @@ struct RawHeader {
     header_bytes: U32,
 }
 
-const _: () = assert!(size_of::<RawHeader>() == 104);
+const _: () = assert!(size_of::<RawContainerHeader>() == 104);
 const _: () =
-    assert!(std::mem::offset_of!(RawHeader, incompatible) == INCOMPATIBLE_OFFSET as usize);
+    assert!(std::mem::offset_of!(RawContainerHeader, incompatible) == INCOMPATIBLE_OFFSET as usize);
 
 /// Version 2 ends with the offset of the snapshots.
 const VERSION_2_BYTES: usize = 72;
@@ -68,7 +68,7 @@ pub(super) struct Qcow2Header {
 impl Qcow2Header {
     /// Reads and checks the header of a file that begins with the magic number.
     pub fn check(file: &dyn BlockDevice) -> Result<Qcow2Header, ContainerError> {
-        let mut raw = RawHeader::new_zeroed();
+        let mut raw = RawContainerHeader::new_zeroed();
         file.read_at(0, &mut raw.as_mut_bytes()[..VERSION_2_BYTES])?;
         match raw.version.get() {
             2 => raw.refcount_order = U32::new(4),
@@ -128,7 +128,7 @@ impl Qcow2Header {
     }
 }
 
-impl RawHeader {
+impl RawContainerHeader {
     fn check_features(&self) -> Result<(), ContainerError> {
         let incompatible = self.incompatible.get();
         if incompatible & CORRUPT != 0 {

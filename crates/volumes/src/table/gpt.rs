@@ -13,7 +13,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 /// Sizes that sectors have.
 const SECTOR_SIZES: [u64; 2] = [512, 4096];
 const SIGNATURE: [u8; 8] = *b"EFI PART";
-const HEADER_BYTES: usize = size_of::<RawHeader>();
+const HEADER_BYTES: usize = size_of::<RawGptHeader>();
 /// Bytes of entries that are read: more than any tool makes.
 const ENTRIES_BYTES_MAX: u64 = 1 << 20;
 
@@ -21,7 +21,7 @@ static CHECKSUM: Crc<u32> = Crc::<u32>::new(&CRC_32_ISO_HDLC);
 
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-struct RawHeader {
+struct RawGptHeader {
     signature: [u8; 8],
     revision: U32,
     header_size: U32,
@@ -38,11 +38,11 @@ struct RawHeader {
     entry_size: U32,
     entries_checksum: U32,
 }
-const _: () = assert!(size_of::<RawHeader>() == 92);
+const _: () = assert!(size_of::<RawGptHeader>() == 92);
 
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-struct RawEntry {
+struct RawGptEntry {
     kind: [u8; 16],
     uuid: [u8; 16],
     first_sector: U64,
@@ -52,7 +52,7 @@ struct RawEntry {
     /// UTF-16.
     name: [U16; 36],
 }
-const _: () = assert!(size_of::<RawEntry>() == 128);
+const _: () = assert!(size_of::<RawGptEntry>() == 128);
 
 /// Reads the table of a disk that says that it has one.
 pub fn read(device: &dyn BlockDevice) -> Result<PartitionTable, TableError> {
@@ -91,7 +91,7 @@ fn read_copy(
     };
     let entry_bytes = u64::from(header.entry_size.get());
     let bytes = entry_bytes * u64::from(header.entries.get());
-    if entry_bytes < size_of::<RawEntry>() as u64 || bytes > ENTRIES_BYTES_MAX {
+    if entry_bytes < size_of::<RawGptEntry>() as u64 || bytes > ENTRIES_BYTES_MAX {
         return Ok(Err("entries of an impossible number or size"));
     }
     let mut entries = vec![0; bytes as usize];
@@ -104,7 +104,7 @@ fn read_copy(
     }
     let mut partitions = Vec::new();
     for (number, bytes) in (1..).zip(entries.chunks_exact(entry_bytes as usize)) {
-        let Ok((entry, _)) = RawEntry::read_from_prefix(bytes) else { continue };
+        let Ok((entry, _)) = RawGptEntry::read_from_prefix(bytes) else { continue };
         if entry.kind != [0; 16] {
             match entry.partition(number, sector_bytes) {
                 Some(partition) => partitions.push(partition),
@@ -124,12 +124,12 @@ fn read_header(
     device: &dyn BlockDevice,
     sector_bytes: u64,
     sector: u64,
-) -> Result<Result<RawHeader, &'static str>, DeviceError> {
+) -> Result<Result<RawGptHeader, &'static str>, DeviceError> {
     let mut bytes = vec![0; sector_bytes as usize];
     if !read_if_there(device, sector.saturating_mul(sector_bytes), &mut bytes)? {
         return Ok(Err("the disk is too small"));
     }
-    let Ok((header, _)) = RawHeader::read_from_prefix(&bytes) else {
+    let Ok((header, _)) = RawGptHeader::read_from_prefix(&bytes) else {
         return Ok(Err("the disk is too small"));
     };
     if header.signature != SIGNATURE {
@@ -140,7 +140,7 @@ fn read_header(
         return Ok(Err("a header of an impossible size"));
     }
     // The checksum counts as zero in itself.
-    let checksum_at = std::mem::offset_of!(RawHeader, checksum);
+    let checksum_at = std::mem::offset_of!(RawGptHeader, checksum);
     bytes[checksum_at..checksum_at + size_of::<U32>()].fill(0);
     if CHECKSUM.checksum(&bytes[..size]) != header.checksum.get() {
         return Ok(Err("wrong checksum of the header"));
@@ -151,7 +151,7 @@ fn read_header(
     Ok(Ok(header))
 }
 
-impl RawEntry {
+impl RawGptEntry {
     fn partition(&self, number: u32, sector_bytes: u64) -> Option<Partition> {
         let (first, last) = (self.first_sector.get(), self.last_sector.get());
         let sectors = last.checked_sub(first)?.checked_add(1)?;

@@ -26,7 +26,7 @@ const BOOT_SECTORS: [(usize, &[u8]); 5] =
 
 #[derive(Clone, Copy, Debug, FromBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-struct RawEntry {
+struct RawMbrEntry {
     boot_flag: u8,
     _first_chs: [u8; 3],
     kind: u8,
@@ -34,7 +34,7 @@ struct RawEntry {
     first_sector: U32,
     sectors: U32,
 }
-const _: () = assert!(size_of::<RawEntry>() == 16);
+const _: () = assert!(size_of::<RawMbrEntry>() == 16);
 
 /// The first sector of a disk.
 #[derive(Clone, Copy, Debug, FromBytes, Immutable, KnownLayout, Unaligned)]
@@ -43,12 +43,12 @@ pub struct MasterBootRecord {
     code: [u8; 440],
     disk: U32,
     _reserved: [u8; 2],
-    entries: [RawEntry; 4],
+    entries: [RawMbrEntry; 4],
     signature: [u8; 2],
 }
 const _: () = assert!(size_of::<MasterBootRecord>() == 512);
 
-impl RawEntry {
+impl RawMbrEntry {
     fn is_used(&self) -> bool {
         self.kind != 0 && self.sectors.get() > 0
     }
@@ -87,7 +87,7 @@ impl MasterBootRecord {
     /// Whether it is the start of a file system, or describes no partition.
     fn is_boot_sector(&self) -> bool {
         let is_named = |(at, name): &(usize, &[u8])| self.code[*at..].starts_with(name);
-        BOOT_SECTORS.iter().any(is_named) || !self.entries.iter().any(RawEntry::is_used)
+        BOOT_SECTORS.iter().any(is_named) || !self.entries.iter().any(RawMbrEntry::is_used)
     }
 
     /// Whether it only says that there is a GPT.
@@ -101,7 +101,7 @@ impl MasterBootRecord {
         for (number, entry) in (1..).zip(&self.entries).filter(|(_, entry)| entry.is_used()) {
             partitions.push(entry.partition(number, 0));
         }
-        let is_extended = |entry: &&RawEntry| EXTENDED.contains(&entry.kind) && entry.is_used();
+        let is_extended = |entry: &&RawMbrEntry| EXTENDED.contains(&entry.kind) && entry.is_used();
         if let Some(extended) = self.entries.iter().find(is_extended) {
             let start = u64::from(extended.first_sector.get());
             add_logical(device, start, &mut partitions)?;

@@ -3,7 +3,7 @@
 use crate::failure::{Failure, Outcome};
 use crate::interrupt::Interrupt;
 use anyhow::Context as _;
-use drystone_mkfs::tree::{Timestamp, Tree};
+use drystone_mkfs::tree::{FileTree, InodeTimestamp};
 use drystone_sources::oci::{Choice, Platform};
 use drystone_sources::{
     Changes, Exclude, HostFiles, IdRange, Manifest, Opener, Owners, Source, SourceContext, Warnings,
@@ -66,7 +66,7 @@ impl InputArguments {
     /// Reads all sources into a tree and changes what is to be changed.
     pub fn read(
         &self,
-        tree: &mut Tree,
+        tree: &mut FileTree,
         image: &Path,
         epoch: Option<u64>,
         interrupt: &Interrupt,
@@ -100,7 +100,7 @@ impl InputArguments {
                 groups: self.map_gid.clone(),
             },
             manifests: manifests.collect::<anyhow::Result<_>>()?,
-            latest: clamp.map(Timestamp::from_seconds),
+            latest: clamp.map(InodeTimestamp::from_seconds),
         };
         let mut context = SourceContext {
             opener: Opener::new(&spool_directory(image)).cancelled_by({

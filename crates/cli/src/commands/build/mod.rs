@@ -15,7 +15,7 @@ use anyhow::Context;
 use drystone_blockdev::BlockDevice;
 use drystone_mkfs::Error;
 use drystone_mkfs::build::Builder;
-use drystone_mkfs::tree::Tree;
+use drystone_mkfs::tree::FileTree;
 use drystone_mkfs::verity::{HashTree, Verity};
 use drystone_sync::{Arc, clock};
 use output::{BuildOutput, Reached};
@@ -73,7 +73,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     raise_open_files_limit();
     let epoch = options::source_date_epoch().map_err(Failure::Usage)?;
     let threads = arguments.input.threads();
-    let mut tree = Tree::new();
+    let mut tree = FileTree::new();
     let warnings = arguments.input.read(&mut tree, &arguments.image, epoch, &interrupt)?;
     if !global.quiet {
         for sentence in warnings.sentences() {
@@ -254,13 +254,13 @@ impl From<HashTree> for VerityJson {
 }
 
 /// Reads `--free`.
-fn parse_room(text: &str) -> Result<drystone_mkfs::build::Room, String> {
-    use drystone_mkfs::build::Room;
+fn parse_room(text: &str) -> Result<drystone_mkfs::build::SpareRoom, String> {
+    use drystone_mkfs::build::SpareRoom;
     match text.strip_suffix('%') {
         Some(percent) => match percent.parse() {
-            Ok(percent) if (0.0..=99.0).contains(&percent) => Ok(Room::Percent(percent)),
+            Ok(percent) if (0.0..=99.0).contains(&percent) => Ok(SpareRoom::Percent(percent)),
             _ => Err("a percentage from 0 to 99".to_string()),
         },
-        None => size::parse(text).map(Room::Bytes),
+        None => size::parse(text).map(SpareRoom::Bytes),
     }
 }

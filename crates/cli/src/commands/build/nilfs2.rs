@@ -9,7 +9,7 @@ use crate::interrupt::Interrupt;
 use crate::messages::tell;
 use anyhow::Context;
 use drystone::Nilfs2Builder;
-use drystone_mkfs::tree::Tree;
+use drystone_mkfs::tree::FileTree;
 use drystone_sync::clock::Instant;
 use serde::Serialize;
 
@@ -23,7 +23,7 @@ pub struct Nilfs2Build<'a> {
 }
 
 impl Nilfs2Build<'_> {
-    pub fn run(&self, tree: &Tree, output: BuildOutput) -> Outcome {
+    pub fn run(&self, tree: &FileTree, output: BuildOutput) -> Outcome {
         let Nilfs2Build { arguments, global, interrupt, .. } = self;
         let threads = arguments.input.threads();
         let options = arguments

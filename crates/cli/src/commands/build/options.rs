@@ -5,7 +5,7 @@ use crate::commands::mkfs::MadeKind;
 use crate::size;
 use drystone::{Features, Nilfs2BuildOptions};
 use drystone_mkfs::JournalSize;
-use drystone_mkfs::build::{BuildOptions, Builder, Room, Size};
+use drystone_mkfs::build::{BuildOptions, Builder, Size, SpareRoom};
 use drystone_mkfs::verity::Verity;
 use std::str::FromStr;
 use uuid::Uuid;
@@ -26,7 +26,7 @@ pub struct ImageArguments {
     size: Option<SizeArgument>,
     /// Free space to leave in an image of automatic size: 2G, or 20% of it.
     #[arg(long, value_name = "SIZE|PERCENT%", value_parser = parse_room)]
-    free: Option<Room>,
+    free: Option<SpareRoom>,
     /// Make at least this many inodes, for later files.
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     min_inodes: u32,
@@ -199,7 +199,7 @@ impl ImageArguments {
             }
             (Some(SizeArgument::Bytes(bytes)), _) => Size::Fixed(bytes),
             (None, Some(bytes)) if self.free.is_none() && keeps_size => Size::Fixed(bytes),
-            _ => Size::Auto(self.free.unwrap_or(Room::Bytes(0))),
+            _ => Size::Auto(self.free.unwrap_or(SpareRoom::Bytes(0))),
         };
         if matches!(size, Size::Fixed(_)) && self.free.is_some() {
             return Err("--free is for an automatic size: leave --size away".to_string());

@@ -2,7 +2,7 @@
 
 use crate::interrupt::Interrupt;
 use crate::size::human;
-use drystone_mkfs::build::Monitor;
+use drystone_mkfs::build::BuildMonitor;
 use drystone_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use drystone_sync::{clock, thread};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -88,7 +88,7 @@ impl BuildProgress {
     }
 }
 
-impl Monitor for BuildProgress {
+impl BuildMonitor for BuildProgress {
     fn wrote(&self, bytes: u64, files: u64) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.files.fetch_add(files, Ordering::Relaxed);

@@ -10,8 +10,8 @@ use crate::location::{AnyLocation, Location};
 use crate::messages::tell;
 use crate::progress::Progress;
 use crate::terminal::Output;
-use drystone::compare::{Aspects, Options, Tree, compare};
-use drystone::transfer::{CopyProblem, Endpoint, Monitor};
+use drystone::compare::{Aspects, CompareOptions, ComparedTree, compare};
+use drystone::transfer::{CopyMonitor, CopyProblem, Endpoint};
 use drystone::{Exclude, Image};
 use drystone_sync::atomic::{AtomicBool, Ordering};
 use line::print;
@@ -114,12 +114,12 @@ impl ComparedSide {
         Ok(ComparedSide { image: Some((location.image, image)), path: location.path, label })
     }
 
-    fn tree(&self) -> Tree<'_> {
+    fn tree(&self) -> ComparedTree<'_> {
         let place = match &self.image {
             Some((_, image)) => Endpoint::Image(image.file_system()),
             None => Endpoint::Host,
         };
-        Tree { place, path: &self.path }
+        ComparedTree { place, path: &self.path }
     }
 
     /// What is put before paths in messages.
@@ -164,8 +164,8 @@ fn compare_sides(
         links: is_compared(Ignored::Links),
         holes: is_compared(Ignored::Holes),
     };
-    let defaults = Options::default();
-    let options = Options {
+    let defaults = CompareOptions::default();
+    let options = CompareOptions {
         threads: arguments.threads.unwrap_or(defaults.threads),
         aspects,
         exclude: Exclude::new(arguments.exclude.iter().cloned()),
@@ -210,7 +210,7 @@ struct FollowedComparison<'f> {
     is_closed: AtomicBool,
 }
 
-impl Monitor for FollowedComparison<'_> {
+impl CopyMonitor for FollowedComparison<'_> {
     fn bytes(&self, count: u64) {
         self.progress.bytes(count);
     }

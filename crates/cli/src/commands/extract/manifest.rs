@@ -2,7 +2,7 @@
 
 use super::whole_file::WholeFile;
 use anyhow::Context;
-use drystone::Way;
+use drystone::EntryPath;
 use drystone::transfer::Lacking;
 use drystone::vfs::{FileType, Timestamp};
 use drystone_sources::decimal_seconds;
@@ -18,7 +18,7 @@ pub struct LossManifest {
     path: PathBuf,
     file: WholeFile,
     /// Ways to entries, and what their lines say of them.
-    lines: Mutex<Vec<(Arc<Way>, String)>>,
+    lines: Mutex<Vec<(Arc<EntryPath>, String)>>,
 }
 
 impl LossManifest {
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn lines() {
-        let way = Way::top("").to("dev".as_ref()).to("a b".as_ref());
+        let way = EntryPath::top("").to("dev".as_ref()).to("a b".as_ref());
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("manifest");
         let written = |entry: &Lacking<'_>| {

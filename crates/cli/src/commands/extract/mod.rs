@@ -15,7 +15,8 @@ use crate::terminal::print_line;
 use crate::tree::ImageTree;
 use anyhow::Context;
 use drystone::transfer::{
-    CopyProblem, Endpoint, Item, Lacking, Monitor, Options, Side, Summary, archive, copy,
+    CopyItem, CopyMonitor, CopyOptions, CopyProblem, CopySummary, Endpoint, Lacking, Side, archive,
+    copy,
 };
 use drystone::{Exclude, Image, VolumeName};
 use drystone_sync::clock;
@@ -134,7 +135,7 @@ struct FollowedExtract<'f> {
     manifest: Option<&'f LossManifest>,
 }
 
-impl Monitor for FollowedExtract<'_> {
+impl CopyMonitor for FollowedExtract<'_> {
     fn bytes(&self, count: u64) {
         self.progress.bytes(count);
     }
@@ -252,7 +253,7 @@ impl Extraction<'_> {
         self.conclude(summary.failed, false)
     }
 
-    fn to_archive(&self, image: &Image, out: &mut (dyn Write + Send)) -> Outcome<Summary> {
+    fn to_archive(&self, image: &Image, out: &mut (dyn Write + Send)) -> Outcome<CopySummary> {
         let item = self.item(image)?;
         let progress = self.progress(image);
         let options = self.options();
@@ -273,9 +274,9 @@ impl Extraction<'_> {
         }
     }
 
-    fn options(&self) -> Options {
-        let defaults = Options::default();
-        Options {
+    fn options(&self) -> CopyOptions {
+        let defaults = CopyOptions::default();
+        CopyOptions {
             keep_owners: !self.arguments.no_owners,
             keep_xattrs: !self.arguments.no_xattrs,
             exclude: Exclude::new(self.arguments.exclude.iter().cloned()),
@@ -298,16 +299,16 @@ impl Extraction<'_> {
     }
 
     /// What is to be copied: the content of a directory, or a file.
-    fn item(&self, image: &Image) -> Outcome<Item> {
+    fn item(&self, image: &Image) -> Outcome<CopyItem> {
         let Location { image: image_path, path } = &self.arguments.from;
         let tree = ImageTree::new(image.file_system(), image_path);
         // A link to a directory leads there; one to anything else is what is wanted.
         let is_directory = tree.find(path, true).is_ok_and(|node| node.is_directory());
         if is_directory {
-            return Ok(Item { path: path.clone(), name: None });
+            return Ok(CopyItem { path: path.clone(), name: None });
         }
         tree.find(path, false)?;
-        Ok(Item { path: path.clone(), name: last_name(path) })
+        Ok(CopyItem { path: path.clone(), name: last_name(path) })
     }
 
     fn progress(&self, image: &Image) -> Progress {
@@ -319,7 +320,7 @@ impl Extraction<'_> {
     }
 
     /// Says what was done.
-    fn tell(&self, to: &Path, summary: &Summary, elapsed: Duration) -> Outcome {
+    fn tell(&self, to: &Path, summary: &CopySummary, elapsed: Duration) -> Outcome {
         if self.global.json {
             print_line(&serde_json::to_string(&ExtractSummaryJson::new(summary, elapsed))?)?;
         } else if !self.global.quiet {
@@ -336,8 +337,8 @@ impl Extraction<'_> {
     }
 }
 
-fn entries(summary: &Summary) -> u64 {
-    let Summary { files, hard_links, directories, symlinks, special, .. } = summary;
+fn entries(summary: &CopySummary) -> u64 {
+    let CopySummary { files, hard_links, directories, symlinks, special, .. } = summary;
     files + hard_links + directories + symlinks + special
 }
 
@@ -370,9 +371,9 @@ struct ExtractSummaryJson {
 }
 
 impl ExtractSummaryJson {
-    fn new(summary: &Summary, elapsed: Duration) -> ExtractSummaryJson {
-        let Summary { files, hard_links, directories, symlinks, special, .. } = *summary;
-        let Summary { bytes, failed, not_made, not_kept, is_stopped: stopped, .. } = *summary;
+    fn new(summary: &CopySummary, elapsed: Duration) -> ExtractSummaryJson {
+        let CopySummary { files, hard_links, directories, symlinks, special, .. } = *summary;
+        let CopySummary { bytes, failed, not_made, not_kept, is_stopped: stopped, .. } = *summary;
         let seconds = elapsed.as_secs_f64();
         ExtractSummaryJson {
             files,

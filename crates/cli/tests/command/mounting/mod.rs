@@ -4,7 +4,7 @@ mod servers;
 
 use crate::support::Fixture;
 use drystone_sync::thread;
-use drystone_testkit::skip::{self, Lack, skip};
+use drystone_testkit::skip::{self, Prerequisite, skip};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -212,7 +212,7 @@ fn umount_waits() {
     shell.args(["-m", "--propagation", "private", "sh", "-c", script]).arg(&program);
     let done = crate::support::finish(shell.current_dir(mounting.fixture.path("")));
     if done.code == Some(99) {
-        skip(Lack::Kernel("overlay mounts".into()), done.stderr);
+        skip(Prerequisite::Kernel("overlay mounts".into()), done.stderr);
         return;
     }
     done.good();

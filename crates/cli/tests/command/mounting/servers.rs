@@ -2,7 +2,7 @@
 
 use super::Mounting;
 use drystone_sync::thread;
-use drystone_testkit::skip::{self, Lack, skip};
+use drystone_testkit::skip::{self, Prerequisite, skip};
 use rustix::process::{Signal, kill_process};
 use std::fs;
 use std::os::unix::net::UnixStream;
@@ -98,7 +98,7 @@ fn a_server_that_hangs_fails_umount() {
     shell.arg(assert_cmd::cargo::cargo_bin("drystone"));
     let done = crate::support::finish(shell.current_dir(mounting.fixture.path("")));
     if done.code == Some(99) {
-        skip(Lack::Kernel("a mount of tmpfs".into()), done.stderr);
+        skip(Prerequisite::Kernel("a mount of tmpfs".into()), done.stderr);
         return;
     }
     assert_eq!(done.stdout, "1\nwritten\n0\n", "{}", done.stderr);

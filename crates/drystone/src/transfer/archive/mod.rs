@@ -19,8 +19,8 @@ use super::ends::CopySource;
 use super::facts::{InodeFacts, Xattrs};
 use super::image_source::ImageSource;
 use super::problem::{Cause, CopyProblem, Side};
-use super::{Item, Monitor, Options, Summary};
-use crate::Way;
+use super::{CopyItem, CopyMonitor, CopyOptions, CopySummary};
+use crate::EntryPath;
 use drystone_sources::tar::{self, EntryKind};
 use drystone_sync::Arc;
 use drystone_vfs::{Errno, Error, FileSystem, InodeNumber};
@@ -44,11 +44,11 @@ use std::path::{Path, PathBuf};
 /// up with zeros.
 pub fn archive(
     source: &dyn FileSystem,
-    item: &Item,
+    item: &CopyItem,
     out: &mut (dyn Write + Send),
-    options: &Options,
-    monitor: &dyn Monitor,
-) -> Result<Summary, CopyProblem> {
+    options: &CopyOptions,
+    monitor: &dyn CopyMonitor,
+) -> Result<CopySummary, CopyProblem> {
     let source = ImageSource::new(source);
     output::run(out, |output| {
         let mut archiver = Archiver {
@@ -58,7 +58,7 @@ pub fn archive(
             output,
             links: HashMap::new(),
             copied: Copied::default(),
-            summary: Summary::default(),
+            summary: CopySummary::default(),
         };
         let archived = archiver.item(item);
         if monitor.is_cancelled() {
@@ -76,23 +76,23 @@ struct ArchivedDirectory {
     names: std::vec::IntoIter<OsString>,
     /// The length of its path, which ends in `/`.
     path_length: usize,
-    way: Arc<Way>,
+    way: Arc<EntryPath>,
 }
 
 struct Archiver<'a, 'o> {
     source: &'a ImageSource<'a>,
-    options: &'a Options,
-    monitor: &'a dyn Monitor,
+    options: &'a CopyOptions,
+    monitor: &'a dyn CopyMonitor,
     output: &'a mut ArchiveOutput<'o>,
     /// By identity: the first name, and how many are to come.
-    links: HashMap<(u64, u64), (Arc<Way>, u64)>,
+    links: HashMap<(u64, u64), (Arc<EntryPath>, u64)>,
     /// What of the image was written, of the item that is being written.
     copied: Copied,
-    summary: Summary,
+    summary: CopySummary,
 }
 
 impl Archiver<'_, '_> {
-    fn item(&mut self, item: &Item) -> Result<(), CopyProblem> {
+    fn item(&mut self, item: &CopyItem) -> Result<(), CopyProblem> {
         let unusable = |cause| CopyProblem::new(Side::Source, "open", &item.path, cause);
         let Some(name) = &item.name else {
             let (node, facts) = self.source.start(&item.path).map_err(unusable)?;
@@ -112,7 +112,7 @@ impl Archiver<'_, '_> {
             return self.tree(node, &facts, path, &item.path);
         }
         let place = ArchivePath { name: name.as_bytes(), top_length: 0, top: parent };
-        let written = self.leaf(&node, &facts, &place, &|| Way::top(name));
+        let written = self.leaf(&node, &facts, &place, &|| EntryPath::top(name));
         self.source.release(&node);
         written
     }
@@ -181,7 +181,7 @@ impl Archiver<'_, '_> {
             return self.enter(node, &facts, path, top_length, top, frames);
         }
         let place = ArchivePath { name: path, top_length, top };
-        let way = || frames.last().map_or_else(|| Way::top(name), |frame| frame.way.to(name));
+        let way = || frames.last().map_or_else(|| EntryPath::top(name), |frame| frame.way.to(name));
         let written = self.leaf(&node, &facts, &place, &way);
         self.source.release(&node);
         written
@@ -211,7 +211,7 @@ impl Archiver<'_, '_> {
         });
         let way = match frames.last() {
             Some(frame) => frame.way.to(place.last_name()),
-            None => Way::top(place.last_name()),
+            None => EntryPath::top(place.last_name()),
         };
         frames.push(ArchivedDirectory {
             node,
@@ -230,7 +230,7 @@ impl Archiver<'_, '_> {
         node: &InodeNumber,
         facts: &InodeFacts,
         place: &ArchivePath<'_>,
-        way: &dyn Fn() -> Arc<Way>,
+        way: &dyn Fn() -> Arc<EntryPath>,
     ) -> Result<(), CopyProblem> {
         let Some(kind) = kind_of(facts) else {
             let cause = Error::with_detail(Errno::EOPNOTSUPP, "archives hold no sockets").into();

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 /// Asks for the end when it has been asked so many times whether it does.
 struct CancelAfter(AtomicU64);
 
-impl Monitor for CancelAfter {
+impl CopyMonitor for CancelAfter {
     fn problem(&self, problem: &CopyProblem) {
         panic!("{problem}");
     }
@@ -39,12 +39,12 @@ fn what_is_given_up_is_no_whole_archive() {
         std::fs::write(folder.path().join(name), vec![7; length]).unwrap();
     }
     let image = MemoryFileSystem::new(Configuration::default());
-    let item = Item { path: folder.path().to_path_buf(), name: None };
-    let options = Options::default();
+    let item = CopyItem { path: folder.path().to_path_buf(), name: None };
+    let options = CopyOptions::default();
     let never = CancelAfter(AtomicU64::new(u64::MAX));
     copy(Endpoint::Host, &[item], Endpoint::Image(&image), Path::new("/"), &options, &never)
         .unwrap();
-    let top = Item { path: "/".into(), name: None };
+    let top = CopyItem { path: "/".into(), name: None };
     for patience in 0.. {
         let mut out = Vec::new();
         let monitor = CancelAfter(AtomicU64::new(patience));

@@ -2,7 +2,7 @@
 
 mod host_tree;
 
-use super::{CopyProblem, Endpoint, Item, Monitor, Options, Side, Summary, copy};
+use super::{CopyItem, CopyMonitor, CopyOptions, CopyProblem, CopySummary, Endpoint, Side, copy};
 use drystone_sync::{LockClass, Mutex};
 use drystone_testkit::model::{Configuration, MemoryFileSystem};
 use drystone_vfs::{
@@ -29,22 +29,22 @@ impl GatheredProblems {
     }
 }
 
-impl Monitor for GatheredProblems {
+impl CopyMonitor for GatheredProblems {
     fn problem(&self, problem: &CopyProblem) {
         self.0.lock().push(problem.clone());
     }
 }
 
-fn options(threads: usize) -> Options {
-    Options { threads, ..Options::default() }
+fn options(threads: usize) -> CopyOptions {
+    CopyOptions { threads, ..CopyOptions::default() }
 }
 
-fn item(path: impl Into<PathBuf>, name: &str) -> Item {
-    Item { path: path.into(), name: Some(name.into()) }
+fn item(path: impl Into<PathBuf>, name: &str) -> CopyItem {
+    CopyItem { path: path.into(), name: Some(name.into()) }
 }
 
 /// Copies one item and expects no problem.
-fn copy_well(from: Endpoint<'_>, item: Item, to: Endpoint<'_>, into: &Path) -> Summary {
+fn copy_well(from: Endpoint<'_>, item: CopyItem, to: Endpoint<'_>, into: &Path) -> CopySummary {
     let monitor = GatheredProblems::new();
     let summary = copy(from, &[item], to, into, &options(4), &monitor).unwrap();
     assert_eq!(monitor.texts(), [""; 0]);
@@ -115,10 +115,10 @@ fn existing_entries_are_merged_and_replaced() {
     symlink(&outside, out.join("directory/a")).unwrap();
     symlink(&outside, out.join("b")).unwrap();
 
-    let merged = Item { path: tree, name: None };
+    let merged = CopyItem { path: tree, name: None };
     copy_well(Endpoint::Host, merged.clone(), Endpoint::Image(&image), Path::new("/"));
     copy_well(Endpoint::Host, merged, Endpoint::Image(&image), Path::new("/"));
-    let root = Item { path: "/".into(), name: None };
+    let root = CopyItem { path: "/".into(), name: None };
     copy_well(Endpoint::Image(&image), root, Endpoint::Host, &out);
     assert_eq!(std::fs::read_to_string(out.join("directory/a")).unwrap(), "new");
     assert_eq!(std::fs::read_to_string(out.join("b")).unwrap(), "new b");
@@ -184,7 +184,7 @@ fn a_directory_is_not_copied_into_itself() {
     image.forget(b.inode, 1);
     for (path, name) in [("/a", Some("c")), ("/", None), ("/", Some("c"))] {
         let monitor = GatheredProblems::new();
-        let items = [Item { path: path.into(), name: name.map(OsString::from) }];
+        let items = [CopyItem { path: path.into(), name: name.map(OsString::from) }];
         let place = Endpoint::Image(&image);
         let summary = copy(place, &items, place, Path::new("/a/b"), &options(2), &monitor).unwrap();
         assert_eq!((summary.failed, summary.directories), (1, 0));
@@ -209,8 +209,8 @@ fn files_to_leave_out_are_left_out() {
     let stat = std::fs::metadata(folder.path().join("image")).unwrap();
     let image = memory();
     let monitor = GatheredProblems::new();
-    let options = Options { excluded: vec![(stat.dev(), stat.ino())], ..options(2) };
-    let items = [Item { path: folder.path().to_path_buf(), name: None }];
+    let options = CopyOptions { excluded: vec![(stat.dev(), stat.ino())], ..options(2) };
+    let items = [CopyItem { path: folder.path().to_path_buf(), name: None }];
     let to = Endpoint::Image(&image);
     let summary = copy(Endpoint::Host, &items, to, Path::new("/"), &options, &monitor).unwrap();
     assert_eq!((summary.files, summary.failed, summary.not_kept), (1, 0, 1));
@@ -283,10 +283,10 @@ fn an_attribute_that_is_too_large_fails_its_file_only() {
     }
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("small.img");
-    let made = drystone_mkfs::Options::new(8 << 20, [1; 16], [2; 4], 1);
+    let made = drystone_mkfs::MkfsOptions::new(8 << 20, [1; 16], [2; 4], 1);
     crate::make_image(&path, &made, false).unwrap();
     let target = crate::Image::open(&path).unwrap();
-    let items = [Item { path: "/".into(), name: None }];
+    let items = [CopyItem { path: "/".into(), name: None }];
     let monitor = GatheredProblems::new();
     let to = Endpoint::Image(target.file_system());
     let summary = copy(Endpoint::Image(&image), &items, to, Path::new("/"), &options(2), &monitor);
@@ -327,7 +327,7 @@ fn attributes_come_out_so_often_only() {
         image.set_xattr(&context, file, b"user.x", &value, XattrMode::Set).unwrap();
         image.forget(file, 1);
     }
-    let root = Item { path: "/".into(), name: None };
+    let root = CopyItem { path: "/".into(), name: None };
     let mut out = Vec::new();
     let monitor = GatheredProblems::new();
     let summary = super::archive(&image, &root, &mut out, &options(1), &monitor).unwrap();

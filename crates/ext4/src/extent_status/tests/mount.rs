@@ -7,7 +7,7 @@ use crate::policy::{ExtentReclaim, Policy};
 use crate::{Ext4, MountOptions};
 use drystone_blockdev::{BlockDevice, MemoryDevice};
 use drystone_ext4_format::LogicalBlock;
-use drystone_mkfs::{Options, make};
+use drystone_mkfs::{MkfsOptions, make};
 use drystone_sync::Arc;
 use drystone_vfs::{
     FallocateMode, FileSystem, InodeNumber, NewNode, RequestContext, SetAttributes,
@@ -19,7 +19,8 @@ const SPAN: u64 = 300;
 
 fn open(policy: ExtentReclaim, extents: usize) -> Ext4 {
     let device = Arc::new(MemoryDevice::new(64 << 20));
-    make(&*device, &Options::new(64 << 20, [7; 16], [1, 2, 3, 4], 1_700_000_000), true).unwrap();
+    make(&*device, &MkfsOptions::new(64 << 20, [7; 16], [1, 2, 3, 4], 1_700_000_000), true)
+        .unwrap();
     let options = MountOptions {
         policy: Policy { extent_reclaim: policy, ..Policy::SCALABLE },
         extent_status_bytes: Some(32 * extents),

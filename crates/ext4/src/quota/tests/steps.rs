@@ -7,8 +7,8 @@ use drystone_ext4_format::quota::{QuotaEntry, QuotaKind};
 use drystone_testkit::judges::Scratch;
 use drystone_testkit::uml::Guest;
 use drystone_vfs::{
-    Errno, FileSystem, InodeFlags, InodeNumber, NewNode, RenameFlags, RequestContext,
-    SetAttributes, XattrMode,
+    Errno, FileFlags, FileSystem, InodeNumber, NewNode, RenameFlags, RequestContext, SetAttributes,
+    XattrMode,
 };
 use std::cell::RefCell;
 use std::time::Duration;
@@ -106,7 +106,7 @@ impl Ours {
                 change(name, SetAttributes { user, group, ..SetAttributes::default() })
             }
             ("project", [name, project]) => {
-                let flags = fs.attributes(self.inode(name)?)?.flags | InodeFlags::PROJECT_INHERIT;
+                let flags = fs.attributes(self.inode(name)?)?.flags | FileFlags::PROJECT_INHERIT;
                 let (flags, project) = (Some(flags), Some(number(project) as u32));
                 change(name, SetAttributes { flags, project, ..SetAttributes::default() })
             }

@@ -47,17 +47,17 @@ fn what_does_not_fit_is_named() {
     bytes.pop();
     assert_eq!(decode(&bytes), Err(Malformed::Length { length: 55, stated: 56 }));
     assert_eq!(decode(&message(99, &[])), Err(Malformed::Operation { code: 99 }));
-    let operation = Operation::Read;
+    let operation = Opcode::Read;
     assert_eq!(decode(&message(15, &[0; 39])), Err(Malformed::Fixed { operation, length: 39 }));
-    let operation = Operation::Lookup;
+    let operation = Opcode::Lookup;
     assert_eq!(decode(&message(1, b"name")), Err(Malformed::Name { operation }));
     let write = WriteIn { size: 4, ..WriteIn::default() };
     let bytes = message(16, &[write.as_bytes(), b"abc"].concat());
-    let operation = Operation::Write;
+    let operation = Opcode::Write;
     assert_eq!(decode(&bytes), Err(Malformed::Data { operation, length: 3, stated: 4 }));
     let many = BatchForgetIn { count: u32::MAX, padding: 0 };
     let stated = u64::from(u32::MAX) * 16;
-    let operation = Operation::BatchForget;
+    let operation = Opcode::BatchForget;
     let error = Malformed::Data { operation, length: 0, stated };
     assert_eq!(decode(&message(42, many.as_bytes())), Err(error));
 }

@@ -1,14 +1,14 @@
 //! Atomic integers, flags and pointers: each access is an event on its line.
 
-use super::memory::Use;
-use super::places::Place;
+use super::memory::LineUse;
+use super::places::SourceLine;
 use super::world;
 use std::sync::atomic;
 pub use std::sync::atomic::Ordering;
 
 /// A fence: it takes time and does nothing else on one system thread.
 pub fn fence(_: Ordering) {
-    world::event(Place::here(), 0, 0, Use::Read);
+    world::event(SourceLine::here(), 0, 0, LineUse::Read);
 }
 
 macro_rules! common {
@@ -21,16 +21,16 @@ macro_rules! common {
 
             #[inline]
             #[track_caller]
-            fn event(&self, how: Use) {
+            fn event(&self, how: LineUse) {
                 let address = std::ptr::from_ref(self).addr();
-                world::event(Place::here(), address, size_of::<Self>(), how);
+                world::event(SourceLine::here(), address, size_of::<Self>(), how);
             }
 
             /// The value.
             #[inline]
             #[track_caller]
             pub fn load(&self, order: Ordering) -> $value {
-                self.event(Use::Read);
+                self.event(LineUse::Read);
                 self.0.load(order)
             }
 
@@ -38,7 +38,7 @@ macro_rules! common {
             #[inline]
             #[track_caller]
             pub fn store(&self, value: $value, order: Ordering) {
-                self.event(Use::Write);
+                self.event(LineUse::Write);
                 self.0.store(value, order);
             }
 
@@ -46,7 +46,7 @@ macro_rules! common {
             #[inline]
             #[track_caller]
             pub fn swap(&self, value: $value, order: Ordering) -> $value {
-                self.event(Use::Modify);
+                self.event(LineUse::Modify);
                 self.0.swap(value, order)
             }
 
@@ -63,7 +63,7 @@ macro_rules! common {
                 success: Ordering,
                 failure: Ordering,
             ) -> Result<$value, $value> {
-                self.event(Use::Modify);
+                self.event(LineUse::Modify);
                 self.0.compare_exchange(current, new, success, failure)
             }
 
@@ -127,7 +127,7 @@ macro_rules! modifying {
                 #[inline]
                 #[track_caller]
                 pub fn $method(&self, value: $value, order: Ordering) -> $value {
-                    self.event(Use::Modify);
+                    self.event(LineUse::Modify);
                     self.0.$method(value, order)
                 }
             )*

@@ -1,7 +1,7 @@
 //! Where the threads of a measurement wait for each other.
 
-use super::memory::Use;
-use super::places::Place;
+use super::memory::LineUse;
+use super::places::SourceLine;
 use super::world::{self, ThreadId};
 use std::sync::{Mutex, PoisonError};
 
@@ -26,9 +26,9 @@ impl Barrier {
     #[track_caller]
     pub fn wait(&self) {
         assert!(world::is_inside(), "nothing runs beside a simulation that could come");
-        let place = Place::of("barrier");
+        let place = SourceLine::of("barrier");
         // Nobody who came earlier by the clock may come later.
-        world::event(place, 0, 0, Use::Read);
+        world::event(place, 0, 0, LineUse::Read);
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         if waiting.len() + 1 < self.threads {
             waiting.push(world::with(|world| world.current()));

@@ -3,8 +3,8 @@
 #![allow(unsafe_code)]
 
 use super::super::lendable::Lendable;
-use super::memory::Use;
-use super::places::Place;
+use super::memory::LineUse;
+use super::places::SourceLine;
 use super::world::{self, ThreadId, World};
 use std::cell::{Cell, UnsafeCell};
 use std::collections::VecDeque;
@@ -74,8 +74,8 @@ impl<W: Word, T> Lock<W, T> {
         std::ptr::from_ref(self).addr()
     }
 
-    fn event(&self, place: Place) {
-        world::event(place, std::ptr::from_ref(&self.word).addr(), size_of::<W>(), Use::Modify);
+    fn event(&self, place: SourceLine) {
+        world::event(place, std::ptr::from_ref(&self.word).addr(), size_of::<W>(), LineUse::Modify);
     }
 
     fn has_waiting_writer(&self) -> bool {
@@ -87,27 +87,27 @@ impl<W: Word, T> Lock<W, T> {
             })
     }
 
-    fn lock_shared_at_once(&self, place: Place) -> bool {
+    fn lock_shared_at_once(&self, place: SourceLine) -> bool {
         self.event(place);
         if self.word.get() == WRITTEN || self.has_waiting_writer() {
             return false;
         }
         self.word.set(self.word.get() + 1);
-        world::touch(place, self.value.get().addr(), size_of::<T>(), Use::Read);
+        world::touch(place, self.value.get().addr(), size_of::<T>(), LineUse::Read);
         true
     }
 
-    fn try_lock_exclusively(&self, place: Place) -> Option<LockGuard<'_, W, T>> {
+    fn try_lock_exclusively(&self, place: SourceLine) -> Option<LockGuard<'_, W, T>> {
         self.event(place);
         if self.word.get() != 0 {
             return None;
         }
         self.word.set(WRITTEN);
-        world::touch(place, self.value.get().addr(), size_of::<T>(), Use::Write);
+        world::touch(place, self.value.get().addr(), size_of::<T>(), LineUse::Write);
         Some(LockGuard { lock: self, place })
     }
 
-    fn lock_exclusively(&self, place: Place) -> LockGuard<'_, W, T> {
+    fn lock_exclusively(&self, place: SourceLine) -> LockGuard<'_, W, T> {
         let since = world::clock_ps();
         loop {
             if let Some(guard) = self.try_lock_exclusively(place) {
@@ -118,7 +118,7 @@ impl<W: Word, T> Lock<W, T> {
     }
 
     /// Waits until woken. The lock is tried again then, and may be taken.
-    fn wait(&self, place: Place, wants_write: bool, since_ps: u64) {
+    fn wait(&self, place: SourceLine, wants_write: bool, since_ps: u64) {
         assert!(world::is_inside(), "a lock is held for ever: nothing runs beside a simulation");
         world::with(|world| {
             let waiter = Waiter { thread: world.current(), since_ps, wants_write };
@@ -146,7 +146,7 @@ impl<W: Word, T> Lock<W, T> {
         });
     }
 
-    fn unlock_shared(&self, place: Place) {
+    fn unlock_shared(&self, place: SourceLine) {
         self.event(place);
         self.word.set(self.word.get() - 1);
         self.pass_on();
@@ -197,7 +197,7 @@ impl<T> RwLock<T> {
         self.try_lock_exclusively(world::place())
     }
 
-    fn read_at_once(&self, place: Place) -> Option<RwLockReadGuard<'_, T>> {
+    fn read_at_once(&self, place: SourceLine) -> Option<RwLockReadGuard<'_, T>> {
         self.lock_shared_at_once(place).then(|| RwLockReadGuard { lock: self, place })
     }
 
@@ -223,12 +223,12 @@ pub(crate) type RwLockWriteGuard<'a, T> = LockGuard<'a, Cell<usize>, T>;
 /// The one thread that may write.
 pub(crate) struct LockGuard<'a, W: Word, T> {
     lock: &'a Lock<W, T>,
-    place: Place,
+    place: SourceLine,
 }
 
 pub(crate) struct RwLockReadGuard<'a, T> {
     lock: &'a RwLock<T>,
-    place: Place,
+    place: SourceLine,
 }
 
 impl<T> Deref for RwLockReadGuard<'_, T> {
@@ -360,7 +360,7 @@ impl Condvar {
     }
 
     fn wake(&self, count: usize) {
-        world::event(world::place(), self.address(), size_of::<usize>(), Use::Read);
+        world::event(world::place(), self.address(), size_of::<usize>(), LineUse::Read);
         if !world::is_inside() {
             return;
         }

@@ -2,7 +2,7 @@
 
 /// A machine: its shape, and its costs in picoseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Machine {
+pub struct MachineModel {
     /// Cores that share a cache of the last level.
     pub cores_per_cluster: usize,
     /// Clusters of a socket.
@@ -33,13 +33,13 @@ pub struct Machine {
     pub spawn_ps: u64,
 }
 
-impl Machine {
+impl MachineModel {
     /// Two sockets of 64 cores, as sold in 2023: clusters of eight cores. Latencies between cores are
     /// those that public measurements give for EPYC Milan (Chips and Cheese; nviennot/core-to-core-latency):
     /// 23 ns in a cluster, 107 ns across, 197 ns to the other socket.
     #[must_use]
-    pub fn two_sockets_128() -> Machine {
-        Machine {
+    pub fn two_sockets_128() -> MachineModel {
+        MachineModel {
             cores_per_cluster: 8,
             clusters_per_socket: 8,
             sockets: 2,

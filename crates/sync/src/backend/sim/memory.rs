@@ -1,6 +1,6 @@
 //! Which cores have which lines of memory.
 
-use super::machine::Machine;
+use super::machine::MachineModel;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
@@ -8,7 +8,7 @@ const LINE_BYTES: usize = 64;
 
 /// How a line is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Use {
+pub(super) enum LineUse {
     Read,
     Write,
     /// An atomic read-modify-write.
@@ -65,11 +65,11 @@ impl Memory {
     /// Uses the lines of `bytes` bytes from `address` on a core at `now_ps`.
     pub fn touch(
         &mut self,
-        machine: &Machine,
+        machine: &MachineModel,
         core: usize,
         address: usize,
         bytes: usize,
-        how: Use,
+        how: LineUse,
         now_ps: u64,
     ) -> Paid {
         let first = address / LINE_BYTES;
@@ -81,10 +81,10 @@ impl Memory {
 
     fn touch_line(
         &mut self,
-        machine: &Machine,
+        machine: &MachineModel,
         core: usize,
         number: usize,
-        how: Use,
+        how: LineUse,
         paid: &mut Paid,
     ) {
         let now_ps = paid.end_ps;
@@ -99,9 +99,9 @@ impl Memory {
         let mut alone = Cores::default();
         alone[word] = bit;
         let cost = match how {
-            Use::Read if has => return paid.end_ps += machine.hit_ps,
-            Use::Write if line.sharers == alone => return paid.end_ps += machine.hit_ps,
-            Use::Modify if line.sharers == alone => return paid.end_ps += machine.atomic_ps,
+            LineUse::Read if has => return paid.end_ps += machine.hit_ps,
+            LineUse::Write if line.sharers == alone => return paid.end_ps += machine.hit_ps,
+            LineUse::Modify if line.sharers == alone => return paid.end_ps += machine.atomic_ps,
             _ if line.owner == u16::MAX => machine.memory_ps,
             _ if usize::from(line.owner) == core => {
                 // Others have copies: the nearest says how far the invalidation goes.
@@ -116,13 +116,13 @@ impl Memory {
         paid.transfer_ps += cost;
         paid.queue_ps += queue;
         match how {
-            Use::Read => {
+            LineUse::Read => {
                 line.sharers[word] |= bit;
                 if line.owner == u16::MAX {
                     line.owner = core as u16;
                 }
             }
-            Use::Write | Use::Modify => {
+            LineUse::Write | LineUse::Modify => {
                 line.owner = core as u16;
                 line.sharers = alone;
                 line.free_ps = end;

@@ -7,12 +7,12 @@
 //!
 //! # State
 //! Each run has a [`World`](world::World): the threads with their clocks, the lines of memory with the
-//! cores that have them (`memory`), and the costs of a [`Machine`]. Outside a run, such as while statics
+//! cores that have them (`memory`), and the costs of a [`MachineModel`]. Outside a run, such as while statics
 //! are made, accesses cost nothing, and waiting for a held lock is a deadlock.
 //!
 //! # Limits
 //! Reference counts of [`Arc`](crate::Arc) and [`OnceLock`](crate::OnceLock) cost nothing. Work between
-//! two events costs a constant ([`Machine::work_ps`]).
+//! two events costs a constant ([`MachineModel::work_ps`]).
 
 pub mod atomic;
 mod barrier;
@@ -27,11 +27,11 @@ mod world;
 pub use barrier::Barrier;
 pub use local::{AccessError, LocalKey};
 pub(crate) use locks::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
-pub use machine::Machine;
-pub(crate) use places::Place;
+pub use machine::MachineModel;
+pub(crate) use places::SourceLine;
 pub use places::{Costs, PlaceCosts};
 pub(crate) use world::set_place;
-pub use world::{Report, Settings, costs, run};
+pub use world::{SimulationReport, SimulationSettings, costs, run};
 
 /// The virtual clock.
 pub(crate) mod clock {

@@ -5,22 +5,22 @@ use std::panic::Location;
 
 /// A place in the source, and the class of the lock that is used there.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct SourceLine {
     location: &'static Location<'static>,
     class: &'static str,
 }
 
-impl Place {
+impl SourceLine {
     /// The caller's place, without a lock.
     #[track_caller]
-    pub(crate) fn here() -> Place {
-        Place { location: Location::caller(), class: "" }
+    pub(crate) fn here() -> SourceLine {
+        SourceLine { location: Location::caller(), class: "" }
     }
 
     /// The caller's place, where it uses a lock of a class.
     #[track_caller]
-    pub(crate) fn of(class: &'static str) -> Place {
-        Place { location: Location::caller(), class }
+    pub(crate) fn of(class: &'static str) -> SourceLine {
+        SourceLine { location: Location::caller(), class }
     }
 }
 
@@ -58,7 +58,7 @@ type Key = (usize, *const Location<'static>, *const u8);
 #[derive(Default)]
 pub(super) struct Places {
     names: Vec<String>,
-    costs: HashMap<Key, (Place, Costs)>,
+    costs: HashMap<Key, (SourceLine, Costs)>,
 }
 
 impl Places {
@@ -71,7 +71,7 @@ impl Places {
     }
 
     /// The costs of a place, to add to.
-    pub fn at(&mut self, name: usize, place: Place) -> &mut Costs {
+    pub fn at(&mut self, name: usize, place: SourceLine) -> &mut Costs {
         let key = (name, std::ptr::from_ref(place.location), place.class.as_ptr());
         let (_, costs) = self.costs.entry(key).or_insert_with(|| (place, Costs::default()));
         costs

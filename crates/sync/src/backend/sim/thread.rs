@@ -1,8 +1,8 @@
 //! Threads of a run.
 #![allow(unsafe_code)]
 
-use super::memory::Use;
-use super::places::Place;
+use super::memory::LineUse;
+use super::places::SourceLine;
 use super::world::{self, ThreadId};
 use std::cell::RefCell;
 use std::io;
@@ -47,7 +47,7 @@ impl<T> JoinHandle<T> {
 fn wait_for(thread: ThreadId) {
     while !world::with(|world| world.has_ended(thread)) {
         world::with(|world| world.join_later(thread));
-        world::block(Place::of("end of a thread"));
+        world::block(SourceLine::of("end of a thread"));
     }
 }
 
@@ -169,6 +169,6 @@ pub fn sleep(duration: Duration) {
 pub fn yield_now() {
     if world::is_inside() {
         world::with(|world| world.spend(YIELD_PS));
-        world::event(Place::here(), 0, 0, Use::Read);
+        world::event(SourceLine::here(), 0, 0, LineUse::Read);
     }
 }

@@ -2,9 +2,9 @@
 #![allow(unsafe_code)]
 
 use super::locks::Waiters;
-use super::machine::Machine;
-use super::memory::{Memory, Use};
-use super::places::{Place, PlaceCosts, Places};
+use super::machine::MachineModel;
+use super::memory::{LineUse, Memory};
+use super::places::{PlaceCosts, Places, SourceLine};
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 use std::any::Any;
@@ -17,9 +17,9 @@ const STACK_BYTES: usize = 1 << 20;
 
 /// The settings of a run.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct SimulationSettings {
     /// The machine.
-    pub machine: Machine,
+    pub machine: MachineModel,
     /// Cores that may be used.
     pub cores: usize,
     /// Chooses how threads that start together are shifted against each other.
@@ -28,7 +28,7 @@ pub struct Settings {
 
 /// The cost of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Report {
+pub struct SimulationReport {
     /// Events.
     pub events: u64,
     /// Virtual time from the start to the end, in nanoseconds.
@@ -40,7 +40,7 @@ pub(super) type ThreadId = usize;
 
 /// Why a thread doesn't run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ThreadState {
     /// It is in the queue, or is the current one.
     Ready,
     /// It waits to be woken.
@@ -55,11 +55,11 @@ struct VirtualThread {
     /// The number of the name in [`Places`].
     group: usize,
     /// Where it last said that it uses a lock.
-    at: Place,
+    at: SourceLine,
     core: usize,
     clock_ps: u64,
     busy_ps: u64,
-    state: State,
+    state: ThreadState,
     /// How often it was made ready, so that an outdated entry of the queue is recognised.
     turn: u64,
     locals: BTreeMap<usize, Box<dyn Any>>,
@@ -68,7 +68,7 @@ struct VirtualThread {
 }
 
 pub(super) struct World {
-    machine: Machine,
+    machine: MachineModel,
     cores: usize,
     random: u64,
     memory: Memory,
@@ -105,7 +105,7 @@ pub(super) fn with<T>(look: impl FnOnce(&mut World) -> T) -> T {
 
 /// An event: the current thread accesses bytes at an address, when its turn has come.
 #[inline]
-pub(super) fn event(place: Place, address: usize, bytes: usize, how: Use) {
+pub(super) fn event(place: SourceLine, address: usize, bytes: usize, how: LineUse) {
     if !is_inside() {
         return;
     }
@@ -126,14 +126,14 @@ pub(super) fn event(place: Place, address: usize, bytes: usize, how: Use) {
 }
 
 /// Uses bytes at once, as part of an event.
-pub(super) fn touch(place: Place, address: usize, bytes: usize, how: Use) {
+pub(super) fn touch(place: SourceLine, address: usize, bytes: usize, how: LineUse) {
     if is_inside() {
         with(|world| world.touch(place, address, bytes, how));
     }
 }
 
 /// Notes where the current thread is about to use a lock.
-pub(crate) fn set_place(place: Place) {
+pub(crate) fn set_place(place: SourceLine) {
     if is_inside() {
         with(|world| {
             let me = world.current;
@@ -143,8 +143,8 @@ pub(crate) fn set_place(place: Place) {
 }
 
 /// Where the current thread uses a lock.
-pub(super) fn place() -> Place {
-    if is_inside() { with(|world| world.threads[world.current].at) } else { Place::here() }
+pub(super) fn place() -> SourceLine {
+    if is_inside() { with(|world| world.threads[world.current].at) } else { SourceLine::here() }
 }
 
 /// What places have cost until now.
@@ -171,10 +171,10 @@ pub(super) fn suspend() {
 }
 
 /// Blocks the current thread at a place until it is woken.
-pub(super) fn block(place: Place) {
+pub(super) fn block(place: SourceLine) {
     let since = with(|world| {
         let me = world.current;
-        world.threads[me].state = State::Blocked;
+        world.threads[me].state = ThreadState::Blocked;
         world.threads[me].clock_ps
     });
     suspend();
@@ -182,13 +182,13 @@ pub(super) fn block(place: Place) {
 }
 
 /// Blocks the current thread at a place until it is woken, or some time has passed. Returns whether it has.
-pub(super) fn block_for(place: Place, timeout_ps: u64) -> bool {
+pub(super) fn block_for(place: SourceLine, timeout_ps: u64) -> bool {
     let since = clock_ps();
     let deadline = with(|world| {
         let me = world.current;
         let deadline = world.threads[me].clock_ps.saturating_add(timeout_ps);
         world.make_ready(me, deadline);
-        world.threads[me].state = State::Blocked;
+        world.threads[me].state = ThreadState::Blocked;
         deadline
     });
     suspend();
@@ -233,7 +233,7 @@ impl World {
         self.current
     }
 
-    pub fn machine(&self) -> &Machine {
+    pub fn machine(&self) -> &MachineModel {
         &self.machine
     }
 
@@ -242,7 +242,7 @@ impl World {
     }
 
     pub fn has_ended(&self, thread: ThreadId) -> bool {
-        self.threads[thread].state == State::Ended
+        self.threads[thread].state == ThreadState::Ended
     }
 
     pub fn join_later(&mut self, thread: ThreadId) {
@@ -283,7 +283,7 @@ impl World {
         thread.busy_ps += duration_ps;
     }
 
-    fn touch(&mut self, place: Place, address: usize, bytes: usize, how: Use) {
+    fn touch(&mut self, place: SourceLine, address: usize, bytes: usize, how: LineUse) {
         let thread = &mut self.threads[self.current];
         let now = thread.clock_ps;
         let paid = self.memory.touch(&self.machine, thread.core, address, bytes, how, now);
@@ -298,7 +298,7 @@ impl World {
     }
 
     /// Notes how long a thread was blocked at a place.
-    fn was_blocked(&mut self, place: Place, since_ps: u64) {
+    fn was_blocked(&mut self, place: SourceLine, since_ps: u64) {
         let thread = &self.threads[self.current];
         self.places.at(thread.group, place).blocked_ps += thread.clock_ps - since_ps;
     }
@@ -321,13 +321,13 @@ impl World {
         self.entries += 1;
         let entry = &mut self.threads[thread];
         entry.turn += 1;
-        entry.state = State::Ready;
+        entry.state = ThreadState::Ready;
         self.ready.push(Reverse((at_ps, self.entries, thread, entry.turn)));
     }
 
     /// Wakes a blocked thread, which goes on at `at_ps` or later.
     pub fn wake(&mut self, thread: ThreadId, at_ps: u64) {
-        if self.threads[thread].state != State::Blocked {
+        if self.threads[thread].state != ThreadState::Blocked {
             return;
         }
         let at = at_ps.max(self.threads[thread].clock_ps);
@@ -354,12 +354,12 @@ impl World {
             yielder: std::ptr::null(),
             name,
             group,
-            at: Place::here(),
+            at: SourceLine::here(),
             // The first one prepares and waits; each of the others has a core of its own.
             core: id.saturating_sub(1) % self.cores,
             clock_ps: start,
             busy_ps: 0,
-            state: State::Blocked,
+            state: ThreadState::Blocked,
             turn: 0,
             locals: BTreeMap::new(),
             joiners: Vec::new(),
@@ -382,10 +382,10 @@ impl World {
     fn next(&mut self) -> Option<ThreadId> {
         while let Some(Reverse((at, _, thread, turn))) = self.ready.pop() {
             let entry = &mut self.threads[thread];
-            if entry.turn != turn || entry.state == State::Ended {
+            if entry.turn != turn || entry.state == ThreadState::Ended {
                 continue;
             }
-            entry.state = State::Ready;
+            entry.state = ThreadState::Ready;
             entry.turn += 1;
             entry.clock_ps = entry.clock_ps.max(at);
             return Some(thread);
@@ -394,7 +394,7 @@ impl World {
     }
 
     fn blocked(&self) -> String {
-        let blocked = self.threads.iter().filter(|thread| thread.state == State::Blocked);
+        let blocked = self.threads.iter().filter(|thread| thread.state == ThreadState::Blocked);
         blocked.map(|thread| thread.name.as_str()).collect::<Vec<_>>().join(", ")
     }
 }
@@ -413,7 +413,7 @@ fn drop_locals() {
 ///
 /// # Panics
 /// If `body` does, and if all threads wait.
-pub fn run<T>(settings: &Settings, body: impl FnOnce() -> T) -> (T, Report) {
+pub fn run<T>(settings: &SimulationSettings, body: impl FnOnce() -> T) -> (T, SimulationReport) {
     assert!(!is_inside(), "a simulation inside a simulation");
     let result = std::rc::Rc::new(Cell::new(None));
     let slot = std::rc::Rc::clone(&result);
@@ -457,7 +457,7 @@ pub fn run<T>(settings: &Settings, body: impl FnOnce() -> T) -> (T, Report) {
             CoroutineResult::Return(()) => {
                 let has_ended = with(|world| {
                     let at = world.threads[thread].clock_ps;
-                    world.threads[thread].state = State::Ended;
+                    world.threads[thread].state = ThreadState::Ended;
                     for joiner in std::mem::take(&mut world.threads[thread].joiners) {
                         world.wake(joiner, at);
                     }
@@ -470,9 +470,8 @@ pub fn run<T>(settings: &Settings, body: impl FnOnce() -> T) -> (T, Report) {
         }
     }
     let mut world = WORLD.take();
-    let report = world.as_ref().map_or(Report { events: 0, virtual_ns: 0 }, |world| Report {
-        events: world.events,
-        virtual_ns: world.threads[first].clock_ps / 1000,
+    let report = world.as_ref().map_or(SimulationReport { events: 0, virtual_ns: 0 }, |world| {
+        SimulationReport { events: world.events, virtual_ns: world.threads[first].clock_ps / 1000 }
     });
     if let Some(world) = &mut world {
         for thread in &mut world.threads {

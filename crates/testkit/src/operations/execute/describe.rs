@@ -2,22 +2,22 @@
 
 use crate::operations::text::Word;
 use drystone_vfs::{
-    Attributes, FileSystem, FileType, InodeFlags, InodeNumber, RequestContext, Result,
+    FileFlags, FileSystem, FileType, InodeAttributes, InodeNumber, RequestContext, Result,
 };
 
 /// Flags that two file systems have to agree on; the others depend on how an inode is stored.
-pub const COMPARED_FLAGS: InodeFlags = InodeFlags::IMMUTABLE
-    .union(InodeFlags::APPEND)
-    .union(InodeFlags::NO_DUMP)
-    .union(InodeFlags::NO_ACCESS_TIME)
-    .union(InodeFlags::SYNC)
-    .union(InodeFlags::DIRECTORY_SYNC)
-    .union(InodeFlags::TOP_DIRECTORY)
-    .union(InodeFlags::PROJECT_INHERIT)
-    .union(InodeFlags::CASEFOLD);
+pub const COMPARED_FLAGS: FileFlags = FileFlags::IMMUTABLE
+    .union(FileFlags::APPEND)
+    .union(FileFlags::NO_DUMP)
+    .union(FileFlags::NO_ACCESS_TIME)
+    .union(FileFlags::SYNC)
+    .union(FileFlags::DIRECTORY_SYNC)
+    .union(FileFlags::TOP_DIRECTORY)
+    .union(FileFlags::PROJECT_INHERIT)
+    .union(FileFlags::CASEFOLD);
 
 /// A description of attributes, without those in which file systems may differ.
-pub fn describe(attributes: &Attributes) -> String {
+pub fn describe(attributes: &InodeAttributes) -> String {
     let size = match attributes.file_type {
         FileType::Directory => String::new(),
         _ => format!(" size {}", attributes.size),

@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use drystone_vfs::{
-    Access, DeviceNumber, Errno, FileSystem, InodeFlags, InodeNumber, NewNode, OpenFlags,
+    Access, DeviceNumber, Errno, FileFlags, FileSystem, InodeNumber, NewNode, OpenFlags,
     RequestContext, Result, SeekFrom, SetAttributes, SetTime, Timestamp, resolve, resolve_parent,
 };
 
 use super::operation::{Action, NodeKind, Operation, SeekKind};
-use super::text::{Target, Word};
+use super::text::{OperationTarget, Word};
 use crate::digest::digest;
 use describe::list;
 
@@ -117,12 +117,12 @@ impl<'a> Executor<'a> {
     fn at_inode<T>(
         &self,
         context: &RequestContext,
-        target: &Target,
+        target: &OperationTarget,
         action: impl FnOnce(InodeNumber) -> Result<T>,
     ) -> Result<T> {
         match target {
-            Target::Slot(slot) => action(self.open_inode(*slot).ok_or(Errno::EBADF)?),
-            Target::Path(path) => {
+            OperationTarget::Slot(slot) => action(self.open_inode(*slot).ok_or(Errno::EBADF)?),
+            OperationTarget::Path(path) => {
                 let inode = resolve(self.file_system, context, &path.0, false)?.inode;
                 let result = action(inode);
                 self.file_system.forget(inode, 1);
@@ -135,12 +135,12 @@ impl<'a> Executor<'a> {
     fn at_open<T>(
         &self,
         context: &RequestContext,
-        target: &Target,
+        target: &OperationTarget,
         flags: OpenFlags,
         action: impl FnOnce(InodeNumber) -> Result<T>,
     ) -> Result<T> {
         self.at_inode(context, target, |inode| {
-            if matches!(target, Target::Slot(_)) {
+            if matches!(target, OperationTarget::Slot(_)) {
                 return action(inode);
             }
             self.file_system.open(context, inode, flags)?;
@@ -153,7 +153,7 @@ impl<'a> Executor<'a> {
     fn change(
         &self,
         context: &RequestContext,
-        target: &Target,
+        target: &OperationTarget,
         changes: SetAttributes,
     ) -> Result<String> {
         self.at_inode(context, target, |inode| {
@@ -167,7 +167,7 @@ impl<'a> Executor<'a> {
             _ if action.is_on_names() => self.run_on_names(context, action),
             _ if action.is_on_content() => self.run_on_content(context, action),
             Action::Open { path, slot, kind } => {
-                let target = Target::Path(path.clone());
+                let target = OperationTarget::Path(path.clone());
                 let opened = self.at_inode(context, &target, |inode| {
                     self.file_system.open(context, inode, kind.flags())
                 })?;
@@ -205,7 +205,7 @@ impl<'a> Executor<'a> {
                 self.make(context, path, node, *mode)
             }
             Action::Temporary { path, slot, mode } => {
-                let target = Target::Path(path.clone());
+                let target = OperationTarget::Path(path.clone());
                 let made = self.at_inode(context, &target, |parent| {
                     file_system.create_unnamed(context, parent, *mode)
                 })?;
@@ -235,13 +235,15 @@ impl<'a> Executor<'a> {
                 Ok(String::new())
             }
             Action::ReadLink { path } => {
-                self.at_inode(context, &Target::Path(path.clone()), |inode| {
+                self.at_inode(context, &OperationTarget::Path(path.clone()), |inode| {
                     file_system.read_link(inode).map(|target| Word(target).to_string())
                 })
             }
-            Action::List { path } => self.at_inode(context, &Target::Path(path.clone()), |inode| {
-                list(file_system, context, inode)
-            }),
+            Action::List { path } => {
+                self.at_inode(context, &OperationTarget::Path(path.clone()), |inode| {
+                    list(file_system, context, inode)
+                })
+            }
             _ => unreachable!("not about names: {action}"),
         }
     }
@@ -347,7 +349,7 @@ impl<'a> Executor<'a> {
                 })
             }
             Action::SetFlags { target, flags } => {
-                let flags = Some(InodeFlags::from_bits_truncate(*flags));
+                let flags = Some(FileFlags::from_bits_truncate(*flags));
                 // Flags about how an inode is stored must not change.
                 self.at_inode(context, target, |inode| {
                     let stored = file_system.attributes(inode)?.flags - COMPARED_FLAGS;

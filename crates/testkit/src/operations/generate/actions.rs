@@ -5,8 +5,8 @@ use super::choose::SLOTS;
 use crate::operations::operation::{
     Action, NodeKind, OpenKind, RangeKind, RenameKind, SeekKind, XattrKind,
 };
-use crate::operations::text::{Data, Target, Word};
-use drystone_vfs::InodeFlags;
+use crate::operations::text::{Data, OperationTarget, Word};
+use drystone_vfs::FileFlags;
 
 impl Generator<'_> {
     pub(super) fn create(&mut self) -> Action {
@@ -116,12 +116,12 @@ impl Generator<'_> {
                 Action::SetTimes { target, seconds, nanoseconds: self.random.u32(..1_000_000_000) }
             }
             _ => {
-                let guards = InodeFlags::IMMUTABLE | InodeFlags::APPEND;
-                let mut choice = InodeFlags::NO_DUMP | InodeFlags::NO_ACCESS_TIME;
+                let guards = FileFlags::IMMUTABLE | FileFlags::APPEND;
+                let mut choice = FileFlags::NO_DUMP | FileFlags::NO_ACCESS_TIME;
                 if self.profile.guards {
                     choice |= guards;
                 }
-                let flags = InodeFlags::from_bits_truncate(self.random.u32(..)) & choice;
+                let flags = FileFlags::from_bits_truncate(self.random.u32(..)) & choice;
                 // Protected inodes can hardly be changed, so there are few.
                 let flags = if self.percent(70) { flags - guards } else { flags };
                 Action::SetFlags { target, flags: flags.bits() }
@@ -143,7 +143,7 @@ impl Generator<'_> {
         match self.random.u32(0..10) {
             0..3 => Action::Close { slot },
             3..5 => Action::Temporary { path: self.directory(), slot, mode: self.mode() },
-            5..6 => Action::Link { target: Target::Slot(slot), path: self.new_path() },
+            5..6 => Action::Link { target: OperationTarget::Slot(slot), path: self.new_path() },
             _ => {
                 let path = self.removable();
                 use OpenKind::{Read, ReadWrite, Truncate, Write};

@@ -1,9 +1,9 @@
 //! Chooses the arguments of operations: names, paths, files, bytes and offsets.
 
 use super::Generator;
-use crate::model::acl::{Acl, AclEntry, Tag};
+use crate::model::acl::{AclSubject, ModelAcl, ModelAclEntry};
 use crate::operations::profile::NameStyle;
-use crate::operations::text::{Data, Target, Word};
+use crate::operations::text::{Data, OperationTarget, Word};
 
 /// Slots for open files.
 pub(super) const SLOTS: u8 = 6;
@@ -96,20 +96,20 @@ impl Generator<'_> {
         Word(list[self.random.usize(..list.len())].clone())
     }
 
-    pub(super) fn target(&mut self) -> Target {
+    pub(super) fn target(&mut self) -> OperationTarget {
         if self.percent(15) {
-            Target::Slot(self.random.u8(..SLOTS))
+            OperationTarget::Slot(self.random.u8(..SLOTS))
         } else {
-            Target::Path(self.any())
+            OperationTarget::Path(self.any())
         }
     }
 
-    pub(super) fn file(&mut self) -> Target {
+    pub(super) fn file(&mut self) -> OperationTarget {
         if self.known.files.is_empty() || self.percent(20) {
             return self.target();
         }
         let at = self.random.usize(..self.known.files.len());
-        Target::Path(Word(self.known.files[at].clone()))
+        OperationTarget::Path(Word(self.known.files[at].clone()))
     }
 
     pub(super) fn data(&mut self) -> Data {
@@ -143,18 +143,18 @@ impl Generator<'_> {
     }
 
     pub(super) fn acl(&mut self) -> Data {
-        let mut entries = vec![(Tag::UserObject, 7)];
+        let mut entries = vec![(AclSubject::UserObject, 7)];
         let users = self.random.u32(0..3);
-        entries.extend((1..=users).map(|user| (Tag::User(1000 + user), 6)));
-        entries.push((Tag::GroupObject, 5));
+        entries.extend((1..=users).map(|user| (AclSubject::User(1000 + user), 6)));
+        entries.push((AclSubject::GroupObject, 5));
         let groups = self.random.u32(0..2);
-        entries.extend((0..groups).map(|group| (Tag::Group(2000 + group), 7)));
+        entries.extend((0..groups).map(|group| (AclSubject::Group(2000 + group), 7)));
         if users + groups > 0 {
-            entries.push((Tag::Mask, 7));
+            entries.push((AclSubject::Mask, 7));
         }
-        entries.push((Tag::Other, 1));
-        let entry = |(tag, most)| AclEntry { tag, permissions: most & self.random.u16(0..8) };
-        let mut acl = Acl(entries.into_iter().map(entry).collect());
+        entries.push((AclSubject::Other, 1));
+        let entry = |(tag, most)| ModelAclEntry { tag, permissions: most & self.random.u16(0..8) };
+        let mut acl = ModelAcl(entries.into_iter().map(entry).collect());
         acl.0[0].permissions = 7;
         Data::Given(Word(acl.to_bytes()))
     }
