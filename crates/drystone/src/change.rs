@@ -91,7 +91,7 @@ fn check(
     let options = fsck::CheckOptions { replay: false, problems_max: 1, now_seconds: None };
     let report = fsck::check(device, &options, &mut |told| {
         // What takes the time.
-        if let fsck::Progress::Step { pass: fsck::Pass::Inodes, done, total } = told {
+        if let fsck::CheckProgress::Step { pass: fsck::Pass::Inodes, done, total } = told {
             progress(ReshapeProgress { step, done, total });
         }
     })?;

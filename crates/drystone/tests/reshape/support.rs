@@ -4,7 +4,7 @@ use drystone::fsck::CheckOptions;
 use drystone::{Image, check_image};
 use drystone_testkit::judges::{FeatureSet, Scratch, e2fsck_check, have, mke2fs, run};
 use drystone_testkit::operations::{Action, Actor, Executor, Operation, Profile, Word, generate};
-use drystone_testkit::tree::{Tree, TreeOptions, diff};
+use drystone_testkit::tree::{TreeOptions, TreeSnapshot, diff};
 use std::path::PathBuf;
 
 /// An image that `mke2fs` has made.
@@ -57,17 +57,17 @@ impl Sample {
     }
 
     /// All that can be seen of the files.
-    pub fn tree(&self) -> Tree {
+    pub fn tree(&self) -> TreeSnapshot {
         let image = Image::options().read_only(true).open(self.path()).unwrap();
         let options = TreeOptions { times: true, flags: true, ..TreeOptions::default() };
-        let tree = Tree::read(image.file_system(), "/", &options).unwrap();
+        let tree = TreeSnapshot::read(image.file_system(), "/", &options).unwrap();
         image.close().unwrap();
         tree
     }
 
     /// Both checkers find no error, and the files are the same.
     #[track_caller]
-    pub fn judge(&self, what: &str, before: &Tree) {
+    pub fn judge(&self, what: &str, before: &TreeSnapshot) {
         let what = format!("{}: {what}", self.set.name);
         e2fsck_check(&self.path()).unwrap().expect_clean(&what);
         let options = CheckOptions { problems_max: 20, ..CheckOptions::default() };

@@ -17,7 +17,7 @@ use drystone_testkit::environment::number;
 use drystone_testkit::judges::{
     Judgement, SMALL_IMAGES, Scratch, SmallImage, have, make_small_image, run,
 };
-use drystone_testkit::metadata_map::{Content, MetadataMap};
+use drystone_testkit::metadata_map::{BlockContent, MetadataMap};
 use fastrand::Rng;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -72,7 +72,7 @@ struct Bench {
 impl Bench {
     fn new(image: &Path) -> Self {
         let map = MetadataMap::of(MemoryDevice::from_bytes(&fs::read(image).unwrap()));
-        let is_descriptors = |content: &Content| *content == Content::Descriptors;
+        let is_descriptors = |content: &BlockContent| *content == BlockContent::Descriptors;
         let descriptors = map.blocks.iter().filter(|(_, content)| is_descriptors(content));
         Self {
             descriptors: descriptors.map(|(block, _)| *block).collect(),

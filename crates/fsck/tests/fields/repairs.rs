@@ -14,7 +14,7 @@ use drystone_testkit::environment::number;
 use drystone_testkit::judges::{
     Judgement, SMALL_IMAGES, Scratch, SmallImage, have, make_small_image,
 };
-use drystone_testkit::metadata_map::Content;
+use drystone_testkit::metadata_map::BlockContent;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -221,7 +221,8 @@ fn damaged(bench: &Bench, image: &std::path::Path, set: &SmallImage) -> Vec<u8> 
     let cases = cases(bench, set, number("DRYSTONE_SEED").unwrap_or(1));
     let mut blocks = BTreeSet::new();
     for (target, value) in cases {
-        let is_new = !matches!(target.content, Content::Superblock) && blocks.insert(target.block);
+        let is_new =
+            !matches!(target.content, BlockContent::Superblock) && blocks.insert(target.block);
         if is_new && blocks.len() <= 6 {
             bench.damage(&target, value);
         }
