@@ -3,7 +3,7 @@
 use crate::input::{BLOCK, Input};
 use drystone_ext4_format::acl::Acl;
 use drystone_ext4_format::xattr::{
-    AttributeName, AttributePlace, AttributeSet, AttributeValue, Attributes, AttributesBlock,
+    AttributeName, AttributePlace, AttributeSet, AttributeValue, AttributesBlock, XattrView,
 };
 use drystone_ext4_format::{InodeNumber, PhysicalBlock};
 
@@ -34,7 +34,7 @@ pub fn attributes(data: &[u8]) {
             }
             Err(_) => return,
         },
-        false => match Attributes::check_in_inode(&bytes, place) {
+        false => match XattrView::check_in_inode(&bytes, place) {
             Ok(attributes) => attributes,
             Err(_) => return,
         },
@@ -55,7 +55,7 @@ pub fn attributes(data: &[u8]) {
     if in_block && set.encode_block(&mut again, 1).is_ok() {
         AttributesBlock::check(&again, place).expect("what was encoded is sound");
     } else if !in_block && set.encode_in_inode(&mut again).is_ok() {
-        Attributes::check_in_inode(&again, place).expect("what was encoded is sound");
+        XattrView::check_in_inode(&again, place).expect("what was encoded is sound");
     }
 }
 

@@ -6,7 +6,7 @@ use crate::input::Input;
 use drystone_blockdev::{BlockDevice, MemoryDevice, Overlay};
 use drystone_ext4::Ext4;
 use drystone_ext4_format::features::Features;
-use drystone_mkfs::{JournalSize, Options, default_features, make};
+use drystone_mkfs::{JournalSize, MkfsOptions, default_features, make};
 use drystone_sync::{Arc, LazyLock};
 use drystone_vfs::{
     Errno, FallocateMode, FileSystem, NewNode, RenameFlags, RequestContext, SetAttributes,
@@ -37,7 +37,7 @@ static SEEDS: LazyLock<Vec<Seed>> =
 
 fn seed(features: &str) -> Seed {
     let device = Arc::new(MemoryDevice::new(SIZE));
-    let mut how = Options::new(SIZE, [7; 16], [1, 2, 3, 4], 1_700_000_000);
+    let mut how = MkfsOptions::new(SIZE, [7; 16], [1, 2, 3, 4], 1_700_000_000);
     let change = Features::parse(features).expect("the list is of known features");
     how.features = default_features().apply(&change);
     how.block_size = Some(BLOCK as u32);
@@ -88,7 +88,7 @@ pub fn image(data: &[u8]) {
 }
 
 fn check(device: &dyn BlockDevice) -> Option<drystone_fsck::Report> {
-    let options = drystone_fsck::Options { problems_max: 100, ..Default::default() };
+    let options = drystone_fsck::CheckOptions { problems_max: 100, ..Default::default() };
     drystone_fsck::check(device, &options, &mut |_| {}).ok()
 }
 

@@ -1,6 +1,6 @@
 //! What images are built from: tar archives and manifests.
 
-use drystone_mkfs::tree::Tree;
+use drystone_mkfs::tree::FileTree;
 use drystone_sources::tar::{EntryKind, TarReader};
 use drystone_sources::{Manifest, Source};
 use std::path::Path;
@@ -34,7 +34,7 @@ pub fn tar(data: &[u8]) {
 pub fn manifest(data: &[u8]) {
     let directory = Path::new("/nonexistent");
     if let Ok(manifest) = Manifest::parse("fuzz", directory, data) {
-        let _ = manifest.apply(&mut Tree::new());
+        let _ = manifest.apply(&mut FileTree::new());
     }
     let _ = Source::parse_list("fuzz", directory, data);
 }
