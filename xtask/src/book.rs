@@ -1,32 +1,56 @@
 //! The documentation as a book: HTML from `docs/`, made by mdBook.
 //!
-//! mdBook takes minutes to compile, so nothing else needs it: `tidy` checks links and contents.
+//! mdBook is a wheel of PyPI with a fixed checksum, since it takes minutes to compile. It checks that
+//! pages which the contents list exist; `tidy` checks links and headings.
 
+use crate::ci::Verdict;
 use crate::process;
-use anyhow::bail;
-use std::path::Path;
+use anyhow::Context;
+use std::path::PathBuf;
 use std::process::Command;
 
-/// What `./dev book` takes.
-#[derive(clap::Args)]
-pub struct Options {
-    /// Install mdBook with cargo if it isn't there; takes some minutes.
-    #[arg(long)]
-    install: bool,
-}
+/// The release and its checksums, for pip.
+const REQUIREMENTS: &str = "docs/requirements.txt";
 
 /// Builds the book, and says where it is.
-pub fn run(options: &Options) -> anyhow::Result<()> {
-    if Command::new("mdbook").arg("--version").output().is_err() {
-        if !options.install {
-            bail!("mdbook isn't installed: './dev book --install' installs it with cargo");
-        }
-        process::run(&mut process::cargo(["install", "mdbook", "--locked"]))?;
-    }
+pub fn run() -> anyhow::Result<()> {
+    let mdbook = program()?;
     let folder = std::path::absolute(process::target_directory().join("book"))?;
-    process::run(Command::new("mdbook").arg("build").arg("--dest-dir").arg(&folder).arg("docs"))?;
+    let mut build = Command::new(mdbook);
+    let output = build.args(["build", "docs", "--dest-dir"]).arg(&folder).output();
+    let output = output.with_context(|| format!("can't run {}", process::describe(&build)))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    // It goes on after a warning.
+    let is_sound = output.status.success() && !said.contains("WARN") && !said.contains("ERROR");
+    anyhow::ensure!(is_sound, "mdbook: {}: {said}", output.status);
     let page = folder.join("index.html");
-    anyhow::ensure!(Path::new(&page).exists(), "mdbook has not made {}", page.display());
+    anyhow::ensure!(page.exists(), "mdbook has not made {}", page.display());
     println!("{}", page.display());
     Ok(())
+}
+
+/// The step of continuous integration.
+pub fn check() -> anyhow::Result<Verdict> {
+    match program() {
+        Ok(_) => run().map(|()| Verdict::Passed),
+        // What comes from elsewhere than the release is no lack of the machine.
+        Err(error) if format!("{error:#}").contains("HASHES") => Err(error),
+        Err(error) => Ok(Verdict::Impossible(format!("{error:#}"))),
+    }
+}
+
+/// mdBook of the release in [`REQUIREMENTS`], fetched if it isn't there.
+fn program() -> anyhow::Result<PathBuf> {
+    let requirements = std::fs::read_to_string(REQUIREMENTS).context(REQUIREMENTS)?;
+    let folder = process::target_directory().join("mdbook");
+    let installed = folder.join("requirements.txt");
+    if std::fs::read_to_string(&installed).ok().as_ref() != Some(&requirements) {
+        let mut pip = Command::new("pip3");
+        pip.args(["install", "--quiet", "--disable-pip-version-check", "--upgrade"]);
+        pip.args(["--require-hashes", "--no-deps", "--requirement", REQUIREMENTS, "--target"]);
+        process::output(pip.arg(&folder)).context("can't fetch mdbook")?;
+        std::fs::write(&installed, requirements)
+            .with_context(|| installed.display().to_string())?;
+    }
+    Ok(folder.join("bin/mdbook"))
 }

@@ -104,7 +104,7 @@ enum Task {
     /// Building an image, side by side with what else builds them.
     BenchBuild(bench_build::Options),
     /// The documentation as HTML.
-    Book(book::Options),
+    Book,
     /// The pictures of the documentation.
     Pictures,
     /// Other people's programs on a mount, and the server killed under them.
@@ -140,7 +140,7 @@ fn run(task: Task) -> anyhow::Result<()> {
         Task::BenchTables(options) => bench_tables::run(&options),
         Task::BenchMount(options) => bench_mount::run(&options),
         Task::BenchBuild(options) => bench_build::run(&options),
-        Task::Book(options) => book::run(&options),
+        Task::Book => book::run(),
         Task::Pictures => pictures::run(),
         Task::JudgeMount(options) => judge_mount::run(&options),
         Task::Demo(options) => demo::run(&options),

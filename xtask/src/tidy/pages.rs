@@ -1,7 +1,6 @@
 //! What the pages of the documentation refer to exists: links, headings, files, tests.
 //!
-//! `docs/` is a book for mdBook, which builds it (`./dev book`) but checks no links. The checks are
-//! here so that they need no program that takes minutes to compile.
+//! `docs/` is a book for mdBook, which builds it (`./dev book`) but checks no links.
 
 use super::Finding;
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
