@@ -5,7 +5,9 @@ use crate::made::Made;
 use crate::tars::context;
 use drystone_mkfs::tree::{FileTree, InodeTimestamp};
 use drystone_sources::{Changes, Manifest, Source};
+use drystone_sync::{clock, thread};
 use std::path::Path;
+use std::time::Duration;
 
 fn tree(folder: &Path) -> FileTree {
     let tar = Made::default()
@@ -169,15 +171,47 @@ fn a_list_may_be_long() {
     assert!(read.unwrap_err().to_string().contains("changed while the image was built"));
 }
 
-/// A pipe is refused without waiting for its other end.
+/// A pipe is refused without waiting for its other end, in a list and when it has taken a file's place.
 #[test]
 fn a_pipe_is_no_file() {
     let folder = tempfile::tempdir().unwrap();
-    let pipe = folder.path().join("pipe");
-    let kind = rustix::fs::FileType::Fifo;
-    rustix::fs::mknodat(rustix::fs::CWD, &pipe, kind, rustix::fs::Mode::RWXU, 0).unwrap();
-    let sources = Source::parse_list("list", folder.path(), b"file:pipe /a").unwrap();
-    let added = sources[0].add(&mut FileTree::new(), &mut crate::tars::context(folder.path()));
-    let error = added.unwrap_err().to_string();
+    let make_pipe = |path: &Path| {
+        let kind = rustix::fs::FileType::Fifo;
+        rustix::fs::mknodat(rustix::fs::CWD, path, kind, rustix::fs::Mode::RWXU, 0).unwrap();
+    };
+    make_pipe(&folder.path().join("pipe"));
+    std::fs::write(folder.path().join("file"), "text").unwrap();
+    let lists = [&b"file:pipe /a"[..], b"file:file /a"].map(|text| {
+        let sources = Source::parse_list("list", folder.path(), text).unwrap();
+        let mut tree = FileTree::new();
+        let added = sources[0].add(&mut tree, &mut crate::tars::context(folder.path()));
+        added.map(|()| tree).map_err(|error| error.to_string())
+    });
+    let [refused, listed] = lists;
+    let error = refused.unwrap_err();
     assert!(error.contains("pipe: not a regular file"), "{error}");
+
+    let tree = listed.unwrap();
+    let file = folder.path().join("file");
+    std::fs::remove_file(&file).unwrap();
+    make_pipe(&file);
+    let node = tree.node(tree.lookup(b"a").unwrap());
+    let segment = node.segments().next().unwrap();
+    let read = || tree.source(segment.source).read_at(segment.object, 0, &mut [0; 4]);
+    let error = thread::scope(|scope| {
+        let reader = scope.spawn(|| read().unwrap_err().to_string());
+        // Nobody opens the other end before this has passed.
+        let limit = clock::now() + Duration::from_secs(20);
+        while !reader.is_finished() && clock::now() < limit {
+            thread::sleep(Duration::from_millis(1));
+        }
+        let has_waited = !reader.is_finished();
+        if has_waited {
+            drop(std::fs::File::options().write(true).open(&file).unwrap());
+        }
+        let error = reader.join().unwrap();
+        assert!(!has_waited, "the reader waited for the other end of a pipe: {error}");
+        error
+    });
+    assert!(error.contains("file: not a regular file"), "{error}");
 }
