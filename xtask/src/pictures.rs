@@ -16,7 +16,7 @@ const SESSION_FILE: &str = "docs/src/session.svg";
 
 /// The crates as boxes: row, and from which to which column. A crate uses only what stands lower, and
 /// `vfs`, the interface between the engine and what is built on it.
-const BOXES: [(&str, usize, usize, usize); 21] = [
+const BOXES: [(&str, usize, usize, usize); 22] = [
     ("cli", 0, 0, 6),
     ("bench", 1, 0, 2),
     ("drystone", 1, 2, 4),
@@ -29,7 +29,8 @@ const BOXES: [(&str, usize, usize, usize); 21] = [
     ("ext4", 3, 2, 4),
     ("nilfs2", 3, 4, 5),
     ("nilfs2-check", 3, 5, 6),
-    ("fsck", 4, 0, 2),
+    ("fsck", 4, 0, 1),
+    ("inspect", 4, 1, 2),
     ("jbd2", 4, 2, 4),
     ("nilfs2-format", 4, 4, 6),
     ("ext4-format", 5, 0, 2),
@@ -68,7 +69,7 @@ fn layers() -> String {
     for (name, row, from, to) in BOXES {
         let colour = match name {
             "ext4" | "nilfs2" | "jbd2" | "cache" => "#ffe3b3",
-            "mkfs" | "fsck" | "nilfs2-check" | "sources" | "reshape" => "#d9edd4",
+            "mkfs" | "fsck" | "nilfs2-check" | "sources" | "reshape" | "inspect" => "#d9edd4",
             "cli" | "fuse" | "drystone" | "bench" => "#d6e4f7",
             _ => "#eceef2",
         };

@@ -195,6 +195,9 @@ pub enum ErrorCause {
     /// It can't be changed so.
     #[error(transparent)]
     Reshape(drystone_reshape::ReshapeError),
+    /// It can't be looked into, or lacks what was asked for.
+    #[error(transparent)]
+    Inspect(drystone_inspect::InspectError),
     /// A change can't be taken back.
     #[error(transparent)]
     Undo(drystone_blockdev::UndoError),
@@ -253,6 +256,7 @@ impl ErrorCause {
             ErrorCause::HasErrors { .. } | ErrorCause::Interrupted => Errno::EUCLEAN,
             ErrorCause::NoRoom { .. } => Errno::ENOSPC,
             ErrorCause::Make(_)
+            | ErrorCause::Inspect(_)
             | ErrorCause::Reshape(_)
             | ErrorCause::Undo(_)
             | ErrorCause::DeviceSize { .. }
@@ -337,6 +341,15 @@ impl From<drystone_reshape::ReshapeError> for ErrorCause {
         match error {
             drystone_reshape::ReshapeError::Device(error) => error.into(),
             other => ErrorCause::Reshape(other),
+        }
+    }
+}
+
+impl From<drystone_inspect::InspectError> for ErrorCause {
+    fn from(error: drystone_inspect::InspectError) -> ErrorCause {
+        match error {
+            drystone_inspect::InspectError::Device(error) => error.into(),
+            other => ErrorCause::Inspect(other),
         }
     }
 }

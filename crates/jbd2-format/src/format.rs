@@ -113,7 +113,9 @@ impl Format {
         self.block_size_bytes - if self.has_block_checksums() { TAIL_BYTES } else { 0 }
     }
 
-    pub(crate) fn has_block_checksums(&self) -> bool {
+    /// Whether blocks of the journal's own have checksums of their own.
+    #[must_use]
+    pub fn has_block_checksums(&self) -> bool {
         matches!(self.checksums(), ChecksumKind::V2 | ChecksumKind::V3)
     }
 

@@ -49,7 +49,9 @@ impl BlockKind {
         }
     }
 
-    pub(crate) fn from_number(number: u32) -> Option<Self> {
+    /// The kind for a stored number, if it is a known one.
+    #[must_use]
+    pub fn from_number(number: u32) -> Option<Self> {
         [Self::Descriptor, Self::Commit, Self::SuperblockV1, Self::SuperblockV2, Self::Revoke]
             .into_iter()
             .find(|kind| kind.number() == number)

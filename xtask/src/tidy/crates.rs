@@ -7,7 +7,7 @@ use serde::Deserialize;
 /// Which packages of the workspace a package may use, in tests included where not said otherwise:
 /// the layers. Nothing points up. The checker and the image builder never see the engine, so that
 /// they can't share its bugs.
-const LAYERS: [(&str, &[&str]); 23] = [
+const LAYERS: [(&str, &[&str]); 24] = [
     ("drystone-sync", &[]),
     ("drystone-ondisk", &[]),
     ("drystone-jbd2-format", &["ondisk"]),
@@ -25,6 +25,7 @@ const LAYERS: [(&str, &[&str]); 23] = [
     ("drystone-mkfs", &["blockdev", "ext4-format", "jbd2-format", "ondisk", "sync"]),
     ("drystone-sources", &["blockdev", "ext4-format", "mkfs", "ondisk", "sync"]),
     ("drystone-reshape", &["blockdev", "ext4-format", "jbd2-format", "mkfs", "ondisk"]),
+    ("drystone-inspect", &["blockdev", "ext4-format", "jbd2-format", "ondisk"]),
     ("drystone-testkit", &["blockdev", "ext4-format", "ondisk", "sync", "vfs"]),
     (
         "drystone",
@@ -33,6 +34,7 @@ const LAYERS: [(&str, &[&str]); 23] = [
             "ext4",
             "ext4-format",
             "fsck",
+            "inspect",
             "mkfs",
             "nilfs2",
             "nilfs2-check",
@@ -59,7 +61,7 @@ pub fn uses(name: &str) -> &'static [&'static str] {
 
 /// What the tests of a package may use beyond its layer. The checker and the builder may test each
 /// other; no test of theirs uses the engine.
-const TEST_LAYERS: [(&str, &[&str]); 15] = [
+const TEST_LAYERS: [(&str, &[&str]); 16] = [
     ("drystone-blockdev", &["testkit"]),
     ("drystone-ext4-format", &["testkit"]),
     ("drystone-volumes", &["mkfs", "testkit"]),
@@ -71,6 +73,7 @@ const TEST_LAYERS: [(&str, &[&str]); 15] = [
     ("drystone-nilfs2-check", &["testkit"]),
     ("drystone-mkfs", &["fsck", "testkit"]),
     ("drystone-sources", &["fsck", "testkit"]),
+    ("drystone-inspect", &["testkit"]),
     ("drystone-reshape", &["fsck", "testkit"]),
     ("drystone", &["testkit"]),
     // Itself: its tests turn on the feature that compares with another library.

@@ -15,6 +15,7 @@ pub mod find;
 pub mod getfattr;
 pub mod history;
 pub mod info;
+pub mod inspect;
 pub mod label;
 pub mod ln;
 pub mod ls;
@@ -35,6 +36,8 @@ pub mod tune;
 pub mod umount;
 pub mod undo;
 pub mod uuid;
+pub mod which_inode;
+pub mod which_name;
 
 use crate::failure::Outcome;
 use crate::global::Global;
@@ -66,6 +69,9 @@ pub enum Command {
     Getfattr(getfattr::Arguments),
     Quota(quota::Arguments),
     Check(check::Arguments),
+    Inspect(inspect::Arguments),
+    WhichInode(which_inode::Arguments),
+    WhichName(which_name::Arguments),
     Label(label::Arguments),
     Uuid(uuid::Arguments),
     Tune(tune::Arguments),
@@ -107,6 +113,9 @@ pub fn run(command: &Command, global: &Global, definition: fn() -> clap::Command
         Command::Checkpoints(arguments) => checkpoints::run(arguments, global),
         Command::History(arguments) => history::run(arguments, global),
         Command::Check(arguments) => check::run(arguments, global),
+        Command::Inspect(arguments) => inspect::run(arguments, global),
+        Command::WhichInode(arguments) => which_inode::run(arguments, global),
+        Command::WhichName(arguments) => which_name::run(arguments, global),
         Command::Label(arguments) => label::run(arguments, global),
         Command::Uuid(arguments) => uuid::run(arguments, global),
         Command::Tune(arguments) => tune::run(arguments, global),

@@ -50,6 +50,11 @@ fn prepared() -> Fixture {
     fixture.line("mkfs quota.img --size 8M -q -O quota,project").good();
     fixture.partition("whole.img", "label: gpt\nsize=16M, name=root\nsize=16M, name=home\n");
     fixture.line("mkfs whole.img#root -q").good();
+    fixture.line("mkfs indexed.img --size 16M -q").good();
+    for number in 0..150 {
+        fixture.put(&format!("many/{number:0>60}"), "");
+    }
+    fixture.line("cp -r many indexed.img:/").good();
     fixture.line("mkfs log.img --type nilfs2 --size 64M -B 64 -q").good();
     fixture.put("etc/hosts", "::1 localhost");
     fixture.line("cp -r etc log.img:/").good();
@@ -71,7 +76,8 @@ fn examples(help: &str) -> Vec<String> {
 #[test]
 fn the_examples_of_every_command_work() {
     let commands = "mkfs build info ls tree stat cat find cp extract diff mkdir mv rm ln chmod chown truncate setfattr \
-                    getfattr quota check label uuid tune resize undo checkpoints history bench mounts completions";
+                    getfattr quota check inspect which-inode \
+                    which-name label uuid tune resize undo checkpoints history bench mounts completions";
     run_examples(commands.split_whitespace().chain(["--help"]));
 }
 

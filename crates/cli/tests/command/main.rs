@@ -18,6 +18,7 @@ mod examples;
 mod extracting;
 mod full_host;
 mod hostile;
+mod inspecting;
 mod making;
 mod mounting;
 mod nilfs2;

@@ -14,7 +14,7 @@ const CPU_SECONDS_MAX: f64 = 10.0;
 const TICKS_PER_SECOND: f64 = 100.0;
 
 /// Commands that read an image. `OUT` is something new each time.
-pub const READING: [&str; 22] = [
+pub const READING: [&str; 32] = [
     "info disk.img",
     "check disk.img",
     "check --json disk.img",
@@ -29,6 +29,16 @@ pub const READING: [&str; 22] = [
     "cat disk.img:/a",
     "getfattr disk.img:/a",
     "quota show disk.img",
+    "inspect disk.img superblock",
+    "inspect disk.img group 0",
+    "inspect disk.img inode 12",
+    "inspect --json disk.img inode 2",
+    "inspect disk.img block 40",
+    "inspect disk.img journal",
+    "inspect disk.img htree /d",
+    "inspect disk.img extents /a",
+    "which-inode disk.img 0 1 40 500",
+    "which-name disk.img 2 11 12",
     "diff disk.img:/ disk.img:/",
     "diff disk.img:/ source",
     "cp disk.img:/ OUT",

@@ -1,0 +1,42 @@
+//! `which-inode`: whose blocks are.
+
+use crate::failure::Outcome;
+use crate::global::Global;
+use crate::location::Location;
+use crate::terminal::Output;
+use anyhow::Context;
+use std::io::Write;
+
+/// Say which inodes blocks belong to
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Of a block that belongs to no inode, it says what else it is for. A block that several files claim has a line \
+for each.
+
+Examples:
+  drystone which-inode disk.img 0 1 2000
+  drystone which-inode --json disk.img 2000 | jq .inode")]
+pub struct Arguments {
+    /// The image.
+    #[arg(value_name = "IMAGE", value_parser = Location::parser())]
+    image: Location,
+    /// The numbers of the blocks.
+    #[arg(required = true, value_name = "BLOCK")]
+    blocks: Vec<u64>,
+}
+
+pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
+    let path = &arguments.image.image;
+    let owners = drystone::which_inode(path, &arguments.blocks)
+        .with_context(|| path.display().to_string())?;
+    Output::with_stdout(global.json, |output| {
+        for owner in &owners {
+            if output.json {
+                output.json(owner)?;
+            } else {
+                writeln!(output, "{}: {}", owner.block, owner.used_as)?;
+            }
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,158 @@
+//! `inspect`, `which-inode` and `which-name`, beside what debugfs says.
+
+use crate::support::{Fixture, tool};
+use serde_json::Value;
+use std::ffi::OsStr;
+
+fn debugfs(fixture: &Fixture, request: &str) -> String {
+    let image = fixture.path("disk.img");
+    tool("debugfs", &[OsStr::new("-R"), OsStr::new(request), image.as_os_str()]).stdout
+}
+
+/// An image with files of several extents, many names, and a link.
+fn filled(options: &[&str]) -> Fixture {
+    let fixture = Fixture::with(&[&["--size", "32M"], options].concat());
+    for number in 0..120 {
+        fixture.put(&format!("source/many/{number:0>50}"), vec![b'x'; 3000]);
+    }
+    fixture.put("source/big", vec![7; 700_000]);
+    fixture.put("source/d/e/file", "content");
+    std::fs::hard_link(fixture.path("source/d/e/file"), fixture.path("source/link")).unwrap();
+    fixture.line("cp -r source/. disk.img:/").good();
+    fixture
+}
+
+#[test]
+fn owners_of_blocks_are_those_that_icheck_finds() {
+    for options in [&[][..], &["-O", "^extent,^64bit,^metadata_csum,^metadata_csum_seed"]] {
+        let fixture = filled(options);
+        let count = fixture.line("info --json disk.img").json()["blocks"].as_u64().unwrap();
+        let blocks: Vec<String> = (1..count).step_by(29).map(|block| block.to_string()).collect();
+        let told = debugfs(&fixture, &format!("icheck {}", blocks.join(" ")));
+        let lines =
+            fixture.line(&format!("which-inode --json disk.img {}", blocks.join(" "))).json_lines();
+        let mut owned = 0;
+        for (line, ours) in told.lines().skip(1).zip(&lines) {
+            let (block, inode) = line.split_once('\t').unwrap();
+            assert_eq!(ours["block"].to_string(), block);
+            let is_file =
+                matches!(ours["use"].as_str().unwrap(), "data" | "map_node" | "attributes");
+            let ours = is_file.then(|| ours["inode"].as_u64().unwrap());
+            assert_eq!(ours, inode.parse().ok(), "{line}");
+            owned += usize::from(ours.is_some());
+        }
+        assert!(owned > 20, "{told}");
+    }
+}
+
+#[test]
+fn names_of_inodes_are_those_that_ncheck_finds() {
+    let fixture = filled(&[]);
+    let inodes: Vec<String> = (11..140).chain(2040..2200).map(|inode| inode.to_string()).collect();
+    let list = inodes.join(" ");
+    let told = debugfs(&fixture, &format!("ncheck {list}"));
+    let sorted = |text: String, gap: char| {
+        let pairs = text.lines().filter_map(|line| line.split_once(gap));
+        let pairs = pairs.filter(|(inode, _)| inode.parse::<u32>().is_ok());
+        let mut pairs: Vec<_> =
+            pairs.map(|(inode, name)| (inode.to_owned(), name.replace("//", "/"))).collect();
+        pairs.sort();
+        pairs
+    };
+    let ours = fixture.line(&format!("which-name disk.img {list}"));
+    let (ours, told) = (sorted(ours.stdout, ' '), sorted(told, '\t'));
+    assert_eq!(ours, told);
+    assert!(ours.len() > 100 && ours.iter().any(|(_, name)| name == "/d/e/file"));
+    assert!(fixture.line("which-name disk.img 9000").bad(1).contains("inode 9000 has no name"));
+}
+
+#[test]
+fn structures_are_decoded_with_their_places() {
+    let fixture = filled(&[]);
+    let field = |decoded: &Value, name: &str| {
+        let fields = decoded["fields"].as_array().unwrap();
+        fields.iter().find(|field| field["name"] == name).unwrap().clone()
+    };
+    let block_size = fixture.line("info --json disk.img").json()["block_size"].as_u64().unwrap();
+    let superblock = fixture.line("inspect --json disk.img superblock").json();
+    assert_eq!(superblock["checksum"], "good");
+    let inodes = field(&superblock, "inodes_count");
+    assert_eq!((inodes["offset"].as_u64(), inodes["length"].as_u64()), (Some(1024), Some(4)));
+    let told = debugfs(&fixture, "show_super_stats -h");
+    assert!(told.contains(&format!("Inode count:              {}", inodes["value"])), "{told}");
+    let number = debugfs(&fixture, "stat /big").split_whitespace().nth(1).unwrap().to_owned();
+    let inode = fixture.line(&format!("inspect --json disk.img inode {number}")).json();
+    let place = debugfs(&fixture, "imap /big");
+    let offset = place.split("offset ").nth(1).unwrap().trim();
+    let offset = u64::from_str_radix(offset.trim_start_matches("0x"), 16).unwrap();
+    let block: u64 = place
+        .split("located at block ")
+        .nth(1)
+        .unwrap()
+        .split(',')
+        .next()
+        .unwrap()
+        .parse()
+        .unwrap();
+    assert_eq!(inode["offset"].as_u64().unwrap(), block * block_size + offset);
+    assert_eq!(
+        (&inode["checksum"], &field(&inode, "size_lo")["value"]),
+        (&"good".into(), &700_000.into())
+    );
+    // Each extent, as debugfs has them.
+    let extents = fixture.line("inspect disk.img extents /big").good();
+    let told = debugfs(&fixture, "dump_extents /big");
+    for line in told.lines().skip(1) {
+        let numbers: Vec<&str> =
+            line.split(|c: char| !c.is_ascii_digit()).filter(|n| !n.is_empty()).collect();
+        let [.., first, last, from, to, _] = numbers[..] else { panic!("{line}") };
+        let wanted = format!("blocks {first} to {last} at {from} to {to}:");
+        assert!(extents.contains(&wanted), "{wanted}: {extents}");
+    }
+    // The names with their hashes.
+    let tree = fixture.line("inspect disk.img htree /many").good();
+    let told = debugfs(&fixture, "dx_hash -h half_md4 x");
+    assert!(told.contains("Hash of x"), "{told}");
+    let root = debugfs(&fixture, "htree_dump /many");
+    let hashes = root.lines().filter_map(|line| line.split("Hash 0x").nth(1));
+    let mut seen = 0;
+    for hash in hashes.filter_map(|rest| rest.split([',', ' ']).next()) {
+        assert!(tree.contains(hash), "{hash}: {tree}");
+        seen += 1;
+    }
+    assert!(seen > 1, "{root}");
+    assert!(!tree.contains("PROBLEM") && tree.contains("index root"), "{tree}");
+    let journal = fixture.line("inspect --json disk.img journal").json();
+    assert_eq!(field(&journal, "s_blocksize")["value"], block_size);
+    assert!(!journal["parts"].as_array().unwrap().is_empty());
+}
+
+#[test]
+fn damage_is_shown() {
+    let fixture = filled(&[]);
+    let image = fixture.path("disk.img");
+    let flip = |at: u64| {
+        let mut bytes = std::fs::read(&image).unwrap();
+        bytes[at as usize] ^= 0x40;
+        std::fs::write(&image, bytes).unwrap();
+    };
+    for part in ["superblock", "group 0", "inode 2", "htree /many", "journal"] {
+        let line = format!("inspect --json disk.img {part}");
+        let before = fixture.line(&line).json();
+        assert_eq!(before["checksum"], "good", "{part}: {before}");
+        let fields = before["fields"].as_array().unwrap();
+        let quiet = ["mtime", "free_inodes_count", "atime", "reserved", "s_errno"];
+        let field = fields.iter().find(|field| quiet.contains(&field["name"].as_str().unwrap()));
+        let at = field.unwrap()["offset"].as_u64().unwrap();
+        flip(at);
+        let after = fixture.line(&line).json();
+        assert_eq!(after["checksum"], "wrong", "{part}: {after}");
+        flip(at);
+    }
+    // Without a superblock, a copy is used.
+    flip(1024 + 0x38);
+    let told = fixture.line("inspect disk.img inode 2").good();
+    assert!(told.contains("checksum good"), "{told}");
+    let told = fixture.line("inspect disk.img superblock").good();
+    assert!(told.contains("PROBLEM"), "{told}");
+}

@@ -1,0 +1,147 @@
+//! The journal: its superblock, and the blocks of its own that are in the log, old ones too.
+
+use super::{Builder, Decoded};
+use crate::error::{InspectError, Result};
+use crate::image::InspectedImage;
+use crate::map::runs_of;
+use drystone_ext4_format::PhysicalBlock;
+use drystone_ext4_format::features::Compat;
+use drystone_jbd2_format::{
+    BlockHeader, BlockKind, Format, MAGIC, RawSuperblock, SUPERBLOCK_BYTES, Superblock,
+    TransactionChecksum, check_commit, check_descriptor, check_revoke,
+};
+
+/// Blocks that a name lists.
+const LISTED_MAX: usize = 16;
+
+pub(super) fn journal(image: &InspectedImage<'_>) -> Result<Decoded> {
+    if !image.layout.features().compat.contains(Compat::HAS_JOURNAL) {
+        return Err(InspectError::missing("it has no journal"));
+    }
+    let number = image.superblock.journal_inode();
+    let number = number.ok_or_else(|| InspectError::missing("its journal is on another device"))?;
+    let stored = image.inode(number)?;
+    let runs = runs_of(image, &stored.inode)?;
+    let blocks = runs.iter().flat_map(|run| {
+        let first = run.physical.get();
+        (0..run.length).map(move |by| (run.logical.get() + by, first + u64::from(by)))
+    });
+    let mut decoded: Option<Decoded> = None;
+    let mut superblock = None;
+    // A damaged map may name blocks any number of times.
+    for (logical, block) in blocks.take(image.layout.blocks_count() as usize) {
+        let bytes = image.read_block(PhysicalBlock::new(block))?;
+        match &mut decoded {
+            None => {
+                let at = image.offset_of(PhysicalBlock::new(block));
+                decoded = Some(head(number.get(), at, &bytes));
+                superblock = Superblock::check(&bytes).ok();
+            }
+            Some(decoded) => {
+                let Some(superblock) = &superblock else { break };
+                let at = image.offset_of(PhysicalBlock::new(block));
+                decoded.parts.extend(own_block(superblock, logical, at, &bytes));
+            }
+        }
+    }
+    decoded.ok_or_else(|| InspectError::missing("its journal has no blocks"))
+}
+
+/// The fields and verdicts of the journal's superblock.
+pub(super) fn head(inode: u32, offset: u64, bytes: &[u8]) -> Decoded {
+    let bytes = bytes.get(..SUPERBLOCK_BYTES).unwrap_or(bytes);
+    let name = format!("journal in inode {inode}, superblock");
+    let mut builder = Builder::new(name, offset, bytes).big_endian();
+    builder.table(0, BlockHeader::FIELDS, &|name, value| {
+        (name == "magic").then(|| format!("{value:#x}"))
+    });
+    let others = RawSuperblock::FIELDS.iter().filter(|field| field.name != "header");
+    for field in others.filter(|field| !matches!(field.name, "s_padding" | "s_users")) {
+        builder.field(field.name, field.offset, field.length, &|_, _| None);
+    }
+    let mut decoded = builder.decoded;
+    match Superblock::check(bytes) {
+        // Its checks include the checksum.
+        Ok(superblock) => {
+            let exists = superblock.format().has_block_checksums();
+            decoded.checksum(exists, Ok::<(), String>(()));
+        }
+        Err(problem) => {
+            let is_checksum =
+                matches!(problem, drystone_jbd2_format::Corrupt::SuperblockChecksum { .. });
+            decoded.checksum(is_checksum, Err(problem));
+        }
+    }
+    decoded
+}
+
+/// A block of the journal's own; copies of metadata are none.
+fn own_block(superblock: &Superblock, logical: u32, offset: u64, bytes: &[u8]) -> Option<Decoded> {
+    let word = |at: usize| bytes.get(at..)?.first_chunk::<4>().map(|raw| u32::from_be_bytes(*raw));
+    if word(0)? != MAGIC {
+        return None;
+    }
+    let (kind, sequence) = (BlockKind::from_number(word(4)?)?, word(8)?);
+    let format = superblock.format();
+    let is_due =
+        superblock.start().is_some() && sequence.wrapping_sub(superblock.sequence()) < u32::MAX / 2;
+    let age = if is_due { "to be replayed" } else { "old" };
+    let name = |what: &str| format!("log block {logical}, transaction {sequence}, {age}: {what}");
+    let mut decoded = Decoded::new("", offset, bytes.len() as u64);
+    match kind {
+        BlockKind::Descriptor => match check_descriptor(&format, bytes, sequence, logical) {
+            Ok(tags) => {
+                let targets: Vec<u64> = tags.map(|tag| tag.block).collect();
+                decoded.name = name(&listed("copies of blocks", &targets));
+                decoded.checksum(format.has_block_checksums(), Ok::<(), String>(()));
+            }
+            Err(problem) => {
+                decoded.name = name("copies of blocks");
+                decoded.checksum(format.has_block_checksums(), Err(problem));
+            }
+        },
+        BlockKind::Revoke => match check_revoke(&format, bytes, sequence, logical) {
+            Ok(blocks) => {
+                let blocks: Vec<u64> = blocks.collect();
+                decoded.name = name(&listed("revokes blocks", &blocks));
+                decoded.checksum(format.has_block_checksums(), Ok::<(), String>(()));
+            }
+            Err(problem) => {
+                decoded.name = name("revokes blocks");
+                decoded.checksum(format.has_block_checksums(), Err(problem));
+            }
+        },
+        BlockKind::Commit => commit(&format, bytes, sequence, logical, &name, &mut decoded),
+        BlockKind::SuperblockV1 | BlockKind::SuperblockV2 => return None,
+    }
+    Some(decoded)
+}
+
+fn commit(
+    format: &Format,
+    bytes: &[u8],
+    sequence: u32,
+    logical: u32,
+    name: &dyn Fn(&str) -> String,
+    decoded: &mut Decoded,
+) {
+    // A checksum of the whole transaction, as old journals have it, isn't computed here.
+    let exists = format.has_block_checksums();
+    let checked = check_commit(format, bytes, sequence, logical, &TransactionChecksum::new());
+    decoded.name = match &checked {
+        Ok(commit) => name(&format!("commit at {} s since 1970", commit.seconds)),
+        Err(_) => name("commit"),
+    };
+    if exists {
+        decoded.checksum(true, checked.map(drop));
+    }
+}
+
+fn listed(what: &str, blocks: &[u64]) -> String {
+    let shown: Vec<String> = blocks.iter().take(LISTED_MAX).map(ToString::to_string).collect();
+    let rest = match blocks.len().saturating_sub(LISTED_MAX) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!("{what} {}{rest}", shown.join(" "))
+}

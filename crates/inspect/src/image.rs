@@ -1,0 +1,251 @@
+//! Superblock, descriptors and inodes of an image that may be damaged.
+
+use crate::error::{InspectError, Result};
+use drystone_blockdev::{BlockDevice, DeviceResult};
+use drystone_ext4_format::features::{Incompat, ReadOnlyCompat};
+use drystone_ext4_format::group::{GroupDescriptor, GroupFlags};
+use drystone_ext4_format::inode::Inode;
+use drystone_ext4_format::layout::Layout;
+use drystone_ext4_format::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, Superblock};
+use drystone_ext4_format::{FormatError, GroupNumber, InodeNumber, PhysicalBlock};
+
+/// Block sizes, as powers of two, with which copies of the superblock are looked for.
+const LOG_BLOCK_SIZES: std::ops::RangeInclusive<u32> = 10..=16;
+/// Bytes of inode tables that are read at once.
+const TABLE_PIECE_BYTES: usize = 1 << 20;
+
+/// An image to be looked into.
+#[derive(Debug)]
+pub struct InspectedImage<'d> {
+    pub(crate) device: &'d dyn BlockDevice,
+    pub(crate) superblock: Superblock,
+    pub(crate) layout: Layout,
+    /// Where the superblock that is used starts, in bytes: a copy if the primary one is unusable.
+    pub(crate) superblock_offset: u64,
+}
+
+/// An inode and where it is stored.
+#[derive(Clone, Debug)]
+pub struct StoredInode {
+    /// What its fields say.
+    pub inode: Inode,
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+    /// Where they start on the device.
+    pub offset: u64,
+}
+
+impl<'d> InspectedImage<'d> {
+    /// Finds the superblock of the image on `device`, or a copy of it if that one is unusable.
+    ///
+    /// # Errors
+    /// [`InspectError::NoSuperblock`] if there is neither.
+    pub fn open(device: &'d dyn BlockDevice) -> Result<Self> {
+        let mut places = vec![SUPERBLOCK_OFFSET_BYTES];
+        for log in LOG_BLOCK_SIZES {
+            // The first group ends with the bits of a block; groups of 1 KiB blocks start at block 1.
+            let first = 8u64 << log;
+            places.push((first + u64::from(log == 10)) << log);
+        }
+        let mut first_error = None;
+        for offset in places {
+            if offset + SUPERBLOCK_BYTES as u64 > device.size_bytes() {
+                continue;
+            }
+            let mut bytes = [0; SUPERBLOCK_BYTES];
+            device.read_at(offset, &mut bytes)?;
+            // A wrong checksum says nothing about the fields that are needed; a copy must be right.
+            let checked = match offset {
+                SUPERBLOCK_OFFSET_BYTES => Superblock::check_unsealed(&bytes),
+                _ => Superblock::check(&bytes),
+            };
+            match checked {
+                Ok(superblock) => {
+                    let layout = *superblock.layout();
+                    return Ok(Self { device, superblock, layout, superblock_offset: offset });
+                }
+                Err(error) => {
+                    first_error.get_or_insert(error);
+                }
+            }
+        }
+        let short = || {
+            FormatError::from(drystone_ext4_format::Corrupt::Truncated {
+                structure: "superblock",
+                needed: SUPERBLOCK_BYTES,
+                found: 0,
+            })
+        };
+        Err(InspectError::NoSuperblock(first_error.unwrap_or_else(short)))
+    }
+
+    /// Its superblock.
+    #[must_use]
+    pub const fn superblock(&self) -> &Superblock {
+        &self.superblock
+    }
+
+    /// Where it keeps its parts.
+    #[must_use]
+    pub const fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// Where a block starts, in bytes.
+    #[must_use]
+    pub fn offset_of(&self, block: PhysicalBlock) -> u64 {
+        block.get() << self.layout.log_block_size()
+    }
+
+    /// The bytes of a block.
+    ///
+    /// # Errors
+    /// The block is beyond the end of the image, or the device fails.
+    pub fn read_block(&self, block: PhysicalBlock) -> Result<Vec<u8>> {
+        let size = self.layout.block_size();
+        let end = self.device.size_bytes() >> self.layout.log_block_size();
+        if block.get() >= end {
+            return Err(InspectError::missing(format!("block {block} is beyond the end")));
+        }
+        let mut bytes = vec![0; size];
+        self.device.read_at(self.offset_of(block), &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Fills a buffer from the device, with zeros for what is beyond its end.
+    pub(crate) fn read_lenient(&self, offset: u64, buffer: &mut [u8]) -> DeviceResult {
+        let there = self.device.size_bytes().saturating_sub(offset).min(buffer.len() as u64);
+        let (there, beyond) = buffer.split_at_mut(there as usize);
+        beyond.fill(0);
+        if there.is_empty() { Ok(()) } else { self.device.read_at(offset, there) }
+    }
+
+    /// Where the descriptor of a group starts, in bytes.
+    ///
+    /// # Errors
+    /// There is no such group.
+    pub fn descriptor_offset(&self, group: GroupNumber) -> Result<u64> {
+        let count = self.layout.group_count();
+        if group.get() >= count {
+            return Err(InspectError::missing(format!("it has {count} groups, the first is 0")));
+        }
+        let place = self.layout.descriptor_location(group);
+        let (block, offset) =
+            place.ok_or_else(|| InspectError::missing(format!("group {group} has no place")))?;
+        Ok(self.offset_of(block) + offset as u64)
+    }
+
+    /// What the descriptor of a group says, and its bytes.
+    ///
+    /// # Errors
+    /// There is no such group, or it is beyond the end.
+    pub fn descriptor(&self, group: GroupNumber) -> Result<(GroupDescriptor, Vec<u8>)> {
+        let mut bytes = vec![0; self.layout.descriptor_size()];
+        self.device.read_at(self.descriptor_offset(group)?, &mut bytes)?;
+        Ok((GroupDescriptor::read(&bytes, &self.layout)?, bytes))
+    }
+
+    /// An inode as it is stored.
+    ///
+    /// # Errors
+    /// There is no such inode, its table can't be found, or its extra fields don't fit.
+    pub fn inode(&self, number: InodeNumber) -> Result<StoredInode> {
+        let (bytes, offset) = self.inode_bytes(number)?;
+        let inode = Inode::read(&bytes, number, &self.layout)?;
+        Ok(StoredInode { inode, bytes, offset })
+    }
+
+    /// The bytes of an inode, and where they start.
+    pub(crate) fn inode_bytes(&self, number: InodeNumber) -> Result<(Vec<u8>, u64)> {
+        if !self.layout.contains_inode(number) {
+            let count = self.layout.inodes_count();
+            let problem = format!("there is no inode {number}: it has inodes 1 to {count}");
+            return Err(InspectError::Missing(problem));
+        }
+        let group = self.layout.group_of_inode(number)?;
+        let (descriptor, _) = self.descriptor(group)?;
+        let (block, offset) = self.layout.inode_location(number, descriptor.inode_table)?;
+        let offset = self.offset_of(block) + offset as u64;
+        let mut bytes = vec![0; self.layout.inode_size()];
+        self.device.read_at(offset, &mut bytes)?;
+        Ok((bytes, offset))
+    }
+
+    /// How many inodes of a group may have been in use: the rest of the table was never written.
+    pub(crate) fn used_table_length(
+        &self,
+        group: GroupNumber,
+        descriptor: &GroupDescriptor,
+        bytes: &[u8],
+    ) -> u32 {
+        let per_group = self.layout.inodes_per_group();
+        let has_checksums = self
+            .layout
+            .features()
+            .read_only_compat
+            .intersects(ReadOnlyCompat::METADATA_CSUM | ReadOnlyCompat::GDT_CSUM);
+        // A descriptor with a wrong checksum isn't believed to have less.
+        if !has_checksums || GroupDescriptor::check_checksum(bytes, group, &self.layout).is_err() {
+            return per_group;
+        }
+        if descriptor.flags.contains(GroupFlags::INODE_UNINIT) {
+            return 0;
+        }
+        per_group.saturating_sub(descriptor.unused_inodes_count)
+    }
+
+    /// Goes through all inodes that were ever in use, deleted ones too, until `visit` returns false.
+    /// Groups whose tables can't be found are left out.
+    ///
+    /// # Errors
+    /// The device or `visit` fails.
+    pub fn each_inode(&self, visit: &mut dyn FnMut(StoredInode) -> Result<bool>) -> Result<()> {
+        let size = self.layout.inode_size();
+        let mut buffer = Vec::new();
+        for group in self.layout.groups() {
+            let Ok((descriptor, bytes)) = self.descriptor(group) else { continue };
+            let count = self.used_table_length(group, &descriptor, &bytes);
+            let blocks = u64::from(self.layout.inode_table_blocks());
+            if count == 0 || !self.layout.contains_blocks(descriptor.inode_table, blocks) {
+                continue;
+            }
+            let start = self.offset_of(descriptor.inode_table);
+            let per_piece = (TABLE_PIECE_BYTES / size) as u32;
+            let mut done = 0;
+            while done < count {
+                let piece = per_piece.min(count - done);
+                buffer.resize(piece as usize * size, 0);
+                let piece_start = start + u64::from(done) * size as u64;
+                self.read_lenient(piece_start, &mut buffer)?;
+                for (index, bytes) in (0..).zip(buffer.chunks_exact(size)) {
+                    let Some(number) = self.layout.inode_of_bit(group, done + index) else { break };
+                    if bytes.iter().all(|&byte| byte == 0) {
+                        continue;
+                    }
+                    let Ok(inode) = Inode::read(bytes, number, &self.layout) else { continue };
+                    let offset = piece_start + u64::from(index) * size as u64;
+                    if !visit(StoredInode { inode, bytes: bytes.to_vec(), offset })? {
+                        return Ok(());
+                    }
+                }
+                done += piece;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether inodes of directories say what their entries are.
+    pub(crate) fn directory_layout(
+        &self,
+        inode: &Inode,
+    ) -> drystone_ext4_format::dir::DirectoryLayout {
+        use drystone_ext4_format::inode::InodeFlags;
+        drystone_ext4_format::dir::DirectoryLayout {
+            file_type: self.layout.features().incompat.contains(Incompat::FILETYPE),
+            checksum: inode.seed(&self.layout),
+            encrypted: inode.flags.contains(InodeFlags::ENCRYPT),
+            casefolded: inode.flags.contains(InodeFlags::CASEFOLD),
+            inode_last: InodeNumber::new(self.layout.inodes_count()),
+        }
+    }
+}

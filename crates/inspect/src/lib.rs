@@ -1,0 +1,23 @@
+//! Looks inside ext4 images: what each structure says, byte by byte, and what belongs to whom.
+//!
+//! Nothing is repaired or replayed, and nothing is believed: each structure is shown as it is stored, with
+//! the verdict of its checksum and what its checks say.
+//!
+//! # Structure
+//! `image` finds the superblock, descriptors and inodes; `map` follows what maps a file's blocks; `decode`
+//! has a module for each structure; `owners` and `names` answer whose a block is and what an inode is called.
+#![forbid(unsafe_code)]
+
+mod decode;
+mod error;
+mod image;
+mod map;
+mod names;
+mod owners;
+
+pub use decode::{ChecksumVerdict, Decoded, DecodedField, FieldValue, ImagePart, inspect};
+pub use error::InspectError;
+pub use image::{InspectedImage, StoredInode};
+pub use map::{MapPart, walk_map};
+pub use names::{InodeName, names_of};
+pub use owners::{BlockOwner, BlockPurpose, owners_of};

@@ -1,0 +1,74 @@
+//! Nothing that an image holds makes the inspection panic or hang.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use drystone_blockdev::{BlockDevice, MemoryDevice};
+use drystone_ext4_format::InodeNumber;
+use drystone_inspect::{ImagePart, InspectedImage, inspect, names_of, owners_of};
+use drystone_testkit::environment::number;
+use drystone_testkit::judges::{FEATURE_SETS, Scratch, have, mke2fs};
+use drystone_testkit::metadata_map::{BlockContent, MetadataMap};
+
+/// Damages of each image, unless `DRYSTONE_CHANGES` says how many.
+const DAMAGES: u64 = 12;
+
+#[test]
+fn any_damage_is_looked_at() {
+    if !have("mke2fs") {
+        return;
+    }
+    let mut random = fastrand::Rng::with_seed(number("DRYSTONE_SEED").unwrap_or(1));
+    for set in FEATURE_SETS.iter().step_by(4) {
+        let scratch = Scratch::new("inspect").unwrap();
+        let path = scratch.join("disk.img");
+        mke2fs(&path, set, set.size_mib_min.max(8) << 20).unwrap().expect_clean(set.name);
+        let base = MemoryDevice::from_bytes(&std::fs::read(&path).unwrap());
+        look(&base, set.name, true);
+        let map = MetadataMap::of(base.snapshot());
+        let blocks: Vec<(u64, BlockContent)> = map.blocks.iter().map(|(b, c)| (*b, *c)).collect();
+        for _ in 0..number("DRYSTONE_CHANGES").unwrap_or(0).max(DAMAGES) {
+            let device = base.snapshot();
+            for _ in 0..random.u8(1..6) {
+                let (block, content) = blocks[random.usize(..blocks.len())];
+                let mut bytes = map.block(block);
+                // Most of a table is empty: its front is hit more often.
+                let end = if random.bool() { bytes.len() } else { 256 };
+                bytes[random.usize(..end)] = random.u8(..);
+                // Half of them get through the checksum.
+                if random.bool() {
+                    map.seal(&device, block, content, &mut bytes);
+                }
+                device.write_at(block * bytes.len() as u64, &bytes).unwrap();
+            }
+            look(&device, set.name, false);
+        }
+    }
+}
+
+/// Looks at everything. A sound image has no problem.
+fn look(device: &MemoryDevice, name: &str, is_sound: bool) {
+    let mut subjects = vec![ImagePart::Superblock, ImagePart::Journal];
+    subjects.extend((0..3).map(|group| ImagePart::Group(group.into())));
+    subjects.extend((1..20).map(|inode| ImagePart::Inode(inode.into())));
+    subjects.extend((0..90).map(|block| ImagePart::Block(block.into())));
+    for inode in [2, 7, 8, 11, 12] {
+        subjects.push(ImagePart::Htree(format!("<{inode}>").into_bytes()));
+        subjects.push(ImagePart::Extents(format!("<{inode}>").into_bytes()));
+    }
+    for subject in &subjects {
+        let shown = inspect(device, subject);
+        if is_sound && let Ok(shown) = shown {
+            assert!(shown.is_sound(), "{name} {subject:?}: {shown:#?}");
+        }
+    }
+    if let Ok(image) = InspectedImage::open(device) {
+        let blocks: Vec<u64> = (0..200).collect();
+        let owners = owners_of(&image, &blocks);
+        if is_sound {
+            let owners = owners.unwrap();
+            assert_eq!(owners.len(), blocks.len(), "{name}: {owners:?}");
+        }
+        let inodes = [InodeNumber::ROOT, 11.into()];
+        let names = names_of(&image, &inodes);
+        assert!(!is_sound || names.is_ok_and(|names| names.len() == 2), "{name}");
+    }
+}
