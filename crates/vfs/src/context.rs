@@ -94,6 +94,11 @@ impl RequestContext {
         self.group == group || self.groups.contains(&group)
     }
 
+    /// True if the context may set the set-group-id bit of a file of `group`.
+    pub fn may_set_group_id(&self, group: u32) -> bool {
+        self.has(Capabilities::SET_ID) || self.in_group(group)
+    }
+
     /// True if a check for `capability` passes.
     pub fn has(&self, capability: Capabilities) -> bool {
         !self.check_permissions || self.capabilities.contains(capability)

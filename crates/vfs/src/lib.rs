@@ -21,6 +21,7 @@ mod file_system;
 mod guard;
 mod path;
 mod path_walk;
+pub mod permission;
 
 pub use arguments::{
     DirectoryEntry, DirectoryVisitor, Entry, ExtentFlags, FallocateMode, FileExtent,

@@ -40,10 +40,10 @@ pub(crate) use write_back::{discard, discard_all, flush, flush_all, sync, write_
 use crate::content::ContentStore;
 use crate::error::{Error, Result};
 use crate::inode::{Fields, Inode};
-use crate::permission;
 use drystone_ext4_format::LogicalBlock;
 use drystone_ext4_format::features::Incompat;
 use drystone_ext4_format::inode::InodeFlags;
+use drystone_vfs::permission::set_id_lost;
 use drystone_vfs::{Capabilities, Errno, FileType, RequestContext};
 
 /// The block that holds the byte at `offset`. The number fits, because offsets were checked against
@@ -112,5 +112,5 @@ fn rights_lost(context: &RequestContext, fields: &Fields) -> u16 {
     if context.has(Capabilities::SET_ID) {
         return 0;
     }
-    permission::set_id_lost(context, fields)
+    set_id_lost(context, fields.disk.mode, fields.disk.group)
 }

@@ -124,7 +124,7 @@ fn change_bits(
     inode.update(fs, handle, |fields| {
         let disk = &mut fields.disk;
         disk.mode = disk.mode & !0o777 | bits;
-        if !permission::keeps_group_id(context, disk.group) {
+        if !context.may_set_group_id(disk.group) {
             disk.mode &= !mode::SET_GROUP_ID;
         }
         Ok(())

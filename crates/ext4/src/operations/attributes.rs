@@ -12,6 +12,7 @@ use drystone_ext4_format::features::{Incompat, ReadOnlyCompat};
 use drystone_ext4_format::inode::{InodeFlags, InodeTimestamp};
 use drystone_jbd2::Handle;
 use drystone_sync::Arc;
+use drystone_vfs::permission::set_id_lost;
 use drystone_vfs::{
     DeviceNumber, Errno, FileType, InodeAttributes, InodeNumber, RequestContext, SetAttributes,
     SetTime, mode,
@@ -169,7 +170,7 @@ impl Engine {
         let owner_changes = changes.user.is_some() || changes.group.is_some();
         inode.update(self, handle, |fields| {
             if owner_changes && !inode.is_directory() {
-                fields.disk.mode &= !permission::set_id_lost(context, fields);
+                fields.disk.mode &= !set_id_lost(context, fields.disk.mode, fields.disk.group);
             }
             fields.disk.user = owners[0];
             fields.disk.group = owners[1];
@@ -178,7 +179,7 @@ impl Engine {
             }
             if let Some(permissions) = changes.permissions {
                 let mut permissions = permissions & mode::PERMISSIONS;
-                if !permission::keeps_group_id(context, fields.disk.group) {
+                if !context.may_set_group_id(fields.disk.group) {
                     permissions &= !mode::SET_GROUP_ID;
                 }
                 fields.disk.mode = fields.disk.mode & !mode::PERMISSIONS | permissions;

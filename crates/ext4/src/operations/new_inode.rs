@@ -5,7 +5,6 @@ use crate::alloc::InodeRequest;
 use crate::error::Result;
 use crate::inode::{Inode, InodeSummary};
 use crate::mapping;
-use crate::permission;
 use crate::xattr::acl;
 use drystone_ext4_format::InodeNumber;
 use drystone_ext4_format::inode::{Inode as DiskInode, InodeDevice, InodeFlags};
@@ -61,7 +60,7 @@ impl NewInode {
             permissions &= !(mode::SET_USER_ID | mode::SET_GROUP_ID);
         } else if passes_group
             && permissions & (mode::SET_GROUP_ID | 0o010) == mode::SET_GROUP_ID | 0o010
-            && !permission::keeps_group_id(context, group)
+            && !context.may_set_group_id(group)
         {
             // Checked before an access list or the umask removes the right to execute, as Linux does
             // since 6.0: the file could be given that right later.

@@ -6,6 +6,7 @@ use crate::inode::{Inode, Record};
 use crate::permission::{self, CHANGEABLE};
 use drystone_nilfs2_format::FileBlock;
 use drystone_sync::Arc;
+use drystone_vfs::permission::set_id_lost;
 use drystone_vfs::{
     DeviceNumber, Errno, FileFlags, FileType, InodeAttributes, InodeNumber, RequestContext,
     SetAttributes, SetTime, Timestamp, mode,
@@ -131,7 +132,7 @@ impl Operations<'_> {
 pub(super) fn drop_privileges(context: &RequestContext, record: &mut Record) {
     use drystone_vfs::Capabilities;
     if !context.has(Capabilities::SET_ID) {
-        record.mode &= !permission::set_id_lost(context, record);
+        record.mode &= !set_id_lost(context, record.mode, record.group);
     }
 }
 
@@ -156,13 +157,13 @@ fn apply(
     now: Timestamp,
 ) {
     if (changes.user.is_some() || changes.group.is_some()) && !is_directory {
-        record.mode &= !permission::set_id_lost(context, record);
+        record.mode &= !set_id_lost(context, record.mode, record.group);
     }
     record.user = changes.user.unwrap_or(record.user);
     record.group = changes.group.unwrap_or(record.group);
     if let Some(permissions) = changes.permissions {
         let mut permissions = permissions & mode::PERMISSIONS;
-        if !permission::keeps_group_id(context, record.group) {
+        if !context.may_set_group_id(record.group) {
             permissions &= !mode::SET_GROUP_ID;
         }
         record.mode = record.mode & !mode::PERMISSIONS | permissions;

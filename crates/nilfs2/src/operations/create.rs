@@ -114,7 +114,7 @@ impl Operations<'_> {
             }
         } else if passes_group
             && bits & (mode::SET_GROUP_ID | 0o010) == mode::SET_GROUP_ID | 0o010
-            && !permission::keeps_group_id(context, group)
+            && !context.may_set_group_id(group)
         {
             bits &= !mode::SET_GROUP_ID;
         }
@@ -169,7 +169,7 @@ impl Operations<'_> {
         let _content = inode.content.write();
         {
             let fields = inode.fields.lock();
-            permission::check_link(&fields.record)?;
+            permission::check_link(&inode, &fields.record)?;
             if fields.record.links_count >= LINKS_MAX {
                 return Err(Errno::EMLINK.into());
             }
