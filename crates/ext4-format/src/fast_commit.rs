@@ -1,6 +1,6 @@
 //! Records of fast commits: what was done to files since the last full commit.
 //!
-//! The journal's format crate finds the records; [`Record::check`] says what one means.
+//! The journal's format crate finds the records; [`FastCommitRecord::check`] says what one means.
 //!
 //! # Reference
 //! "Fast commits" in the kernel's ext4 data structure pages. These pages only name the values.

@@ -6,7 +6,7 @@
 //!
 //! # Structure
 //! [`tree`] describes the files, [`build`] makes an image of them, [`verity`] appends hashes. `plan`
-//! turns a user's [`Options`] into consistent numbers; `space` gives out blocks; `files` makes the
+//! turns a user's [`MkfsOptions`] into consistent numbers; `space` gives out blocks; `files` makes the
 //! inodes that every image has; `groups` makes bitmaps and descriptors; `image` writes it all.
 //!
 //! # Reference

@@ -1,4 +1,4 @@
-//! Reads sources of an image into a [`Tree`](drystone_mkfs::tree::Tree); reads and writes tar archives.
+//! Reads sources of an image into a [`FileTree`](drystone_mkfs::tree::FileTree); reads and writes tar archives.
 //!
 //! Each reader fills the tree with names and metadata at once and leaves the data where they are: as
 //! a [`ContentSource`](drystone_mkfs::tree::ContentSource) that the builder reads from later, with

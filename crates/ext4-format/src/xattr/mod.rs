@@ -5,7 +5,7 @@
 //! entries of the first two point to. Inode area and block have the same shape: entries from the
 //! front, values from the back. A name is stored as the number of its prefix and the rest.
 //!
-//! [`Attributes`] reads an area or a block, [`AttributeSet`] builds one: an edit reads a set,
+//! [`XattrView`] reads an area or a block, [`AttributeSet`] builds one: an edit reads a set,
 //! changes it and packs it again.
 //!
 //! # Reference

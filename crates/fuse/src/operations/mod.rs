@@ -19,7 +19,7 @@
 //! the kernel doesn't: immutable and append-only inodes, reserved space, quotas, and ioctl.
 //!
 //! A mount for root alone may do without
-//! ([`kernel_checks_permissions`](Options::kernel_checks_permissions)), because the kernel would ask for
+//! ([`kernel_checks_permissions`](ServingOptions::kernel_checks_permissions)), because the kernel would ask for
 //! a directory's attributes again after every change of its names. The kernel then treats access control
 //! lists as any other attribute, so it has to be told that setting one changes the mode (`notices`).
 //!

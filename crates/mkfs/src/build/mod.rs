@@ -1,4 +1,4 @@
-//! Builds an image from a [`Tree`]: lays all of it out, then writes it once.
+//! Builds an image from a [`FileTree`]: lays all of it out, then writes it once.
 //!
 //! [`Builder::new`] decides everything without writing a byte: the order of inodes, the size of each
 //! directory, where extended attributes go, and the size of the image, which is exact. After it only a

@@ -47,7 +47,7 @@ impl Default for NodeMetadata {
 pub struct AttributesId(u32);
 
 impl AttributesId {
-    /// Its place among [`Tree::attribute_sets`](super::Tree::attribute_sets).
+    /// Its place among [`FileTree::attribute_sets`](super::FileTree::attribute_sets).
     #[must_use]
     pub fn index(self) -> usize {
         self.0 as usize

@@ -37,7 +37,7 @@ impl FileTree {
         }
     }
 
-    /// Inserts something into a directory; see [`insert`](Tree::insert).
+    /// Inserts something into a directory; see [`insert`](FileTree::insert).
     ///
     /// # Errors
     /// The name is invalid, or the content is malformed.

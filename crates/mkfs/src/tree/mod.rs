@@ -1,11 +1,11 @@
 //! The files of an image to be built: a tree in memory, without their data.
 //!
-//! A reader of a source fills a [`Tree`] and hands it to the builder. Names are inserted by path and
+//! A reader of a source fills a [`FileTree`] and hands it to the builder. Names are inserted by path and
 //! the last one wins, as when a tar is unpacked: a file replaces what had its name, a directory joins
 //! one that is there. Missing parents are made.
 //!
 //! # State
-//! Nodes are in an arena and have a [`NodeId`]; a node is a file, whatever its number of names. Names
+//! Nodes are in an arena and have a [`TreeNodeId`]; a node is a file, whatever its number of names. Names
 //! are in a byte arena, found through one hash table by directory and name, and chained by directory.
 //! Modes, owners and extended attributes are interned. A file takes about 100 bytes and its name.
 //! Replaced nodes stay in the arenas, unreachable.
@@ -136,7 +136,7 @@ impl FileTree {
         self.parents_time = modified;
     }
 
-    /// How many nodes were ever made: the bound of [`NodeId::index`]. Not all are reachable.
+    /// How many nodes were ever made: the bound of [`TreeNodeId::index`]. Not all are reachable.
     #[must_use]
     pub fn node_count(&self) -> usize {
         self.nodes.len()

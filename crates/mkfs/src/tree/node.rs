@@ -16,7 +16,7 @@ impl TreeNodeId {
         u32::try_from(index + 1).ok().and_then(std::num::NonZeroU32::new).map(TreeNodeId)
     }
 
-    /// A small number, below [`Tree::node_count`].
+    /// A small number, below [`FileTree::node_count`].
     #[must_use]
     pub fn index(self) -> usize {
         self.0.get() as usize - 1

@@ -43,7 +43,7 @@ pub struct SegmentLine {
 
 /// Everything that the kernel shows of an image.
 ///
-/// The facts of a tree are those that [`Tree::read`] gives with [`Nilfs2View::tree_options`].
+/// The facts of a tree are those that [`TreeSnapshot::read`] gives with [`Nilfs2View::tree_options`].
 #[derive(Clone, Debug, Default)]
 pub struct Nilfs2View {
     /// The tree as it is now.
