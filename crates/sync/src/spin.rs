@@ -16,7 +16,7 @@ pub struct SpinLock<T> {
 pub type SpinLockGuard<'a, T> = MutexGuard<'a, T>;
 
 /// Rounds that end in a yield before a waiter sleeps.
-#[cfg(not(loom))]
+#[cfg(not(any(loom, sim)))]
 const YIELDS: u32 = 64;
 
 impl<T> SpinLock<T> {
@@ -36,7 +36,7 @@ impl<T> SpinLock<T> {
         self.mutex.lock_after(|| self.wait())
     }
 
-    #[cfg(not(loom))]
+    #[cfg(not(any(loom, sim)))]
     fn wait(&self) -> crate::backend::MutexGuard<'_, T> {
         let mutex = self.mutex.backend();
         let backoff = crossbeam_utils::Backoff::new();
@@ -51,8 +51,9 @@ impl<T> SpinLock<T> {
         mutex.lock()
     }
 
-    /// Spinning would only multiply loom's executions.
-    #[cfg(loom)]
+    /// Spinning would only multiply loom's executions. A simulated lock spins by itself: as waiters do on a
+    /// real one, it only looks, while each try here would take the line from the holder at once.
+    #[cfg(any(loom, sim))]
     fn wait(&self) -> crate::backend::MutexGuard<'_, T> {
         self.mutex.backend().lock()
     }
