@@ -6,6 +6,7 @@ mod bench_build;
 mod bench_mount;
 mod bench_tables;
 mod book;
+mod capi;
 mod ci;
 mod demo;
 mod ending;
@@ -105,6 +106,8 @@ enum Task {
     BenchBuild(bench_build::Options),
     /// The documentation as HTML.
     Book,
+    /// Builds and installs the library for C.
+    Capi(capi::Options),
     /// The pictures of the documentation.
     Pictures,
     /// Other people's programs on a mount, and the server killed under them.
@@ -141,6 +144,7 @@ fn run(task: Task) -> anyhow::Result<()> {
         Task::BenchMount(options) => bench_mount::run(&options),
         Task::BenchBuild(options) => bench_build::run(&options),
         Task::Book => book::run(),
+        Task::Capi(options) => capi::run(&options),
         Task::Pictures => pictures::run(),
         Task::JudgeMount(options) => judge_mount::run(&options),
         Task::Demo(options) => demo::run(&options),

@@ -7,7 +7,7 @@ use serde::Deserialize;
 /// Which packages of the workspace a package may use, in tests included where not said otherwise:
 /// the layers. Nothing points up. The checker and the image builder never see the engine, so that
 /// they can't share its bugs.
-const LAYERS: [(&str, &[&str]); 24] = [
+const LAYERS: [(&str, &[&str]); 25] = [
     ("drystone-sync", &[]),
     ("drystone-ondisk", &[]),
     ("drystone-jbd2-format", &["ondisk"]),
@@ -46,6 +46,7 @@ const LAYERS: [(&str, &[&str]); 24] = [
             "volumes",
         ],
     ),
+    ("drystone-capi", &["drystone", "sync"]),
     ("drystone-fuse", &["sync", "vfs"]),
     ("drystone-bench", &["blockdev", "ext4", "fsck", "mkfs", "sync", "testkit", "vfs", "volumes"]),
     ("drystone-simulate", &["bench", "sync"]),
@@ -61,7 +62,7 @@ pub fn uses(name: &str) -> &'static [&'static str] {
 
 /// What the tests of a package may use beyond its layer. The checker and the builder may test each
 /// other; no test of theirs uses the engine.
-const TEST_LAYERS: [(&str, &[&str]); 16] = [
+const TEST_LAYERS: [(&str, &[&str]); 17] = [
     ("drystone-blockdev", &["testkit"]),
     ("drystone-ext4-format", &["testkit"]),
     ("drystone-volumes", &["mkfs", "testkit"]),
@@ -78,6 +79,7 @@ const TEST_LAYERS: [(&str, &[&str]); 16] = [
     ("drystone", &["testkit"]),
     // Itself: its tests turn on the feature that compares with another library.
     ("drystone-fuse", &["blockdev", "drystone", "ext4", "fsck", "fuse", "testkit"]),
+    ("drystone-capi", &["testkit"]),
     ("drystone-cli", &["testkit"]),
 ];
 
