@@ -4,7 +4,7 @@
 //! engine's statistics with all their fields, so that new counters appear here by themselves.
 
 use drystone_ext4::Ext4;
-use drystone_sync::{ClassStatistics, statistics_between};
+use drystone_sync::{ClassStatistics, lock_statistics, statistics_between};
 use serde_json::{Map, Value, json};
 
 /// A reading.
@@ -26,6 +26,11 @@ impl Snapshot {
             parts.insert("places".into(), places());
         }
         Snapshot { locks, rest }
+    }
+
+    /// Reads the counters of locks alone.
+    pub fn of_locks() -> Snapshot {
+        Snapshot { locks: lock_statistics(), rest: json!({}) }
     }
 
     /// The difference between this reading and a later one.

@@ -6,7 +6,7 @@ use drystone_bench::machine::Machine;
 use drystone_bench::policy::PolicyChoice;
 use drystone_bench::results::Results;
 use drystone_bench::runner::{self, Plan, Watch};
-use drystone_bench::target::{EngineTarget, ImageMedium, Target};
+use drystone_bench::target::{EngineTarget, ImageMedium, Nilfs2Target, Target};
 use drystone_bench::workload::{self, Sizes, Workload};
 use drystone_sync::atomic::{AtomicBool, Ordering};
 
@@ -39,6 +39,22 @@ fn plan(words: &[&str], policies: &[&str], rounds: u32) -> Plan {
 
 fn engine() -> Vec<Box<dyn Target>> {
     vec![Box::new(EngineTarget::new(ImageMedium::Memory, true))]
+}
+
+#[test]
+fn nilfs2_runs_what_needs_no_fallocate() {
+    let stop = AtomicBool::new(false);
+    let policies = ["inode-search=first", "inode-search=next-hint", "inode-search=per-core"];
+    let plan = plan(&["inodes", "mdtest", "stat", "orphan"], &policies, 1);
+    let mut targets: Vec<Box<dyn Target>> = vec![Box::new(Nilfs2Target::new(ImageMedium::Memory))];
+    let results = runner::run(&plan, &mut targets, &Strict, &stop);
+    assert_eq!(results.rows.len(), 12);
+    for row in &results.rows {
+        assert_eq!(row.clean, Some(true), "{} {}", row.workload, row.policy);
+        assert!(row.operations > 0 && row.counters["locks"].is_object(), "{}", row.workload);
+    }
+    let table = drystone_bench::table::text(&results, &*workload::find("inodes").unwrap());
+    assert!(table.contains("published"), "{table}");
 }
 
 #[test]

@@ -48,7 +48,21 @@ const LAYERS: [(&str, &[&str]); 25] = [
     ),
     ("drystone-capi", &["drystone", "sync"]),
     ("drystone-fuse", &["sync", "vfs"]),
-    ("drystone-bench", &["blockdev", "ext4", "fsck", "mkfs", "sync", "testkit", "vfs", "volumes"]),
+    (
+        "drystone-bench",
+        &[
+            "blockdev",
+            "ext4",
+            "fsck",
+            "mkfs",
+            "nilfs2",
+            "nilfs2-check",
+            "sync",
+            "testkit",
+            "vfs",
+            "volumes",
+        ],
+    ),
     ("drystone-simulate", &["bench", "sync"]),
     ("drystone-cli", &["bench", "blockdev", "drystone", "fuse", "mkfs", "sources", "sync", "vfs"]),
 ];

@@ -1,4 +1,4 @@
-//! Where a workload runs: the engine in this process, or a directory through system calls.
+//! Where a workload runs: an engine in this process, or a directory through system calls.
 //!
 //! A target takes a workload through its phases with all its workers in step, and says how long
 //! each phase took from the first worker's start to the last one's end, and what was counted
@@ -6,12 +6,17 @@
 
 mod directory;
 mod engine;
+mod image;
+mod in_process;
+mod nilfs2;
 mod resident;
 mod verify;
 mod worker;
 
 pub use directory::{DirectoryTarget, WorkerProgram, serve_worker};
-pub use engine::{EngineTarget, ImageMedium};
+pub use engine::EngineTarget;
+pub use image::ImageMedium;
+pub use nilfs2::Nilfs2Target;
 pub use verify::Verify;
 
 use crate::policy::PolicyChoice;

@@ -38,6 +38,20 @@ pub fn verify(device: &dyn BlockDevice, how: Verify) -> Result<Option<bool>> {
     Ok(Some(is_clean))
 }
 
+/// Whether the image of NILFS2 on `device` is consistent; problems go to standard error.
+pub fn verify_nilfs2(device: &dyn BlockDevice, how: Verify) -> Result<Option<bool>> {
+    if how == Verify::Nothing {
+        return Ok(None);
+    }
+    let options = drystone_nilfs2_check::Nilfs2CheckOptions { problems_max: PROBLEMS_SHOWN };
+    let report = drystone_nilfs2_check::check(device, &options)
+        .context("the image can't be checked after the run")?;
+    for problem in &report.problems {
+        eprintln!("drystone bench: {problem}");
+    }
+    Ok(Some(report.is_clean()))
+}
+
 /// True also where e2fsck isn't installed.
 fn accepted_by_e2fsck(device: &dyn BlockDevice) -> Result<bool> {
     if judges::run("e2fsck", ["-V"]).is_err() {

@@ -1,5 +1,6 @@
 //! `bench`: measures workloads on the engine and on mounted directories.
 
+use crate::commands::mkfs::MadeKind;
 use crate::failure::{Failure, Outcome};
 use crate::global::Global;
 use crate::interrupt::Interrupt;
@@ -12,7 +13,7 @@ use drystone_bench::policy::PolicyChoice;
 use drystone_bench::results::Results;
 use drystone_bench::runner::{self, Plan, Watch};
 use drystone_bench::target::{
-    DirectoryTarget, EngineTarget, ImageMedium, Target, WorkerProgram, serve_worker,
+    DirectoryTarget, EngineTarget, ImageMedium, Nilfs2Target, Target, WorkerProgram, serve_worker,
 };
 use drystone_bench::workload::{self, Sizes, Workload};
 use drystone_bench::{report, table};
@@ -38,6 +39,10 @@ pub struct Arguments {
     /// 'engine' (the default), or a directory of any mounted file system; several take turns.
     #[arg(short, long = "target", value_name = "engine|DIR")]
     targets: Vec<String>,
+    /// The file systems of the engine; several take turns, each on an image of its own. NILFS2 has the
+    /// policy inode-search alone.
+    #[arg(long = "type", value_enum, value_delimiter = ',', default_value = "ext4")]
+    kinds: Vec<MadeKind>,
     /// The engine's image; made if it doesn't exist. [default: a new image in memory for every run]
     #[arg(long, value_name = "FILE")]
     image: Option<PathBuf>,
@@ -107,6 +112,8 @@ Examples:
   drystone bench mdtest orphan fallocate2 stat --target /mnt/ext4 --target engine
   drystone bench append --size 16M --nodelalloc
   drystone bench inodes --roots 1 --dirs 100 --files 20000 --rounds 1
+  drystone bench inodes --type nilfs2 --dirs 100 --files 20000 --procs 1,3 --rounds 3
+  drystone bench mdtest stat --type ext4,nilfs2
   drystone bench inodes --dirs 2000 --files 10000 --procs 1 --rounds 1 --memory 2G
 
 To compare with the kernel's ext4 in memory:
@@ -156,11 +163,15 @@ fn plan(arguments: &Arguments) -> anyhow::Result<Plan> {
         .iter()
         .map(|text| PolicyChoice::parse(text))
         .collect::<Result<Vec<_>, _>>()?;
-    if policies.is_empty() && has_directory {
+    let workloads = workload::select(&arguments.workloads)?;
+    // The other tables compare policies that NILFS2 hasn't got.
+    let has_nilfs2 = arguments.kinds.contains(&MadeKind::Nilfs2);
+    let compares_others = workloads.iter().any(|workload| workload.name() != "inodes");
+    if policies.is_empty() && (has_directory || has_nilfs2 && compares_others) {
         policies.push(PolicyChoice::parse("scalable")?);
     }
     Ok(Plan {
-        workloads: workload::select(&arguments.workloads)?,
+        workloads,
         policies,
         workers: arguments.procs.clone(),
         sizes: Sizes {
@@ -179,21 +190,29 @@ fn plan(arguments: &Arguments) -> anyhow::Result<Plan> {
 }
 
 fn targets(arguments: &Arguments) -> anyhow::Result<Vec<Box<dyn Target>>> {
-    let engine = || -> Box<dyn Target> {
+    anyhow::ensure!(
+        arguments.image.is_none() || arguments.kinds.len() == 1,
+        "--image is of one file system: give one --type"
+    );
+    let engine = |kind: &MadeKind| -> Box<dyn Target> {
         let place = arguments.image.clone().map_or(ImageMedium::Memory, ImageMedium::File);
+        if *kind == MadeKind::Nilfs2 {
+            return Box::new(Nilfs2Target::new(place));
+        }
         // More than the address space is no bound.
         let memory_bytes =
             arguments.memory.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
         let target = EngineTarget::new(place, !arguments.nodelalloc);
         Box::new(target.with_memory_budget(memory_bytes))
     };
+    let engines = || arguments.kinds.iter().map(engine);
     if arguments.targets.is_empty() {
-        return Ok(vec![engine()]);
+        return Ok(engines().collect());
     }
     let mut targets = Vec::new();
     for text in &arguments.targets {
         if text == "engine" {
-            targets.push(engine());
+            targets.extend(engines());
             continue;
         }
         let program = WorkerProgram {
