@@ -8,7 +8,10 @@ use crate::{Error, ErrorCause, FileSystemKind, Image, VolumeName};
 use drystone_blockdev::{BlockDevice, FileDevice, UndoDevice, UndoFile, UndoTarget};
 use drystone_ext4_format::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, Superblock};
 use drystone_fsck as fsck;
-use drystone_reshape::{NewSize, ReshapeProgress, Resized, Tuning, needs_recovery, new_size_bytes};
+use drystone_reshape::{
+    FreeSpaceAction, FreedSpace, NewSize, ReshapeProgress, Resized, Tuning, needs_recovery,
+    new_size_bytes,
+};
 use drystone_volumes::{ChangeableVolume, undo_file};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -80,6 +83,29 @@ pub fn resize_image(
         }
     }
     Ok(resized)
+}
+
+/// Discards or zeroes the free blocks of the ext4 image that `name` stands for. The image is checked before,
+/// so that what its bitmaps call free is free.
+///
+/// # Errors
+///
+/// As [`tune_image`]; [`ErrorCause::HasErrors`] if the image has errors.
+pub fn clear_free_space(
+    name: &Path,
+    action: FreeSpaceAction,
+    progress: &mut dyn FnMut(ReshapeProgress),
+) -> Result<FreedSpace, Error> {
+    let image = open_settled(name)?;
+    let device = image.volume.device();
+    check(device, "checking", progress)?;
+    let step = match action {
+        FreeSpaceAction::Discard => "discarding free blocks",
+        FreeSpaceAction::Zero => "zeroing free blocks",
+    };
+    Ok(drystone_reshape::clear_free_space(&device, action, &mut |done, total| {
+        progress(ReshapeProgress { step, done, total });
+    })?)
 }
 
 /// Checks an image that has no journal to be replayed.

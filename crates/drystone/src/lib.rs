@@ -133,7 +133,7 @@ pub mod transfer;
 mod way;
 
 pub use build_nilfs2::{Nilfs2BuildOptions, Nilfs2Builder};
-pub use change::{ChangeOptions, resize_image, tune_image, undo};
+pub use change::{ChangeOptions, clear_free_space, resize_image, tune_image, undo};
 pub use check::{check_image, check_nilfs2, plan_repair, repair_image};
 /// The example in the README.
 #[cfg(doctest)]

@@ -10,11 +10,12 @@
 //! make a change.
 //!
 //! # Crash
-//! A change writes in no particular order. The caller gives it a device that can go back: an
+//! Free space can be discarded and zeroed at any time. Any other change writes in no particular order: the caller gives it a device that can go back: an
 //! [`UndoDevice`](drystone_blockdev::UndoDevice).
 #![forbid(unsafe_code)]
 
 mod error;
+mod free_space;
 mod image;
 mod moves;
 mod resize;
@@ -22,6 +23,7 @@ mod rewrite;
 mod tune;
 
 pub use error::{Refusal, ReshapeError};
+pub use free_space::{FreeSpaceAction, FreedSpace, clear_free_space};
 pub use image::{ReshapeDevice, needs_recovery};
 pub use resize::{NewSize, ReshapeProgress, Resized, new_size_bytes, resize};
 pub use tune::{MountOptionChange, ReservedSpace, Tuning, mount_option_names, tune};

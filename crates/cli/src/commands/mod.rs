@@ -7,6 +7,7 @@ pub mod check;
 pub mod checkpoints;
 pub mod chmod;
 pub mod chown;
+pub mod compact;
 pub mod completions;
 pub mod cp;
 pub mod diff;
@@ -31,6 +32,7 @@ pub mod rm;
 pub mod setfattr;
 pub mod stat;
 pub mod tree;
+pub mod trim;
 pub mod truncate;
 pub mod tune;
 pub mod umount;
@@ -38,6 +40,7 @@ pub mod undo;
 pub mod uuid;
 pub mod which_inode;
 pub mod which_name;
+pub mod zero_free;
 
 use crate::failure::Outcome;
 use crate::global::Global;
@@ -76,6 +79,9 @@ pub enum Command {
     Uuid(uuid::Arguments),
     Tune(tune::Arguments),
     Resize(resize::Arguments),
+    Compact(compact::Arguments),
+    Trim(trim::Arguments),
+    ZeroFree(zero_free::Arguments),
     Undo(undo::Arguments),
     Checkpoints(checkpoints::Arguments),
     History(history::Arguments),
@@ -120,6 +126,9 @@ pub fn run(command: &Command, global: &Global, definition: fn() -> clap::Command
         Command::Uuid(arguments) => uuid::run(arguments, global),
         Command::Tune(arguments) => tune::run(arguments, global),
         Command::Resize(arguments) => resize::run(arguments, global),
+        Command::Compact(arguments) => compact::run(arguments, global),
+        Command::Trim(arguments) => trim::run(arguments, global),
+        Command::ZeroFree(arguments) => zero_free::run(arguments, global),
         Command::Undo(arguments) => undo::run(arguments, global),
         Command::Bench(arguments) => bench::run(arguments, global),
         Command::Mount(arguments) => mount::run(arguments, global),

@@ -10,7 +10,7 @@ use anyhow::Context;
 use drystone::reshape::NewSize;
 use drystone::{ChangeOptions, FileSystemKind, resize_image};
 use serde::Serialize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Change the size of an image
 #[derive(Debug, clap::Args)]
@@ -96,10 +96,21 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
         return grow_nilfs2(arguments, global);
     }
     let options = ChangeOptions { undo: arguments.undo.clone() };
-    let steps = Steps::new(global.quiet);
     // One of them is there.
-    let size = arguments.size.unwrap_or(NewSize::Minimum);
-    let resized = resize_image(path, size, &options, &mut |progress| {
+    resize(path, arguments.size.unwrap_or(NewSize::Minimum), &options, global)
+}
+
+/// Makes an image as small as its files allow.
+pub fn shrink_to_minimum(path: &Path, global: &Global) -> Outcome {
+    if global.read_only {
+        return Err(Failure::Usage("this command changes the image".to_string()));
+    }
+    resize(path, NewSize::Minimum, &ChangeOptions::default(), global)
+}
+
+fn resize(path: &Path, size: NewSize, options: &ChangeOptions, global: &Global) -> Outcome {
+    let steps = Steps::new(global.quiet);
+    let resized = resize_image(path, size, options, &mut |progress| {
         steps.step(progress.step, progress.done, progress.total);
     });
     steps.end();

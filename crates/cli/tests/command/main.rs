@@ -27,6 +27,7 @@ mod reading;
 mod refusing;
 mod remounting;
 mod servers;
+mod shrinking;
 mod stopping;
 mod support;
 mod threads;

@@ -33,6 +33,9 @@ pub trait ReshapeDevice: BlockDevice {
 
 impl ReshapeDevice for MemoryDevice {}
 
+/// A device without an undo log: for what only touches free space.
+impl ReshapeDevice for &dyn BlockDevice {}
+
 impl<D: BlockDevice, L: BlockDevice> ReshapeDevice for UndoDevice<D, L> {
     fn write_free_at(&self, offset: u64, data: &[u8]) -> DeviceResult {
         self.write_unlogged_at(offset, data)

@@ -1,0 +1,67 @@
+//! `compact`: makes an image as small as it can be.
+
+use super::resize::shrink_to_minimum;
+use crate::failure::{Failure, Outcome};
+use crate::global::Global;
+use crate::location::Location;
+use crate::output::counted;
+use crate::progress::Steps;
+use crate::size;
+use crate::terminal::print_line;
+use anyhow::Context;
+use drystone::reshape::FreeSpaceAction;
+use serde::Serialize;
+use std::path::Path;
+
+/// Make an image as small as it can be
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Everything moves to the front, the image is made as small as its files allow and an image file is cut. What \
+is still free in it becomes holes. A partition or a block device keeps its size. Until the image has its \
+new size, IMAGE.undo beside it keeps the old bytes: after an interruption the image is rolled back the next \
+time it is changed, or by 'drystone undo'. 'drystone resize' makes it larger again.
+
+Examples:
+  drystone compact disk.img
+  drystone compact --json old.img | jq .blocks")]
+pub struct Arguments {
+    /// The image.
+    #[arg(value_name = "IMAGE", value_parser = Location::parser())]
+    image: Location,
+}
+
+pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
+    let path = &arguments.image.image;
+    shrink_to_minimum(path, global)?;
+    // What it says in JSON is the new size.
+    let quiet = Global { quiet: true, json: false, ..global.clone() };
+    clear(path, FreeSpaceAction::Discard, "discarded", if global.json { &quiet } else { global })
+}
+
+/// Free space that was dealt with, in JSON.
+#[derive(Serialize)]
+struct FreedJson {
+    bytes: u64,
+    runs: u64,
+}
+
+/// Discards or zeroes the free space of an image, and says how much it was.
+pub fn clear(path: &Path, action: FreeSpaceAction, verb: &str, global: &Global) -> Outcome {
+    if global.read_only {
+        return Err(Failure::Usage("this command changes the image".to_string()));
+    }
+    let steps = Steps::new(global.quiet);
+    let freed = drystone::clear_free_space(path, action, &mut |progress| {
+        steps.step(progress.step, progress.done, progress.total);
+    });
+    steps.end();
+    let freed = freed.with_context(|| path.display().to_string())?;
+    if global.json {
+        let json = FreedJson { bytes: freed.bytes, runs: freed.runs };
+        print_line(&serde_json::to_string(&json)?)?;
+    } else if !global.quiet {
+        let (bytes, pieces) = (size::human(freed.bytes), counted(freed.runs, "piece"));
+        print_line(&format!("{}: {}B in {pieces} {verb}", path.display(), bytes.trim()))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,27 @@
+//! `trim`: give the free space of an image back.
+
+use super::compact::clear;
+use crate::failure::Outcome;
+use crate::global::Global;
+use crate::location::Location;
+use drystone::reshape::FreeSpaceAction;
+
+/// Give the free space of an image back
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+The image must not be in use, and is checked first. In an image file, free blocks become holes; a block \
+device is asked to discard them, as fstrim(8) does for a mounted one. A kill at any time loses nothing. What \
+was deleted can't be brought back afterwards.
+
+Examples:
+  drystone trim disk.img
+  drystone trim --json disk.img | jq .bytes")]
+pub struct Arguments {
+    /// The image.
+    #[arg(value_name = "IMAGE", value_parser = Location::parser())]
+    image: Location,
+}
+
+pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
+    clear(&arguments.image.image, FreeSpaceAction::Discard, "discarded", global)
+}

@@ -1,0 +1,45 @@
+//! `compact`, `trim` and `zero-free`.
+
+use crate::support::Fixture;
+use std::os::unix::fs::MetadataExt;
+
+#[test]
+fn a_compact_image_is_as_small_as_its_files_allow() {
+    let fixture = Fixture::with(&["--size", "200M", "--journal-size", "4M"]);
+    fixture.put("source/kept", vec![1; 2_000_000]);
+    fixture.put("source/gone", vec![2; 30_000_000]);
+    fixture.line("cp -r source/. disk.img:/").good();
+    fixture.line("rm disk.img:/gone").good();
+    let image = fixture.path("disk.img");
+    let told = fixture.line("compact --json disk.img").json();
+    let bytes = told["blocks"].as_u64().unwrap() * told["block_size"].as_u64().unwrap();
+    let status = image.metadata().unwrap();
+    assert_eq!(status.len(), bytes);
+    assert!(bytes < 12 << 20 && status.blocks() * 512 < 9 << 20, "{status:?}");
+    fixture.expect_sound();
+    assert_eq!(fixture.line("cat disk.img:/kept").bytes, vec![1; 2_000_000]);
+    let told = fixture.line("trim disk.img").good();
+    assert!(told.contains("discarded"), "{told}");
+    fixture.line("zero-free -q disk.img").good();
+    fixture.expect_sound();
+}
+
+#[test]
+fn an_image_with_errors_is_left_alone() {
+    let fixture = Fixture::new();
+    fixture.fill(&["a", "b"]);
+    let image = fixture.path("disk.img");
+    let mut bytes = std::fs::read(&image).unwrap();
+    let group = fixture.line("inspect --json disk.img group 0").json();
+    let bitmap = group["parts"].as_array().unwrap().iter();
+    let bitmap = bitmap.filter(|part| part["name"].as_str().unwrap().starts_with("block bitmap"));
+    let at = bitmap.last().unwrap()["offset"].as_u64().unwrap() as usize;
+    bytes[at + 2] = 0;
+    std::fs::write(&image, &bytes).unwrap();
+    for command in ["trim", "zero-free", "compact"] {
+        let message = fixture.line(&format!("{command} disk.img")).bad(1);
+        assert!(message.contains("error"), "{message}");
+        assert!(std::fs::read(&image).unwrap() == bytes, "{command}");
+    }
+    assert!(fixture.line("trim --read-only disk.img").bad(2).contains("changes the image"));
+}
