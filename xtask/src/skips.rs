@@ -44,7 +44,7 @@ impl Skips {
     }
 }
 
-/// Who has run the tests.
+/// The user that has run the tests.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum User {
     Root,

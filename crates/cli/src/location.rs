@@ -107,7 +107,7 @@ pub fn by_image(locations: &[Location]) -> Vec<(PathBuf, Vec<PathBuf>)> {
 pub fn is_same_image(a: &Path, b: &Path) -> bool {
     match (VolumeName::find(a), VolumeName::find(b)) {
         (Ok(a), Ok(b)) => a.is_same(&b),
-        // Who opens them is told why not.
+        // Opening it will report why.
         _ => a == b,
     }
 }

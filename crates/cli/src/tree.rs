@@ -20,7 +20,7 @@ pub struct ImageTree<'a> {
     pub fs: Fs<'a>,
     /// Its files, by inode.
     pub file_system: &'a dyn FileSystem,
-    /// Who asks.
+    /// The identity that calls are made with.
     pub context: RequestContext,
     image: &'a Path,
     has_reported: Cell<bool>,

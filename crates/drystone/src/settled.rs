@@ -1,4 +1,4 @@
-//! Keeps what an interrupted change has left from being read.
+//! Refuses to open an image that an interrupted change has left half changed.
 
 use crate::{ErrorCause, Result, VolumeName};
 use drystone_volumes::undo_file;

@@ -1,12 +1,12 @@
-//! Ways to entries that share their beginnings.
+//! Paths of entries that share their prefixes.
 
 use drystone_sync::Arc;
 use std::cmp::Ordering;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
-/// The way to an entry: its name, and the way to the directory that it is in. The ways of a deep tree
-/// take as much memory as its names; whole paths would take the square of its depth.
+/// The path of an entry: its name, and the shared path of its directory. The paths of a deep tree take as
+/// much memory as its names; whole paths would take the square of its depth.
 #[derive(Debug)]
 pub struct EntryPath {
     above: Option<Arc<EntryPath>>,
@@ -14,23 +14,23 @@ pub struct EntryPath {
 }
 
 impl EntryPath {
-    /// The top. Its name, if it isn't empty, is the first of every path.
+    /// The root of a tree. Its name, if it isn't empty, begins every path.
     pub fn top(name: impl Into<OsString>) -> Arc<EntryPath> {
         Arc::new(EntryPath { above: None, name: name.into() })
     }
 
-    /// The way to what has a name in the directory at `self`.
+    /// The path of the entry `name` in the directory at `self`.
     pub fn to(self: &Arc<EntryPath>, name: &OsStr) -> Arc<EntryPath> {
         Arc::new(EntryPath { above: Some(self.clone()), name: name.to_os_string() })
     }
 
-    /// All names on the way.
+    /// The whole path.
     pub fn path(&self) -> PathBuf {
         let names = self.steps().into_iter().map(|step| &step.name);
         names.filter(|name| !name.is_empty()).collect()
     }
 
-    /// This way and those above it, the top first.
+    /// This path and its prefixes, the root first.
     fn steps(&self) -> Vec<&EntryPath> {
         let mut steps: Vec<&EntryPath> =
             std::iter::successors(Some(self), |way| way.above.as_deref()).collect();

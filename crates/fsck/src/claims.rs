@@ -1,4 +1,4 @@
-//! Who uses which clusters.
+//! The owners of clusters.
 //!
 //! Fixed metadata are a sorted list; everything else sets bits. A cluster that gets a second
 //! owner is remembered, and its owners are looked up later, which needs no memory unless it

@@ -1,4 +1,4 @@
-//! All directories: their blocks, and what their entries name.
+//! All directories: their blocks, and the inodes their entries refer to.
 
 use crate::block_set::BlockSet;
 use crate::checker::Checker;

@@ -1,7 +1,7 @@
 //! Names the owners of blocks that have more than one.
 //!
 //! The scan of inodes remembers only which clusters were claimed twice. If there are any, all
-//! maps are walked again, and whoever has such a cluster is named.
+//! maps are walked again, and every owner of such a cluster is reported.
 
 use crate::block_set::BlockSet;
 use crate::checker::Checker;
@@ -57,7 +57,7 @@ pub(crate) fn name_owners(checker: &mut Checker<'_>) -> Result<(), Error> {
     }
     let layout = checker.image.layout;
     let may_share_data = layout.features().read_only_compat.contains(ReadOnlyCompat::SHARED_BLOCKS);
-    // Blocks of attributes have one claim, whoever shares them.
+    // Blocks of attributes have one claim, however many inodes share them.
     let mut shared = BlockSet::new(layout.blocks_count());
     let mut told = BlockSet::new(layout.blocks_count());
     let has_growth = special::has_resize_inode(checker);

@@ -1,4 +1,4 @@
-//! The entries of one directory block: structure, names, and whom they name.
+//! The entries of one directory block: structure, names, and the inodes they refer to.
 
 use crate::checker::Checker;
 use crate::directory::{DirectoryContext, casefold_of};

@@ -1,4 +1,4 @@
-//! One inode in use: its fields, what it maps, and whether these fit together.
+//! One inode in use: its fields, its map, and whether they agree.
 
 use crate::checker::Checker;
 use crate::claims::InodeClaims;

@@ -9,7 +9,7 @@
 //! 2. All inodes: their fields, the blocks they claim, their attributes.
 //! 3. Blocks that were claimed twice: the names of both owners.
 //! 4. All directories: their blocks, names and indexes, and the inodes that they name.
-//! 5. Whether all directories hang together, and whether names were counted right.
+//! 5. Whether every directory is reachable from the root, and link counts.
 //! 6. Bitmaps and counters of all groups, quota.
 //!
 //! # State

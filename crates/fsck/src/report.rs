@@ -1,4 +1,4 @@
-//! What a check is told, what it tells meanwhile, and what it returns.
+//! The options, the progress and the report of a check.
 
 use crate::issue::{Issue, IssueLocation, Severity};
 use serde::ser::SerializeStruct;

@@ -1,6 +1,6 @@
 //! The NILFS2 engine and image maker: many threads change files at once, one thread writes the log.
 //!
-//! [`Nilfs2`] is a mounted volume. It implements [`drystone_vfs::FileSystem`]; everything else here is how.
+//! [`Nilfs2`] is a mounted volume. It implements [`drystone_vfs::FileSystem`]; the other modules implement it.
 //!
 //! # Structure
 //! `mount` → `operations`, `writer_thread` → `cleaner` → `checkpoints`, `log_writer` → `directory` →

@@ -1,4 +1,4 @@
-//! In-memory model, operation generator, conformance suite, crash images, and judges that aren't us: e2fsprogs,
+//! In-memory model, operation generator, conformance suite, crash images, and independent judges: e2fsprogs,
 //! the kernel, and a Linux that runs as a program.
 #![forbid(unsafe_code)]
 

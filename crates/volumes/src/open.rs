@@ -4,7 +4,7 @@
 //!
 //! What is where is read with a lock that keeps away only those who write the whole file. Then the bytes
 //! that are meant are opened, and locked against others
-//! ([`FileDevice::open_part`]). Whoever changes a partition table writes the whole disk, which isn't
+//! ([`FileDevice::open_part`]). A program that changes a partition table writes the whole disk, which isn't
 //! possible as long as a part of it is open.
 
 use crate::{

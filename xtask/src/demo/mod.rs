@@ -241,7 +241,7 @@ impl Demo {
         self.has_something_to_replay()
     }
 
-    /// True if the journal isn't empty. Asks somebody who doesn't mind that the image is in use.
+    /// True if the journal isn't empty. Asks a program that reads an image that is in use.
     fn has_something_to_replay(&self) -> anyhow::Result<bool> {
         let output = Command::new("dumpe2fs").arg("-h").arg(&self.image).output();
         let output = output.context("can't run dumpe2fs")?;

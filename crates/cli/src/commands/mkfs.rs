@@ -11,7 +11,7 @@ use serde::Serialize;
 use std::path::{Path, PathBuf};
 use uuid::Uuid;
 
-/// As much of a label as a superblock has room for.
+/// The longest label that a superblock holds.
 const LABEL_BYTES_MAX: usize = 16;
 
 /// Make an image
@@ -199,7 +199,7 @@ fn nilfs2_options(arguments: &Arguments) -> Result<Nilfs2MakeOptions, String> {
 fn identity(text: &Option<String>, name: &str) -> Result<Uuid, String> {
     match text {
         Some(text) => {
-            Uuid::parse_str(text).map_err(|error| format!("'{text}' is no {name}: {error}"))
+            Uuid::parse_str(text).map_err(|error| format!("'{text}' isn't a {name}: {error}"))
         }
         None => Ok(Uuid::new_v4()),
     }
@@ -313,7 +313,7 @@ mod tests {
             change(&mut arguments);
             options(&arguments, 1 << 20).unwrap_err()
         };
-        assert!(wrong(|a| a.uuid = Some("x".into())).contains("is no UUID"));
+        assert!(wrong(|a| a.uuid = Some("x".into())).contains("isn't a UUID"));
         assert!(wrong(|a| a.features = vec!["nonsense".into()]).contains("nonsense"));
         assert!(wrong(|a| a.timestamp = Some(-1)).contains("before 1970"));
         assert!(wrong(|a| a.inodes = Some(1 << 40)).contains("too large"));

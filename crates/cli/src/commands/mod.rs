@@ -92,7 +92,7 @@ pub enum Command {
     Completions(completions::Arguments),
 }
 
-/// Does what was asked. `definition` is that of the whole command line.
+/// Runs the command. `definition` is that of the whole command line.
 pub fn run(command: &Command, global: &Global, definition: fn() -> clap::Command) -> Outcome {
     match command {
         Command::Mkfs(arguments) => mkfs::run(arguments, global),

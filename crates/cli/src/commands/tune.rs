@@ -127,7 +127,7 @@ fn features(list: &str) -> Result<FeatureChange, String> {
 fn mount_options(list: &str) -> Result<MountOptionChange, String> {
     MountOptionChange::parse(list).map_err(|name| {
         let known: Vec<_> = mount_option_names().collect();
-        format!("'{name}' is none of {}", known.join(", "))
+        format!("'{name}' isn't one of {}", known.join(", "))
     })
 }
 

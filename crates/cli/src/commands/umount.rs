@@ -127,7 +127,7 @@ fn take_away(directory: &Path, lazy: bool) -> anyhow::Result<()> {
     })
 }
 
-/// The full path of a directory. A mount is not asked about itself: its server may be dead, or hang.
+/// The full path of a directory. The mount itself is never asked, because its server may be dead or hang.
 fn full_path(directory: &Path) -> anyhow::Result<PathBuf> {
     let name = || directory.display().to_string();
     let path = std::path::absolute(directory).with_context(name)?;

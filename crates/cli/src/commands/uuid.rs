@@ -41,7 +41,7 @@ pub fn parse(text: &str) -> Result<Uuid, String> {
         "time" => Ok(of_this_time()),
         "clear" => Ok(Uuid::nil()),
         _ => Uuid::try_parse(text)
-            .map_err(|_| format!("'{text}' is no UUID, nor 'random', 'time' or 'clear'")),
+            .map_err(|_| format!("'{text}' isn't a UUID, 'random', 'time' or 'clear'")),
     }
 }
 

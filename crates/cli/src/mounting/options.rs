@@ -211,7 +211,7 @@ impl MountOptions {
 }
 
 fn number<T: FromStr>(key: &str, value: &str) -> Result<T, String> {
-    value.parse().map_err(|_| format!("{key}={value}: no number"))
+    value.parse().map_err(|_| format!("{key}={value}: not a number"))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What a server tells of its mount.
+//! The status of a mount, as its server reports it.
 
 use drystone::vfs::DeviceNumber;
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,7 @@ pub struct Status {
     /// Where it is mounted.
     #[serde(flatten, with = "directory_path")]
     pub directory: PathBuf,
-    /// The number of the mount's device. Servers of old versions don't tell.
+    /// The number of the mount's device. Servers of old versions don't report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<DeviceNumber>,
     /// `rw` or `ro`.

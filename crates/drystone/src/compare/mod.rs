@@ -1,7 +1,7 @@
 //! Compares two trees, each in an image or on this machine, entry by entry.
 //!
-//! One thread walks both trees at once, names in the order of their bytes, and compares what an
-//! inode says of itself; others compare contents and extended attributes. Differences come out in
+//! One thread walks both trees at once, names in the order of their bytes, and compares the
+//! metadata of inodes; others compare contents and extended attributes. Differences come out in
 //! the order of the walk. Memory grows with the largest directory, with the depth, and with the
 //! number of files that have several names.
 //!

@@ -365,7 +365,7 @@ fn work<A: CopySource, B: CopySource>(
     Done { way, outcome }
 }
 
-/// The next name in either of two directories; how it compares says who has it: less for the
+/// The next name in either of two directories; how it compares says which directory has it: less for the
 /// first, greater for the second, equal for both.
 fn next_name<A: CopySource, B: CopySource>(
     frame: &mut ComparedDirectory<A, B>,

@@ -1,4 +1,4 @@
-//! Looks at inodes and changes what they say of themselves.
+//! Reads and changes the metadata of inodes.
 
 use super::Fs;
 use super::metadata::{FileTimes, Metadata};

@@ -1,4 +1,4 @@
-//! What an inode says of itself.
+//! The metadata of an inode.
 
 use crate::{Error, Result};
 use drystone_vfs::{Errno, FileType, InodeAttributes, SetAttributes, SetTime, Timestamp};
@@ -6,7 +6,7 @@ use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// What an inode says of itself: [`std::fs::Metadata`], with the names of
+/// The metadata of an inode: [`std::fs::Metadata`], with the names of
 /// [`MetadataExt`](std::os::unix::fs::MetadataExt) for what only Unix has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metadata {

@@ -4,7 +4,7 @@
 //! the root of the image. Errors have the [`kind`](Error::kind) that [`std::fs`] would report on Linux, also
 //! for empty paths, slashes at the end, `..`, and symbolic links that lead nowhere or in circles.
 //!
-//! `names` makes, moves and removes entries, `attributes` changes what inodes say of themselves,
+//! `names` makes, moves and removes entries, `attributes` changes their metadata,
 //! `file` is an open file, `directory` a listing, `walk` a tree, `transfer` copies from and to this
 //! machine.
 //!

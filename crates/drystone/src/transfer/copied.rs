@@ -1,4 +1,4 @@
-//! What of a source has been copied.
+//! Notes which inodes and blocks of a source have been copied.
 //!
 //! An inode has as many names as it counts, and each block of an image is one inode's. In a crafted image
 //! an inode has many names, and many inodes share blocks, and what comes out of it would be larger than

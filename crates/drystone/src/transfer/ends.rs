@@ -1,6 +1,6 @@
 //! What the engine asks of the two ends of a copy.
 //!
-//! A node is one inode with whatever keeps it at hand (a reference, a descriptor), released
+//! A node is one inode and the reference or descriptor that keeps it open, released
 //! explicitly. Directories are nodes under which names are looked up or made, never whole paths.
 
 use super::facts::{InodeFacts, Xattrs};

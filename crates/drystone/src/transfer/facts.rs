@@ -1,4 +1,4 @@
-//! What is copied of an inode besides its content.
+//! The metadata that a copy keeps.
 
 use drystone_vfs::{DeviceNumber, FileType, InodeAttributes, NewNode, Timestamp};
 

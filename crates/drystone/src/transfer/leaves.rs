@@ -1,4 +1,4 @@
-//! Copies what is no directory: content, links, special files, and the attributes of all.
+//! Copies everything that isn't a directory: content, links, special files, and the attributes of all.
 
 use super::directory::{CopiedDirectory, EntryName};
 use super::ends::{CopySource, CopyTarget};

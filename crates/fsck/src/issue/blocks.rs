@@ -1,4 +1,4 @@
-//! Who owns blocks, and what can be wrong with that.
+//! Owners of blocks, and what can be wrong with them.
 
 use drystone_ext4_format::{GroupNumber, InodeNumber, PhysicalBlock};
 use std::fmt;

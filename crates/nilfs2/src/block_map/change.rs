@@ -1,4 +1,4 @@
-//! Setting what a key leads to.
+//! Sets the block that a key maps to.
 
 use super::{BlockMap, DIRECT_POINTERS, LEVEL_OF_LEAVES, Root, Slot, TreeNode};
 use crate::error::Result;

@@ -1,4 +1,4 @@
-//! Making holes: keys that lead nowhere any more.
+//! Makes holes: removes keys from a map.
 
 use super::change::{TreeChange, child_key};
 use super::{BlockMap, DIRECT_POINTERS, LEVEL_OF_LEAVES, Root, TreeNode};

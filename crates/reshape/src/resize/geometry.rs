@@ -1,4 +1,4 @@
-//! What an image of another size is like: how many blocks it uses, and where its descriptors are.
+//! The layout of an image after it is resized: how many blocks it has, and where its descriptors are.
 //!
 //! A descriptor table that grows takes the blocks that are reserved behind it. When these don't suffice, the
 //! descriptors of more groups go to those groups (`meta_bg`), as when Linux grows a mounted image. A

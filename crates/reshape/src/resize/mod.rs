@@ -1,6 +1,6 @@
 //! Grows and shrinks an image.
 //!
-//! `geometry` decides what an image of the new size is like; `grow` adds groups; `shrink` moves what is
+//! `geometry` decides the layout of the new size; `grow` adds groups; `shrink` moves what is
 //! beyond the new end, as `evacuation` plans it; `minimum` finds the smallest size.
 
 mod evacuation;

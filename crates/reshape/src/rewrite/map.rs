@@ -1,4 +1,4 @@
-//! What maps the blocks of a file: extents and block maps.
+//! Rewrites the maps of files: extent trees and block maps.
 //!
 //! An extent tree in which something moves is built anew, each node full: extents that were cut may need
 //! more nodes, and merged ones fewer. A block map keeps its shape.

@@ -1,4 +1,4 @@
-//! The judges of images that aren't ours: e2fsprogs and the kernel.
+//! Independent judges of images: e2fsprogs and the kernel.
 
 mod feature_sets;
 mod kernel;

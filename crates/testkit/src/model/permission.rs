@@ -55,7 +55,7 @@ pub(super) fn keeps_group_id(context: &RequestContext, group: u32) -> bool {
     context.in_group(group) || context.has(Capabilities::SET_ID)
 }
 
-/// The set-id bits that a change of content or owner clears, whoever makes it.
+/// The set-id bits that a change of content or owner clears, whatever user makes it.
 pub(super) fn set_id_bits_to_drop(node: &Node, context: &RequestContext) -> u16 {
     let permissions = node.attributes.permissions;
     let mut dropped = permissions & mode::SET_USER_ID;

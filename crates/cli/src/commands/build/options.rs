@@ -1,4 +1,4 @@
-//! What the image is to be like.
+//! The options that determine the image.
 
 use super::parse_room;
 use crate::commands::mkfs::MadeKind;
@@ -10,12 +10,12 @@ use drystone_mkfs::verity::Verity;
 use std::str::FromStr;
 use uuid::Uuid;
 
-/// As much of a label as a superblock has room for.
+/// The longest label that a superblock holds.
 const LABEL_BYTES_MAX: usize = 16;
 /// What NILFS2 reserves for its log unless said.
 const NILFS2_RESERVED_PERCENT: f64 = 5.0;
 
-/// What the image is to be like.
+/// The options that determine the image.
 #[derive(Debug, Default, clap::Args)]
 pub struct ImageArguments {
     /// The kind of file system.

@@ -17,7 +17,7 @@ static LINES: LockClass = LockClass::new("manifest", 101);
 pub struct LossManifest {
     path: PathBuf,
     file: WholeFile,
-    /// Ways to entries, and what their lines say of them.
+    /// Paths of entries, and their lines.
     lines: Mutex<Vec<(Arc<EntryPath>, String)>>,
 }
 

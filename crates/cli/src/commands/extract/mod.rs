@@ -286,7 +286,7 @@ impl Extraction<'_> {
         }
     }
 
-    /// Fails if anything is missing. If the copy stopped, nobody knows how much.
+    /// Fails if anything is missing. If the copy stopped, it is unknown how much.
     fn conclude(&self, missing: u64, is_stopped: bool) -> Outcome {
         if missing == 0 && !is_stopped {
             return Ok(());

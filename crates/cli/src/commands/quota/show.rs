@@ -17,7 +17,7 @@ struct QuotaKindJson {
     owners: Vec<QuotaOwnerJson>,
 }
 
-/// An owner. A limit of 0 is none, an end of grace of 0 means that it does not run.
+/// An owner. A limit of 0 is none, a grace end of 0 means that no grace period runs.
 #[derive(Serialize)]
 struct QuotaOwnerJson {
     id: u32,
@@ -47,7 +47,7 @@ impl QuotaOwnerJson {
     }
 }
 
-/// Prints everybody, or one owner.
+/// Prints all owners, or one.
 pub fn reports(
     reports: &[QuotaReport],
     only: Option<(QuotaKind, u32)>,

@@ -1,4 +1,4 @@
-//! What an archive says of an entry, and where the entry is.
+//! An entry of an archive: its metadata, and where it is.
 
 use crate::transfer::facts::{InodeFacts, Xattrs};
 use crate::transfer::problem::{Cause, CopyProblem, Side};

@@ -1,4 +1,4 @@
-//! An archive that is given up is none that a program takes for whole.
+//! No program takes an archive that was given up for a complete one.
 
 use super::*;
 use crate::transfer::{Endpoint, copy};
