@@ -17,15 +17,17 @@ use drystone_sync::atomic::{AtomicU64, Ordering};
 #[derive(Debug)]
 pub(super) enum InodeSearcher {
     First,
-    NextHint {
-        hint: AtomicU64,
-    },
-    PerCore {
-        /// Where each core goes on; `UNCLAIMED` before its first search.
-        next: PerCore<AtomicU64>,
-        /// The first group that no core has claimed since the mount, or since it was last reset.
-        unclaimed: AtomicU64,
-    },
+    NextHint { hint: AtomicU64 },
+    PerCore(CoreGroups),
+}
+
+/// Which group each core takes inodes from.
+#[derive(Debug)]
+pub(super) struct CoreGroups {
+    /// Where each core goes on in its group; `UNCLAIMED` while it has none.
+    next: PerCore<AtomicU64>,
+    /// The first group that no core has claimed since the mount, or since it was last reset.
+    unclaimed: AtomicU64,
 }
 
 const UNCLAIMED: u64 = u64::MAX;
@@ -35,10 +37,7 @@ impl InodeSearcher {
         match search {
             InodeSearch::First => Self::First,
             InodeSearch::NextHint => Self::NextHint { hint: AtomicU64::new(0) },
-            InodeSearch::PerCore => Self::PerCore {
-                next: PerCore::new(|_| AtomicU64::new(UNCLAIMED)),
-                unclaimed: AtomicU64::new(0),
-            },
+            InodeSearch::PerCore => Self::PerCore(CoreGroups::new()),
         }
     }
 
@@ -50,22 +49,7 @@ impl InodeSearcher {
                 hint.store(inode.0 + 1, Ordering::Relaxed);
                 Ok(inode)
             }
-            Self::PerCore { next, unclaimed } => {
-                let own = next.current();
-                let mut from = own.load(Ordering::Relaxed);
-                loop {
-                    if from != UNCLAIMED {
-                        let group = ifile.layout.group_of(from);
-                        let inside = from % ifile.layout.entries_per_group();
-                        if let Some(inode) = ifile.take(group, inside, source)? {
-                            own.store(inode.0 + 1, Ordering::Relaxed);
-                            return Ok(inode);
-                        }
-                    }
-                    let group = unclaimed.fetch_add(1, Ordering::Relaxed);
-                    from = group * ifile.layout.entries_per_group();
-                }
-            }
+            Self::PerCore(groups) => groups.allocate(ifile, source),
         }
     }
 
@@ -82,9 +66,50 @@ impl InodeSearcher {
         match self {
             Self::First => {}
             Self::NextHint { hint } => hint.store(0, Ordering::Relaxed),
-            Self::PerCore { unclaimed, .. } => unclaimed.store(0, Ordering::Relaxed),
+            Self::PerCore(groups) => groups.unclaimed.store(0, Ordering::Relaxed),
         }
     }
+}
+
+impl CoreGroups {
+    fn new() -> Self {
+        Self { next: PerCore::new(|_| AtomicU64::new(UNCLAIMED)), unclaimed: AtomicU64::new(0) }
+    }
+
+    fn allocate(&self, ifile: &Ifile, source: Translated<'_>) -> Result<InodeNumber> {
+        let per_group = ifile.layout.entries_per_group();
+        let own = self.next.current();
+        let mut from = own.load(Ordering::Relaxed);
+        loop {
+            if from != UNCLAIMED
+                && let Some(inode) = ifile.take(from / per_group, from % per_group, source)?
+            {
+                own.store(behind(inode, per_group), Ordering::Relaxed);
+                return Ok(inode);
+            }
+            from = self.claim(per_group);
+            own.store(from, Ordering::Relaxed);
+        }
+    }
+
+    /// The start of a group that no core is in. A group that two cores claim at the same moment is
+    /// shared until it is full, which costs time and nothing else.
+    fn claim(&self, per_group: u64) -> u64 {
+        loop {
+            let group = self.unclaimed.fetch_add(1, Ordering::Relaxed);
+            // The cell of a core without a group lies in none that exists.
+            let is_in = |next: &AtomicU64| next.load(Ordering::Relaxed) / per_group == group;
+            if !self.next.iter().any(is_in) {
+                return group * per_group;
+            }
+        }
+    }
+}
+
+/// Where a core goes on behind an inode. The group behind its own may be another core's.
+fn behind(inode: InodeNumber, per_group: u64) -> u64 {
+    let next = inode.0 + 1;
+    if next.is_multiple_of(per_group) { UNCLAIMED } else { next }
 }
 
 /// Takes the first free inode from `from` on. There is always a group behind all that are in use.
@@ -97,5 +122,24 @@ fn search_from(ifile: &Ifile, from: u64, source: Translated<'_>) -> Result<Inode
         }
         group += 1;
         inside = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PER_GROUP: u64 = 8192;
+
+    #[test]
+    fn a_core_leaves_the_groups_of_others_alone() {
+        assert_eq!(behind(InodeNumber(PER_GROUP - 2), PER_GROUP), PER_GROUP - 1);
+        assert_eq!(behind(InodeNumber(PER_GROUP - 1), PER_GROUP), UNCLAIMED);
+        let groups = CoreGroups::new();
+        groups.next.current().store(2 * PER_GROUP - 1, Ordering::Relaxed);
+        assert_eq!(groups.claim(PER_GROUP), 0);
+        assert_eq!(groups.claim(PER_GROUP), 2 * PER_GROUP, "group 1 is a core's");
+        groups.unclaimed.store(1, Ordering::Relaxed);
+        assert_eq!(groups.claim(PER_GROUP), 2 * PER_GROUP, "also when the search begins anew");
     }
 }
