@@ -6,6 +6,7 @@
 //!   `DRYSTONE_CRASH_IMAGES` and `DRYSTONE_SEED`.
 //! - `crates/*/tests/damage` damages images for as long as the stress suite takes, and
 //!   `crates/*/tests/fields` each field of an image, for the checker and for e2fsck.
+//!   `crates/*/tests/repairs` damages whole images, and has the repair and e2fsck mend them.
 //! - `crates/*/tests/kernel` has the real kernel of NILFS2 change volumes, for the stress suite too.
 //! - `crates/*/tests/reshape` changes images of every kind as a whole, for the stress suite too.
 //! - Loom explores `crates/*/tests/loom*.rs` and the unit tests in `crates/*/src/**/loom*.rs`, in
@@ -24,6 +25,9 @@ const DAMAGE_KINDS: u64 = 14;
 
 /// Seconds that it takes to give each field of the suite's seven images one wrong value.
 const SECONDS_PER_VALUE: u64 = 120;
+
+/// Damaged images that are repaired in both ways, and judged, in a second.
+const REPAIRS_PER_SECOND: u64 = 5;
 
 /// Seconds in which volumes of NILFS2 of each layout are changed by the kernel and the engine.
 const SECONDS_PER_LIFE: u64 = 200;
@@ -63,6 +67,7 @@ pub fn stress(seconds: u64, seed: Option<u64>) -> anyhow::Result<()> {
         // Each kind of image gets this long.
         ("damage", "DRYSTONE_STRESS_SECONDS", seconds / DAMAGE_KINDS),
         ("fields", "DRYSTONE_FIELD_VALUES", seconds.div_ceil(SECONDS_PER_VALUE)),
+        ("repairs", "DRYSTONE_DAMAGED_IMAGES", seconds * REPAIRS_PER_SECOND),
         ("matrix", "DRYSTONE_OPERATIONS", operations),
         ("policies", "DRYSTONE_OPERATIONS", operations),
         ("kernel", "DRYSTONE_LIVES", seconds.div_ceil(SECONDS_PER_LIFE)),

@@ -86,7 +86,7 @@ pub(crate) fn name_owners(checker: &mut Checker<'_>) -> Result<(), Error> {
                         let cluster = claims.cluster(block.get());
                         runs.extend(claims.twice.runs(cluster..cluster + 1));
                     }
-                    MapEvent::Issue(_) => {}
+                    MapEvent::Issue(_) | MapEvent::Misplaced(_) => {}
                 })?;
             }
             if let Some(block) = inode.attribute_block.filter(|block| shared.insert(block.get())) {

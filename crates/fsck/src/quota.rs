@@ -90,17 +90,24 @@ pub(crate) fn check(checker: &mut Checker<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// The entries of a quota file, or what is wrong with it.
+/// The entries of a quota file, or what is wrong with it, strictly or only on the way to them.
 pub(crate) fn entries_of(
     checker: &Checker<'_>,
     kind: QuotaKind,
     inode: &Inode,
+    is_strict: bool,
 ) -> Result<Result<Vec<QuotaEntry>, Corrupt>, Error> {
     let extents = mapping::extents_of(&checker.image, inode)?;
     let length = inode.size_bytes.min(SIZE_BYTES_MAX) / BLOCK_LENGTH as u64;
     let length = u32::try_from(length).unwrap_or(u32::MAX);
     let blocks = Blocks { checker, extents, length };
-    match QuotaFile::open(kind, blocks).and_then(|mut file| file.entries()) {
+    let entries = QuotaFile::open(kind, blocks).and_then(|mut file| {
+        if is_strict {
+            file.check_strays()?;
+        }
+        file.entries()
+    });
+    match entries {
         Ok(entries) => Ok(Ok(entries)),
         Err(ReadError::Corrupt(corrupt)) => Ok(Err(corrupt)),
         Err(ReadError::Other(error)) => Err(error),
@@ -125,7 +132,7 @@ fn check_file(
         checker.reporter.report(Issue::Quota { kind, issue });
         return Ok(());
     }
-    let entries = match entries_of(checker, kind, &inode)? {
+    let entries = match entries_of(checker, kind, &inode, true)? {
         Ok(entries) => entries,
         Err(corrupt) => {
             checker.reporter.report(corrupt);

@@ -152,6 +152,7 @@ pub(crate) fn check_reserved(checker: &mut Checker<'_>, inode: &Inode) {
             ("i_uid", inode.user),
             ("i_gid", inode.group),
             ("i_links_count", u32::from(inode.links_count)),
+            ("i_file_acl", inode.attribute_block.map_or(0, |block| block.get() as u32)),
         ] {
             if value != 0 {
                 field(name, u64::from(value));
@@ -172,6 +173,13 @@ pub(crate) fn check_reserved(checker: &mut Checker<'_>, inode: &Inode) {
     let is_for_quota = [InodeNumber::USER_QUOTA, InodeNumber::GROUP_QUOTA].contains(&number);
     let has_quota = superblock.features().read_only_compat.contains(ReadOnlyCompat::QUOTA);
     let is_used = has_quota && quotas.contains(&Some(number));
+    if inode.mode == 0
+        && let Some(block) = inode.attribute_block
+    {
+        let (field, value) = ("i_file_acl", block.get());
+        let issue = InodeIssue::Field { field, value };
+        checker.reporter.report(Issue::Inode { inode: number, issue });
+    }
     if is_for_quota && !is_used && (inode.links_count > 0 || inode.sectors > 0) {
         let issue = InodeIssue::ReservedInUse;
         checker.reporter.report(Issue::Inode { inode: number, issue });
@@ -229,6 +237,15 @@ pub(crate) fn check(checker: &mut Checker<'_>) -> Result<(), Error> {
     {
         let issue = InodeIssue::ReservedInUse;
         checker.reporter.report(Issue::Inode { inode: InodeNumber::JOURNAL, issue });
+    }
+    // One of zeros was not looked at.
+    if features.compat.contains(Compat::RESIZE_INODE)
+        && checker
+            .inode(InodeNumber::RESIZE)?
+            .is_some_and(|(_, bytes)| bytes.iter().all(|&b| b == 0))
+    {
+        let issue = InodeIssue::Purpose { purpose: "resize inode" };
+        checker.reporter.report(Issue::Inode { inode: InodeNumber::RESIZE, issue });
     }
     // Blocks that nothing reserves for growth are free.
     if !features.compat.contains(Compat::RESIZE_INODE)

@@ -31,6 +31,21 @@ const KNOWN_FEATURES: Features = Features {
         .union(ReadOnlyCompat::SHARED_BLOCKS),
 };
 
+/// Where the fields lie that say how many inodes there are.
+const INODES_COUNT: usize = 0;
+const BLOCKS_COUNT: usize = 4;
+const FIRST_DATA_BLOCK: usize = 0x14;
+const BLOCKS_PER_GROUP: usize = 0x20;
+const INODES_PER_GROUP: usize = 0x28;
+
+/// The largest group ends here; a smaller one has its copy before.
+const ODD_BACKUP_BYTES_MAX: u64 = 129 << 20;
+/// Copies are looked for in pieces of this size.
+const SEARCH_BYTES: usize = 1 << 20;
+/// Where a superblock has its magic number.
+const MAGIC_OFFSET: usize = 56;
+const MAGIC: [u8; 2] = [0x53, 0xef];
+
 /// Without the 64bit feature descriptors have 32 bytes, whatever is stored; but no tool takes it as
 /// sound if the number could never be a size.
 const DESCRIPTOR_BYTES_MAX: u16 = 1024;
@@ -89,10 +104,36 @@ pub(crate) fn find(
         }
         None if is_none(&problem) => Err(Error::NotExt(problem)),
         None => {
-            reporter.report(SuperblockIssue::Damaged { problem });
-            Ok(None)
+            let found = with_inodes_of_groups(device)?;
+            reporter.report(match &found {
+                Some((_, value)) => {
+                    SuperblockIssue::Field { field: "s_inodes_count", value: *value }
+                }
+                None => SuperblockIssue::Damaged { problem },
+            });
+            Ok(found.map(|(superblock, _)| superblock))
         }
     }
+}
+
+/// The primary superblock with as many inodes as its groups have, if it can be used then, and what it says
+/// that there were.
+fn with_inodes_of_groups(device: &dyn BlockDevice) -> Result<Option<(Superblock, u64)>, Error> {
+    let mut bytes = [0; SUPERBLOCK_BYTES];
+    device.read_at(SUPERBLOCK_OFFSET_BYTES, &mut bytes)?;
+    let word =
+        |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+    let [inodes, blocks, first, blocks_per_group, inodes_per_group] =
+        [INODES_COUNT, BLOCKS_COUNT, FIRST_DATA_BLOCK, BLOCKS_PER_GROUP, INODES_PER_GROUP]
+            .map(word);
+    if blocks_per_group == 0 {
+        return Ok(None);
+    }
+    // An image with more blocks has copies.
+    let groups = blocks.saturating_sub(first).div_ceil(blocks_per_group);
+    let Some(counted) = groups.checked_mul(inodes_per_group) else { return Ok(None) };
+    bytes[INODES_COUNT..INODES_COUNT + 4].copy_from_slice(&counted.to_le_bytes());
+    Ok(Superblock::check_unsealed(&bytes).ok().map(|superblock| (superblock, u64::from(inodes))))
 }
 
 fn check_checksum(device: &dyn BlockDevice, reporter: &mut Reporter<'_>) -> Result<(), Error> {
@@ -118,6 +159,35 @@ fn find_backup(device: &dyn BlockDevice) -> Result<Option<(Superblock, PhysicalB
                 if is_own {
                     return Ok(Some((superblock, PhysicalBlock::new(block))));
                 }
+            }
+        }
+    }
+    find_odd_backup(device)
+}
+
+/// Looks for a copy in groups of any size.
+fn find_odd_backup(device: &dyn BlockDevice) -> Result<Option<(Superblock, PhysicalBlock)>, Error> {
+    let end = device.size_bytes().min(ODD_BACKUP_BYTES_MAX);
+    let mut piece = vec![0; SEARCH_BYTES];
+    for start in (0..end).step_by(SEARCH_BYTES) {
+        let bytes = &mut piece[..SEARCH_BYTES.min((end - start) as usize)];
+        device.read_at(start, bytes)?;
+        for at in (0..bytes.len()).step_by(SUPERBLOCK_BYTES) {
+            let magic = bytes.get(at + MAGIC_OFFSET..at + MAGIC_OFFSET + 2);
+            let offset = start + at as u64;
+            if magic != Some(&MAGIC[..]) || offset == SUPERBLOCK_OFFSET_BYTES {
+                continue;
+            }
+            let Ok(superblock) = read_at(device, offset)? else { continue };
+            // A copy of another image, in a file of this one, is in no place of a copy.
+            let layout = superblock.layout();
+            let place = layout.superblock_groups().skip(1).find_map(|group| {
+                let (block, within) = layout.superblock_location(group)?;
+                let place = (block.get() << layout.log_block_size()) + within as u64;
+                (place == offset).then_some(block)
+            });
+            if let Some(block) = place {
+                return Ok(Some((superblock, block)));
             }
         }
     }

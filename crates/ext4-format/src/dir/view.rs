@@ -7,6 +7,9 @@ use crate::error::{Corrupt, DirectoryProblem};
 use crate::hash::NameHash;
 use crate::ids::InodeNumber;
 
+/// Records start at multiples of this.
+const RECORD_ALIGNMENT: usize = 4;
+
 /// One block of a directory, its records known to be a chain that fills it.
 #[derive(Debug, Clone, Copy)]
 pub struct DirectoryBlock<'a> {
@@ -79,6 +82,36 @@ impl<'a> DirectoryBlock<'a> {
             known.ok_or(DirectoryProblem::EntryType { found })
         })?;
         Ok(block)
+    }
+
+    /// The live entries of a damaged block, and whether each lies behind a record that can't be read: from
+    /// the next place where two records follow each other.
+    pub fn salvage(&self) -> Vec<(Entry<'a>, bool)> {
+        let read = |offset| record::read(self.bytes, offset, self.end, &self.layout).ok();
+        let is_start = |offset: &usize| {
+            read(*offset).is_some_and(|record| {
+                let behind = record.offset + record.length;
+                record.is_live()
+                    && record::check_entry(&record, &self.layout).is_ok()
+                    && EntryType::from_raw(record.raw_type).is_some()
+                    && (behind == self.end || read(behind).is_some())
+            })
+        };
+        let (mut entries, mut offset, mut is_behind) = (Vec::new(), 0, false);
+        while offset < self.end {
+            let Some(record) = read(offset) else {
+                is_behind = true;
+                let next = (offset + RECORD_ALIGNMENT..self.end).step_by(RECORD_ALIGNMENT);
+                let Some(next) = next.into_iter().find(is_start) else { break };
+                offset = next;
+                continue;
+            };
+            offset += record.length;
+            if record.is_live() {
+                entries.push((Entry::from(record), is_behind));
+            }
+        }
+        entries
     }
 
     /// Visits the records of all entries of a chain that fills the block.

@@ -6,7 +6,7 @@ use super::{
     QuotaInfo, QuotaKind, VERSION,
 };
 use crate::error::{Corrupt, QuotaProblem};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// The block with the root of the tree.
@@ -141,6 +141,30 @@ impl<B: QuotaBlocks> QuotaFile<B> {
             pending.extend(below.into_iter().rev());
         }
         Ok(entries)
+    }
+
+    /// Checks that the data blocks hold the entries alone that the tree leads to: readers that go through
+    /// the blocks find others too.
+    ///
+    /// # Errors
+    /// What is wrong with the tree or with a data block, or what the storage reports.
+    pub fn check_strays(&mut self) -> Result<(), B::Error> {
+        let mut counts: BTreeMap<u32, usize> = BTreeMap::new();
+        for entry in self.entries()? {
+            if let Some((block, _)) = self.find(entry.id)? {
+                *counts.entry(block).or_default() += 1;
+            }
+        }
+        for (block, count) in counts {
+            let bytes = self.blocks.read(block)?;
+            let used = (0..usize::from(ENTRIES_PER_BLOCK)).filter(|&slot| !is_unused(&bytes, slot));
+            let used = used.count();
+            if used != count {
+                // A block has room for fewer entries than 16 bits count.
+                return Err(self.corrupt(block, QuotaProblem::Entries { found: used as u16 }));
+            }
+        }
+        Ok(())
     }
 
     /// Stores an entry, new or not.

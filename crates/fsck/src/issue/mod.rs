@@ -156,7 +156,9 @@ impl Issue {
             Self::Backup { .. } => true,
             Self::Journal(issue) => issue.is_warning(),
             Self::Orphans(issue) => issue.is_warning(),
-            Self::Inode { issue, .. } => *issue == InodeIssue::FixedSpecial,
+            Self::Inode { issue, .. } => {
+                matches!(issue, InodeIssue::FixedSpecial | InodeIssue::Time { .. })
+            }
             _ => false,
         };
         if is_warning { Severity::Warning } else { Severity::Error }

@@ -95,7 +95,13 @@ fn leaf(walk: &mut MapWalk<'_, '_>, node: &ExtentNode<'_>, place: NodePlace, exp
                 previous_end = end;
                 (walk.event)(MapEvent::Extent(extent));
             }
-            Err(problem) => walk.issue(entry_issue(place, position, problem)),
+            Err(problem) => {
+                let is_order = matches!(problem, ExtentEntryProblem::Order { .. });
+                if is_order && check_physical(walk, extent.physical, length).is_ok() {
+                    (walk.event)(MapEvent::Misplaced(extent));
+                }
+                walk.issue(entry_issue(place, position, problem));
+            }
         }
     }
 }

@@ -18,6 +18,8 @@ use drystone_ext4_format::{LogicalBlock, PhysicalBlock};
 pub(crate) enum MapEvent {
     /// Blocks of the file, all in the image. A block map gives runs, as if it had extents.
     Extent(Extent),
+    /// An extent whose blocks are all in the image, but which doesn't fit the others or its node.
+    Misplaced(Extent),
     /// A block of the map itself.
     Node(PhysicalBlock),
     /// Something that is wrong.

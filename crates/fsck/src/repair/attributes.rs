@@ -17,6 +17,9 @@ const DONE: Mended = Some("the attributes were written anew, without what can't 
 const ATTRIBUTE_BLOCK_LOW: Range<usize> = 104..108;
 const ATTRIBUTE_BLOCK_HIGH: Range<usize> = 118..120;
 
+/// Where the inode of a value has the value's hash.
+const VALUE_HASH: Range<usize> = 8..12;
+
 /// Fields of an attribute block's header: magic number, references, blocks.
 const BLOCK_HEADER: Range<usize> = 0..12;
 
@@ -48,6 +51,21 @@ fn kept(mender: &Mender<'_, '_>, attributes: &XattrView<'_>) -> AttributeSet {
         .collect();
     for name in bad {
         set.remove(&name);
+    }
+    // The hash of an entry follows from the one that the value's inode has.
+    let values: Vec<_> = set
+        .iter()
+        .filter_map(|(name, value)| match *value {
+            AttributeValue::Inode { inode, length, .. } => {
+                let (_, bytes) = mender.checker.inode(inode).ok()??;
+                let hash = u32::from_le_bytes(*bytes.get(VALUE_HASH)?.first_chunk()?);
+                Some((name.clone(), AttributeValue::in_inode(name, inode, length, hash)))
+            }
+            AttributeValue::Inline(_) => None,
+        })
+        .collect();
+    for (name, value) in values {
+        set.set(name, value);
     }
     set
 }

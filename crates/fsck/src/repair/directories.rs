@@ -1,7 +1,6 @@
 //! Directories: each block is made anew from the entries that hold.
 //!
-//! An index that is wrong is given up: the directory is searched from end to end afterwards, and the
-//! engine or the kernel make no difference but for speed.
+//! An index that is wrong is given up, and built anew when everything else is mended.
 
 use super::fields;
 use super::maps;
@@ -18,6 +17,7 @@ use drystone_ext4_format::dir::{
 };
 use drystone_ext4_format::extent::{Extent, ExtentNodeMut, NodePlace};
 use drystone_ext4_format::features::Incompat;
+use drystone_ext4_format::group::GroupFlags;
 use drystone_ext4_format::inline::{self, InlineDirectoryMut};
 use drystone_ext4_format::inode::{Inode, InodeFlags, InodeTimestamp, ModeFileType};
 use drystone_ext4_format::xattr::{
@@ -148,7 +148,12 @@ pub(super) fn rebuild(
                 let _ = builder.push(&NewEntry { name, inode, entry_type, hash: None });
             }
         }
-        for entry in DirectoryBlock::trusted(&buffer, &layout).entries() {
+        for (entry, is_doubtful) in DirectoryBlock::trusted(&buffer, &layout).salvage() {
+            let kind = mender.checker.states.kind(entry.inode);
+            // What follows a damaged record has to be right in every respect.
+            if is_doubtful && layout.file_type && entry.entry_type != kind {
+                continue;
+            }
             let Some(entry) = sieve.keep(mender, &entry) else { continue };
             if builder.push(&entry.as_new()).is_err() && waiting.len() < WAITING_MAX {
                 waiting.push_back(entry);
@@ -165,6 +170,9 @@ pub(super) fn rebuild(
         if new != buffer {
             mender.write_block(*block, &new)?;
         }
+    }
+    if context.inode.flags.contains(InodeFlags::INDEX) {
+        mender.unindexed.insert(number.get());
     }
     fields::clear_flags(mender, number, InodeFlags::INDEX)?;
     Ok(DONE)
@@ -216,7 +224,7 @@ fn parent_of(mender: &Mender<'_, '_>, number: InodeNumber) -> InodeNumber {
 }
 
 /// The blocks of a directory in order.
-fn blocks_of(
+pub(super) fn blocks_of(
     mender: &Mender<'_, '_>,
     context: &DirectoryContext,
 ) -> Result<Vec<PhysicalBlock>, Error> {
@@ -295,6 +303,9 @@ fn lost_and_found(mender: &Mender<'_, '_>) -> Result<Option<InodeNumber>, Error>
 
 /// Gives an inode without a name one in `lost+found`.
 pub(super) fn connect(mender: &mut Mender<'_, '_>, number: InodeNumber) -> Result<Mended, Error> {
+    if mender.lost_and_found == Some(Some(number)) {
+        return Ok(Some("lost+found got its name back"));
+    }
     if mender.checker.states.holds_value(number) {
         // No attribute has this value.
         return mender.clear_inode(number);
@@ -311,6 +322,9 @@ pub(super) fn connect(mender: &mut Mender<'_, '_>, number: InodeNumber) -> Resul
         }
     };
     let Some(target) = target else { return Ok(None) };
+    if target == number {
+        return Ok(Some("lost+found got its name back"));
+    }
     let name = format!("#{number}");
     let kind = mender.checker.states.kind(number);
     let added = add(mender, target, name.as_bytes(), number, kind)?;
@@ -373,13 +387,44 @@ fn add(
     fields::set_size(mender, directory, (end + 1) << layout.log_block_size())
 }
 
+/// An inode that nothing uses: of those that readers look at, or the next one behind them.
+fn free_inode(mender: &mut Mender<'_, '_>) -> Result<Option<InodeNumber>, Error> {
+    let layout = mender.checker.image.layout;
+    let inodes = || (layout.first_inode().get()..=layout.inodes_count()).map(InodeNumber::new);
+    let states = &mender.checker.states;
+    let found = inodes().find(|inode| !states.is_used(*inode) && mender.can_use(*inode));
+    if found.is_some() {
+        return Ok(found);
+    }
+    for group in layout.groups() {
+        let state = &mender.checker.groups[group.index()];
+        let unused = state.descriptor.unused_inodes_count;
+        let is_open = state.has_inode_table && !state.flags.contains(GroupFlags::INODE_UNINIT);
+        if !is_open || unused == 0 || unused > layout.inodes_per_group() {
+            continue;
+        }
+        let Some(number) = layout.inode_of_bit(group, layout.inodes_per_group() - unused) else {
+            continue;
+        };
+        if number >= layout.first_inode() {
+            mender.edit_descriptor(group, |descriptor| descriptor.unused_inodes_count -= 1)?;
+            return Ok(Some(number));
+        }
+    }
+    Ok(None)
+}
+
 /// Makes `lost+found` in the root.
 fn make_lost_and_found(mender: &mut Mender<'_, '_>) -> Result<Option<InodeNumber>, Error> {
     let layout = mender.checker.image.layout;
-    let free = (layout.first_inode().get()..=layout.inodes_count())
-        .map(InodeNumber::new)
-        .find(|inode| !mender.checker.states.is_used(*inode) && mender.can_use(*inode));
-    let Some(number) = free else { return Ok(None) };
+    // The one that has lost its name, or a new one.
+    let old = layout.first_inode();
+    let directories = &mender.checker.directories;
+    if directories.position(old).is_some_and(|at| directories.all[at].parent == 0) {
+        let added = add(mender, InodeNumber::ROOT, b"lost+found", old, EntryType::Directory)?;
+        return Ok(added.map(|_| old));
+    }
+    let Some(number) = free_inode(mender)? else { return Ok(None) };
     if make(mender, number, 0o700)?.is_none() {
         return Ok(None);
     }

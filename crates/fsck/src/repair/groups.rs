@@ -115,6 +115,15 @@ pub(super) fn relocate(
 ) -> Result<Mended, Error> {
     let stored = place_of(&mender.checker.groups[group.index()].descriptor, part);
     let count = length_of(mender, part);
+    let state = &mender.checker.groups[group.index()];
+    let was_possible = match part {
+        GroupPart::BlockBitmap => state.has_block_bitmap,
+        GroupPart::InodeBitmap => state.has_inode_bitmap,
+        GroupPart::InodeTable => state.has_inode_table,
+    };
+    if !was_possible && is_location(&mender.checker.image, group, stored, count) {
+        return Ok(Some("the group's part has its place again"));
+    }
     for copy in copies(mender, group)? {
         let place = place_of(&copy, part);
         if place != stored && is_location(&mender.checker.image, group, place, count) {
@@ -123,7 +132,11 @@ pub(super) fn relocate(
     }
     let found = match part {
         GroupPart::InodeTable => find_table(mender, group)?.filter(|place| *place != stored),
-        _ => mender.allocate()?,
+        // Where tables are isn't known yet: a free block could be one of theirs.
+        _ if mender.checker.groups.iter().any(|state| !state.has_inode_table) => {
+            return Ok(Some("the group's part waits for the inode tables"));
+        }
+        _ => mender.allocate_in(group)?,
     };
     match found {
         Some(place) => move_part(mender, group, part, place),
@@ -193,11 +206,40 @@ fn find_table(
         } else {
             holds_root(mender, &bytes)
         };
-        if found {
+        if found && is_better_table(mender, group, block)? {
             return Ok(Some(block));
         }
     }
     Ok(None)
+}
+
+/// Whether a place holds more inodes of a group, by their checksums, than the one that its descriptor names.
+fn is_better_table(
+    mender: &Mender<'_, '_>,
+    group: GroupNumber,
+    place: PhysicalBlock,
+) -> Result<bool, Error> {
+    let layout = mender.checker.image.layout;
+    if layout.checksum_seed().is_none() {
+        return Ok(true);
+    }
+    let count = |place: PhysicalBlock| -> Result<usize, Error> {
+        let mut bytes = vec![0; layout.inode_table_blocks() as usize * layout.block_size()];
+        mender.checker.image.read_blocks(place, &mut bytes)?;
+        let inodes = (0..).zip(bytes.chunks_exact(layout.inode_size()));
+        let sound = inodes.filter(|(bit, bytes)| {
+            let number = layout.inode_of_bit(group, *bit);
+            bytes.iter().any(|&byte| byte != 0)
+                && number.is_some_and(|n| Inode::check_checksum(bytes, n, &layout).is_ok())
+        });
+        Ok(sound.count())
+    };
+    let state = &mender.checker.groups[group.index()];
+    let stored = match state.has_inode_table {
+        true => count(state.descriptor.inode_table)?,
+        false => 0,
+    };
+    Ok(count(place)? > stored)
 }
 
 /// Whether the first block of an inode table holds the root: a directory whose first entry names it.

@@ -41,6 +41,12 @@ pub(super) fn mend(
     inode: InodeNumber,
     issue: &InodeIssue,
 ) -> Result<Mended, Error> {
+    if matches!(issue, InodeIssue::Size { .. } | InodeIssue::Sectors { .. })
+        && mender.rebuilt_maps.contains(&inode.get())
+    {
+        // What was counted is of the map before.
+        return Ok(Some("the map was made anew from what of it holds"));
+    }
     match *issue {
         InodeIssue::DeletionTime { .. } => {
             let is_used = mender.checker.states.stored_links(inode) > 0
@@ -62,6 +68,19 @@ pub(super) fn mend(
         InodeIssue::Flag { flag, what } => mend_flag(mender, inode, flag, what),
         InodeIssue::FixedSpecial => {
             clear_flags(mender, inode, InodeFlags::IMMUTABLE | InodeFlags::APPEND)
+        }
+        InodeIssue::Time { field } => {
+            let at = match field {
+                "i_atime" => 140,
+                "i_ctime" => 132,
+                "i_mtime" => 136,
+                _ => 148,
+            };
+            mender.edit_inode(inode, |bytes| bytes[at] &= !3)
+        }
+        // A reserved inode that has a type is used for something else than it is for.
+        InodeIssue::Field { field: "i_mode", .. } if inode != InodeNumber::BAD_BLOCKS => {
+            mender.clear_inode(inode)
         }
         InodeIssue::Field { field, .. } => mend_zero(mender, inode, field),
         InodeIssue::Size { expected, .. } => set_size(mender, inode, expected),
@@ -190,6 +209,12 @@ fn mend_flag(
     match flag {
         "extents" if is_featureless && has_extent_root(mender, inode)? => {
             change_features(mender, |features| features.incompat.insert(Incompat::EXTENTS))
+        }
+        // One damaged inode is no sign of a feature.
+        "verity" | "encrypt" | "ea_inode" | "inline_data"
+            if is_featureless && mender.is_garbled(inode) =>
+        {
+            mend_flag(mender, inode, flag, "an inode of another kind")
         }
         "verity" if is_featureless => {
             let verity = ReadOnlyCompat::VERITY;

@@ -47,12 +47,19 @@ pub(super) fn take_apart(
         return Ok(None);
     }
     let mut visited = BlockSet::new(image.layout.blocks_count());
-    let (mut found, mut nodes) = (Vec::new(), Vec::new());
+    let (mut found, mut nodes, mut has_misplaced) = (Vec::new(), Vec::new(), false);
     mapping::walk(image, &inode, &mut visited, &mut |event| match event {
         MapEvent::Extent(extent) => found.push(extent),
+        MapEvent::Misplaced(extent) if mender.is_unclaimed(&extent) => {
+            has_misplaced = true;
+            found.push(extent);
+        }
         MapEvent::Node(block) if mender.is_alone(block) => nodes.push(block),
-        MapEvent::Node(_) | MapEvent::Issue(_) => {}
+        MapEvent::Node(_) | MapEvent::Issue(_) | MapEvent::Misplaced(_) => {}
     })?;
+    if has_misplaced {
+        found = longest_chain(&found);
+    }
     found.sort_by_key(|extent: &Extent| extent.logical);
     let mut extents: Vec<Extent> = Vec::with_capacity(found.len());
     for extent in found {
@@ -62,6 +69,34 @@ pub(super) fn take_apart(
     }
     nodes.dedup();
     Ok(Some(Pieces { inode, extents, nodes }))
+}
+
+/// Extents in a row that are compared with all others.
+const CHAIN_MAX: usize = 4096;
+
+/// Of extents in stored order the most that follow each other in the file: an entry that is damaged is left
+/// out, and not those behind it.
+fn longest_chain(found: &[Extent]) -> Vec<Extent> {
+    if found.len() > CHAIN_MAX {
+        return found.to_vec();
+    }
+    // Extents and blocks of the best chain that ends with each, and the one before it.
+    let mut best: Vec<((usize, u64), Option<usize>)> = Vec::with_capacity(found.len());
+    for (position, extent) in found.iter().enumerate() {
+        let before = (0..position)
+            .filter(|&before| found[before].logical_end() <= extent.logical.as_u64())
+            .max_by_key(|&before| best[before].0);
+        let (count, blocks) = before.map_or((0, 0), |before| best[before].0);
+        best.push(((count + 1, blocks + u64::from(extent.length)), before));
+    }
+    let mut next = (0..found.len()).max_by_key(|&position| best[position].0);
+    let mut chain = Vec::new();
+    while let Some(position) = next {
+        chain.push(found[position]);
+        next = best[position].1;
+    }
+    chain.reverse();
+    chain
 }
 
 /// Makes the map of an inode anew from the extents for which `change` gives something.

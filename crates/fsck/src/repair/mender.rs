@@ -5,16 +5,20 @@ use crate::image::Error;
 use drystone_blockdev::BlockDevice;
 use drystone_ext4_format::checksum::Checksums;
 use drystone_ext4_format::extent::Extent;
+use drystone_ext4_format::features::Incompat;
 use drystone_ext4_format::group::GroupFlags;
 use drystone_ext4_format::inode::{Inode, InodeFlags};
 use drystone_ext4_format::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, Superblock};
 use drystone_ext4_format::{GroupNumber, InodeNumber, LogicalBlock, PhysicalBlock};
 use drystone_ondisk::bitmap;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 
 /// How a problem was mended; nothing if it can't be.
 pub(super) type Mended = Option<&'static str>;
+
+/// Fields of an inode that can't be, from which on nothing of it is believed.
+const GARBAGE_WEIGHT: u32 = 4;
 
 /// How often a round looks for an inode table in the whole image.
 const SEARCHES_MAX: u32 = 16;
@@ -27,10 +31,14 @@ pub(super) struct Mender<'m, 'i> {
     pub now: u32,
     /// Inodes that had problems of their own.
     pub suspects: BTreeSet<u32>,
+    /// How many fields of an inode can't be.
+    pub garbled: HashMap<u32, u32>,
     /// Groups whose bitmaps and counts are right by now.
     pub rebuilt_groups: BTreeSet<u32>,
     /// Inodes whose maps were made anew in this round.
     pub rebuilt_maps: BTreeSet<u32>,
+    /// Directories that have lost their index in this round.
+    pub unindexed: BTreeSet<u32>,
     /// Directories whose blocks were.
     pub rebuilt_directories: BTreeSet<u32>,
     /// Whether attribute blocks outside of the image were taken from all inodes.
@@ -54,9 +62,11 @@ impl<'m, 'i> Mender<'m, 'i> {
             checker,
             now,
             suspects,
+            garbled: HashMap::new(),
             rebuilt_groups: BTreeSet::new(),
             rebuilt_maps: BTreeSet::new(),
             rebuilt_directories: BTreeSet::new(),
+            unindexed: BTreeSet::new(),
             is_swept: false,
             searches_left: SEARCHES_MAX,
             lost_and_found: None,
@@ -104,6 +114,21 @@ impl<'m, 'i> Mender<'m, 'i> {
         Ok(None)
     }
 
+    /// Takes a block for a bitmap of a group: in the group, where its parts have to be there.
+    pub fn allocate_in(&mut self, group: GroupNumber) -> Result<Option<PhysicalBlock>, Error> {
+        let layout = self.checker.image.layout;
+        if layout.features().incompat.contains(Incompat::FLEX_BG) {
+            return self.allocate();
+        }
+        let count = u64::from(layout.clusters_per_group());
+        let first = u64::from(group.get()) * count;
+        let used = self.checker.claims.used.bytes(first, count);
+        let clusters = layout.group_cluster_count(group) as usize;
+        let Some(bit) = bitmap::find_zero(&used, 0..clusters) else { return Ok(None) };
+        self.checker.claims.used.insert(first + bit as u64);
+        Ok(Some(self.checker.claims.block(first + bit as u64)))
+    }
+
     /// Takes a block for the next block of a file that has `extents`: in the same cluster, if that goes on.
     pub fn allocate_for(
         &mut self,
@@ -118,6 +143,13 @@ impl<'m, 'i> Mender<'m, 'i> {
         }
     }
 
+    /// Whether nobody has claimed the blocks of an extent.
+    pub fn is_unclaimed(&self, extent: &Extent) -> bool {
+        let claims = &self.checker.claims;
+        let clusters = claims.clusters(extent.physical.get(), extent.physical_end().get());
+        claims.used.runs(clusters).is_empty()
+    }
+
     /// Whether a block is in the image and has one owner at most.
     pub fn is_alone(&self, block: PhysicalBlock) -> bool {
         let claims = &self.checker.claims;
@@ -129,6 +161,16 @@ impl<'m, 'i> Mender<'m, 'i> {
     /// Whether an inode had problems of its own.
     pub fn is_suspect(&self, inode: InodeNumber) -> bool {
         self.suspects.contains(&inode.get())
+    }
+
+    /// Whether several fields of an inode can't be.
+    pub fn is_garbled(&self, inode: InodeNumber) -> bool {
+        self.garbled.get(&inode.get()).is_some_and(|&weight| weight > 1)
+    }
+
+    /// Whether so many fields of an inode can't be that it never was one.
+    pub fn is_garbage(&self, inode: InodeNumber) -> bool {
+        self.garbled.get(&inode.get()).is_some_and(|&weight| weight >= GARBAGE_WEIGHT)
     }
 
     /// Whether an inode is in a part of its table that readers look at.

@@ -21,6 +21,7 @@ mod directories;
 mod fields;
 mod groups;
 mod growth;
+mod index;
 mod inodes;
 mod journal;
 mod maps;
@@ -141,6 +142,9 @@ pub fn repair(
         is_journal_kept: false,
         suspects: BTreeSet::new(),
         victims: BTreeSet::new(),
+        garbled: HashMap::new(),
+        unindexed: BTreeSet::new(),
+        is_indexed: false,
     };
     for round in 0..ROUNDS_MAX {
         let mut steps = |step: CheckProgress<'_>| {
@@ -182,6 +186,12 @@ struct Session<'a> {
     suspects: BTreeSet<u32>,
     /// Inodes with nodes that others had taken.
     victims: BTreeSet<u32>,
+    /// How much speaks for an inode holding something that never was one.
+    garbled: HashMap<u32, u32>,
+    /// Directories that have lost their index.
+    unindexed: BTreeSet<u32>,
+    /// Whether such have got one again.
+    is_indexed: bool,
 }
 
 impl Session<'_> {
@@ -227,13 +237,20 @@ impl Session<'_> {
                 if !is_last && !is_kept {
                     self.suspect(&report);
                     let suspects = std::mem::take(&mut self.suspects);
+                    let garbled = std::mem::take(&mut self.garbled);
                     let mut mender = Mender::new(&mut checker, self.now_seconds, suspects);
+                    mender.garbled = garbled;
                     let is_changed = self.mend(&report, &mut mender)?;
                     self.suspects = std::mem::take(&mut mender.suspects);
                     if is_changed {
+                        self.unindexed.append(&mut mender.unindexed);
                         return Ok(Round::Changed);
                     }
+                    self.unindexed.append(&mut mender.unindexed);
                     let is_settled = report.errors == 0 && !self.report.is_cancelled;
+                    if is_settled && self.index(&mut mender)? {
+                        return Ok(Round::Changed);
+                    }
                     if is_settled
                         && !mender.checker.image.superblock.state().contains(StateFlags::CLEAN)
                     {
@@ -248,17 +265,31 @@ impl Session<'_> {
         }
     }
 
+    /// Gives the directories an index that have lost theirs; whether one got it.
+    fn index(&mut self, mender: &mut Mender<'_, '_>) -> Result<bool, Error> {
+        let mut is_changed = false;
+        for number in std::mem::take(&mut self.unindexed) {
+            is_changed |= index::build(mender, InodeNumber::new(number))?;
+        }
+        self.is_indexed |= is_changed;
+        Ok(is_changed)
+    }
+
     /// Notes the inodes that have problems of their own. One whose nodes another inode has taken may only
     /// seem damaged.
     fn suspect(&mut self, report: &Report) {
         let mut damaged = BTreeSet::new();
+        self.garbled.clear();
         for problem in &report.problems {
             let Some(inode) = problem.issue.place().inode.map(InodeNumber::get) else { continue };
             match &problem.issue {
                 Issue::Inode { issue: InodeIssue::SharedNode { .. }, .. } => {
                     self.victims.insert(inode)
                 }
-                issue if stage::of(issue) == Stage::Inodes => damaged.insert(inode),
+                issue if stage::of(issue) == Stage::Inodes => {
+                    *self.garbled.entry(inode).or_default() += stage::weight(issue);
+                    damaged.insert(inode)
+                }
                 _ => false,
             };
         }
@@ -312,6 +343,11 @@ impl Session<'_> {
             return Ok(RepairOutcome::Impossible);
         }
         *tries += 1;
+        // The directories were agreed to: so is what their indexes take or leave of blocks.
+        if self.is_indexed && stage::is_safe(&problem.issue) {
+            let done = rules::mend(mender, &problem.issue)?;
+            return Ok(done.map_or(RepairOutcome::Impossible, |_| RepairOutcome::Repaired));
+        }
         match (self.choose)(problem, stage::is_safe(&problem.issue)) {
             Decision::Repair => {}
             Decision::Leave => return Ok(RepairOutcome::Declined),

@@ -28,7 +28,7 @@ pub(super) fn rebuild(mender: &mut Mender<'_, '_>, kind: QuotaKind) -> Result<Me
         return Ok(None);
     }
     let mut entries: BTreeMap<u32, QuotaEntry> = BTreeMap::new();
-    for entry in entries_of(mender.checker, kind, &inode)?.unwrap_or_default() {
+    for entry in entries_of(mender.checker, kind, &inode, false)?.unwrap_or_default() {
         let unused = QuotaEntry { space_bytes: 0, inodes: 0, ..entry };
         entries.insert(entry.id, unused);
     }

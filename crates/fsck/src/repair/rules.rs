@@ -1,6 +1,7 @@
 //! The rule that mends each kind of problem.
 
 use super::mender::{Mended, Mender};
+use super::stage::{self, Stage};
 use super::{
     attributes, directories, fields, groups, growth, inodes, journal, maps, orphans, quota,
     salvage, superblock, totals,
@@ -17,6 +18,14 @@ use drystone_ext4_format::{Corrupt, InodeNumber, PhysicalBlock};
 
 /// Mends a problem, if there is a rule for it.
 pub(super) fn mend(mender: &mut Mender<'_, '_>, issue: &Issue) -> Result<Mended, Error> {
+    // Other problems of such an inode say nothing of it.
+    if stage::of(issue) == Stage::Inodes
+        && let Some(inode) = issue.place().inode
+        && inode != InodeNumber::ROOT
+        && mender.is_garbage(inode)
+    {
+        return mender.clear_inode(inode);
+    }
     match issue {
         Issue::Corrupt(corrupt) => mend_structure(mender, corrupt),
         Issue::Superblock(

@@ -32,7 +32,7 @@ pub(super) fn restore_type(mender: &Mender<'_, '_>, number: InodeNumber) -> Resu
         return Ok(None);
     }
     let extents = mapping::extents_of(&mender.checker.image, &inode)?;
-    let is_own = |extent: &Extent| is_unclaimed(mender, extent);
+    let is_own = |extent: &Extent| mender.is_unclaimed(extent);
     // What other inodes have was never this one's.
     if extents.is_empty() || inode.size_bytes == 0 || !extents.iter().all(is_own) {
         return Ok(None);
@@ -85,13 +85,6 @@ pub(super) fn restore_extra_size(
         fields::set(mender, number, EXTRA_SIZE, wanted as u64)?;
     }
     Ok(None)
-}
-
-/// Whether nobody has claimed the blocks of an extent.
-fn is_unclaimed(mender: &Mender<'_, '_>, extent: &Extent) -> bool {
-    let claims = &mender.checker.claims;
-    let clusters = claims.clusters(extent.physical.get(), extent.physical_end().get());
-    claims.used.runs(clusters).is_empty()
 }
 
 /// Whether the first block of an inode starts with the entry that names the inode itself, and `..`.
@@ -161,7 +154,7 @@ pub(super) fn uncover_entries(
             let is_own = after
                 .extents
                 .iter()
-                .all(|extent| before.extents.contains(extent) || is_unclaimed(mender, extent));
+                .all(|extent| before.extents.contains(extent) || mender.is_unclaimed(extent));
             if is_whole && is_own {
                 match place {
                     None => {
@@ -178,25 +171,25 @@ pub(super) fn uncover_entries(
 
 /// What a map refers to.
 #[derive(Default)]
-struct Footprint {
+pub(super) struct Footprint {
     extents: Vec<Extent>,
     nodes: Vec<PhysicalBlock>,
     is_broken: bool,
 }
 
 impl Footprint {
-    fn of(image: &Image<'_>, inode: &Inode) -> Result<Self, Error> {
+    pub fn of(image: &Image<'_>, inode: &Inode) -> Result<Self, Error> {
         let mut found = Self::default();
         let mut visited = BlockSet::new(image.layout.blocks_count());
         mapping::walk(image, inode, &mut visited, &mut |event| match event {
             MapEvent::Extent(extent) => found.extents.push(extent),
             MapEvent::Node(block) => found.nodes.push(block),
-            MapEvent::Issue(_) => found.is_broken = true,
+            MapEvent::Issue(_) | MapEvent::Misplaced(_) => found.is_broken = true,
         })?;
         Ok(found)
     }
 
-    fn clusters(&self, mender: &Mender<'_, '_>) -> u64 {
+    pub fn clusters(&self, mender: &Mender<'_, '_>) -> u64 {
         let mut own = crate::claims::InodeClaims::default();
         for extent in &self.extents {
             own.next(&mender.checker.claims, extent);

@@ -13,6 +13,8 @@ pub(super) enum Stage {
     Superblock,
     /// Group descriptors, and the fixed metadata that they locate.
     Groups,
+    /// The root, which other places of tables may hold.
+    Root,
     /// The journal.
     Journal,
     /// The record of orphans.
@@ -32,9 +34,10 @@ pub(super) enum Stage {
 }
 
 impl Stage {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Superblock,
         Self::Groups,
+        Self::Root,
         Self::Journal,
         Self::Orphans,
         Self::Inodes,
@@ -68,8 +71,7 @@ pub(super) fn of(issue: &Issue) -> Stage {
         Issue::Blocks { issue: crate::issue::BlockIssue::FixedOverlap { .. }, .. } => Stage::Groups,
         Issue::Blocks { .. } => Stage::Blocks,
         Issue::Inode { issue, .. } => match issue {
-            // Perhaps the whole table is somewhere else.
-            InodeIssue::RootNotDirectory => Stage::Groups,
+            InodeIssue::RootNotDirectory => Stage::Root,
             InodeIssue::Links { .. } | InodeIssue::ValueReferences { .. } => Stage::Links,
             InodeIssue::Unattached
             | InodeIssue::Unconnected
@@ -106,6 +108,25 @@ fn of_structure(corrupt: &Corrupt) -> Stage {
         | Corrupt::DirectoryChecksum { .. }
         | Corrupt::DirectoryIndex { .. } => Stage::Directories,
         _ => Stage::Inodes,
+    }
+}
+
+/// How much an issue speaks for its inode holding something that never was one.
+pub(super) const fn weight(issue: &Issue) -> u32 {
+    match issue {
+        Issue::Corrupt(Corrupt::Inode { .. } | Corrupt::InodeChecksum { .. }) => 1,
+        Issue::Corrupt(Corrupt::ExtentHeader { .. } | Corrupt::Inline { .. }) => 1,
+        Issue::Inode {
+            issue:
+                InodeIssue::Field { .. }
+                | InodeIssue::Flag { .. }
+                | InodeIssue::FixedSpecial
+                | InodeIssue::TooLarge { .. }
+                | InodeIssue::DeletionTime { .. }
+                | InodeIssue::Time { .. },
+            ..
+        } => 1,
+        _ => 0,
     }
 }
 

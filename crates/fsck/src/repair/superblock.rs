@@ -69,6 +69,12 @@ pub(super) fn mend(mender: &mut Mender<'_, '_>, issue: &SuperblockIssue) -> Resu
             })
         }
         SuperblockIssue::Field { field, .. } => match *field {
+            // The check went on with the right number.
+            "s_inodes_count" => {
+                let bytes = mender.checker.image.superblock.encode();
+                mender.device().write_at(SUPERBLOCK_OFFSET_BYTES, &bytes)?;
+                Ok(Some("the superblock was corrected"))
+            }
             "s_first_ino" => {
                 mender.edit_superblock_bytes(FIRST_INODE, &USUAL_FIRST_INODE.to_le_bytes())
             }

@@ -1,0 +1,121 @@
+//! Damages that a repair has to find a way around: a copy, another place, what is left of a tree.
+
+use crate::patient::{Patient, Treated, Verdict, content};
+use drystone_blockdev::{BlockDevice, MemoryDevice};
+use drystone_ext4_format::InodeNumber;
+use drystone_ext4_format::inode::{Inode, InodeFlags};
+use drystone_testkit::judges::{SMALL_IMAGES, Scratch, have};
+use drystone_testkit::metadata_map::{BlockContent, MetadataMap};
+
+/// Damages the image of a set, and repairs it.
+fn treat(name: &str, damage: impl FnOnce(&MetadataMap, &MemoryDevice)) -> Option<Treated> {
+    if !have("mke2fs") {
+        return None;
+    }
+    let scratch = Scratch::new("fsck-targeted").unwrap();
+    let set = SMALL_IMAGES.iter().find(|set| set.name == name).unwrap();
+    let patient = Patient::new(&scratch, set, 20);
+    let device = MemoryDevice::from_bytes(&patient.bytes);
+    damage(&patient.map, &device);
+    let treated = patient.judge(&content(&device), vec![name.to_owned()], true);
+    if let Verdict::Failed(why) = &treated.verdict {
+        panic!("{name}: {why}");
+    }
+    Some(treated)
+}
+
+fn all_is_saved(treated: &Treated) -> bool {
+    let ours = treated.ours.as_ref().unwrap();
+    (ours.names, ours.bytes) == (treated.sound.names, treated.sound.bytes)
+}
+
+/// A boot loader that was written over the start takes the superblock and the descriptors with it.
+#[test]
+fn the_first_blocks_come_back_from_their_copies() {
+    let Some(treated) = treat("ext2", |map, device| {
+        // What follows the descriptors in the first group is reserved, and then bitmaps.
+        let end = map.descriptor(map.layout().groups().next().unwrap()).block_bitmap.get();
+        let length = (end * map.layout().block_size() as u64).min(12 << 10) as usize;
+        let garbage: Vec<u8> = (0..length).map(|at| (at * 7 % 251) as u8).collect();
+        device.write_at(0, &garbage).unwrap();
+    }) else {
+        return;
+    };
+    assert!(all_is_saved(&treated), "{:?} {:?}", treated.ours, treated.sound);
+}
+
+fn blocks_of(map: &MetadataMap, is_wanted: impl Fn(&BlockContent) -> bool) -> Vec<u64> {
+    map.blocks.iter().filter(|(_, kind)| is_wanted(kind)).map(|(block, _)| *block).collect()
+}
+
+#[test]
+fn a_node_of_an_extent_tree_loses_what_it_held() {
+    let mut held = 0;
+    let Some(treated) = treat("modern", |map, device| {
+        let nodes = blocks_of(map, |kind| matches!(kind, BlockContent::ExtentNode(..)));
+        let block = *nodes.last().unwrap();
+        let size = map.layout().block_size() as u64;
+        // Each entry leads to one block.
+        held = u64::from(u16::from_le_bytes([map.block(block)[2], map.block(block)[3]])) * size;
+        device.write_at(block * size, &vec![0; size as usize]).unwrap();
+    }) else {
+        return;
+    };
+    let ours = treated.ours.unwrap();
+    assert_eq!(ours.names, treated.sound.names);
+    assert!(held > 0 && ours.bytes + held >= treated.sound.bytes, "{ours:?} {:?}", treated.sound);
+}
+
+#[test]
+fn a_journal_whose_inode_is_lost_is_made_anew() {
+    let Some(treated) = treat("modern", |map, device| {
+        let layout = map.layout();
+        let table = map.descriptor(layout.groups().next().unwrap()).inode_table;
+        let (block, offset) = layout.inode_location(InodeNumber::JOURNAL, table).unwrap();
+        let place = block.get() * layout.block_size() as u64 + offset as u64;
+        device.write_at(place, &vec![0; layout.inode_size()]).unwrap();
+        // The superblock's copy of the inode goes as well.
+        let mut superblock = map.superblock.clone();
+        superblock.set_journal_backup(None);
+        device.write_at(1024, &superblock.encode()).unwrap();
+    }) else {
+        return;
+    };
+    assert!(all_is_saved(&treated), "{:?} {:?}", treated.ours, treated.sound);
+}
+
+/// The root of the index and a leaf: names of the leaf get others in `lost+found`, or count less.
+#[test]
+fn a_directory_gets_its_index_again() {
+    let scratch = Scratch::new("fsck-index").unwrap();
+    if !have("mke2fs") {
+        return;
+    }
+    for set in SMALL_IMAGES.iter().filter(|set| !set.arguments.contains("^dir_index")) {
+        let patient = Patient::new(&scratch, set, 0);
+        let (map, size) = (&patient.map, patient.map.layout().block_size() as u64);
+        let inode = |map: &MetadataMap, number| {
+            Inode::read(&map.inode_bytes(number), number, map.layout()).unwrap()
+        };
+        let indexed = (1..=map.layout().inodes_count()).map(InodeNumber::new).find(|number| {
+            let bytes = map.inode_bytes(*number);
+            Inode::read(&bytes, *number, map.layout())
+                .is_ok_and(|inode| inode.is_directory() && inode.flags.contains(InodeFlags::INDEX))
+        });
+        let Some(number) = indexed else { continue };
+        let blocks =
+            blocks_of(map, |kind| matches!(kind, BlockContent::Directory(of, _) if *of == number));
+        let device = MemoryDevice::from_bytes(&patient.bytes);
+        // Behind both dots, so that the directory keeps its parent.
+        device.write_at(blocks[0] * size + 24, &[0xff; 64]).unwrap();
+        let treated = patient.judge(&content(&device), vec![set.name.to_owned()], false);
+        if let Verdict::Failed(why) = &treated.verdict {
+            panic!("{}: {why}", set.name);
+        }
+        assert!(all_is_saved(&treated), "{}: {:?} {:?}", set.name, treated.ours, treated.sound);
+        crate::patient::mend(&device).unwrap();
+        let repaired = MetadataMap::of(device);
+        let flags = inode(&repaired, number).flags;
+        assert!(flags.contains(InodeFlags::INDEX), "{}: {flags:?}", set.name);
+    }
+}
