@@ -18,6 +18,7 @@ mod ordinary_user;
 mod parts;
 mod pictures;
 mod process;
+mod python;
 mod rings;
 mod skips;
 mod suites;
@@ -108,6 +109,8 @@ enum Task {
     Book,
     /// Builds and installs the library for C.
     Capi(capi::Options),
+    /// The wheel for Python, tested.
+    Python(python::Options),
     /// The pictures of the documentation.
     Pictures,
     /// Other people's programs on a mount, and the server killed under them.
@@ -145,6 +148,7 @@ fn run(task: Task) -> anyhow::Result<()> {
         Task::BenchBuild(options) => bench_build::run(&options),
         Task::Book => book::run(),
         Task::Capi(options) => capi::run(&options),
+        Task::Python(options) => python::run(&options),
         Task::Pictures => pictures::run(),
         Task::JudgeMount(options) => judge_mount::run(&options),
         Task::Demo(options) => demo::run(&options),

@@ -1,0 +1,110 @@
+//! Open files, at any offset. Buffers, offsets and text are Python's.
+//!
+//! # Locking
+//!
+//! A file's lock is held for a look: a call goes on with the file though another thread closes it.
+
+use crate::failure::{closed, from_drystone, from_io};
+use crate::image::Open;
+use drystone_sync::{Arc, LockClass, RwLock};
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
+use pyo3::types::PyBytes;
+use std::os::unix::fs::FileExt;
+
+static FILE: LockClass = LockClass::new("Python file", 2);
+
+/// The file, which is dropped before what keeps the image open.
+pub struct OpenFile {
+    file: drystone::File<'static>,
+    _image: Arc<Open>,
+}
+
+/// An open file.
+#[pyclass(frozen)]
+pub struct File {
+    open: RwLock<Option<Arc<OpenFile>>>,
+}
+
+impl File {
+    pub fn new(file: drystone::File<'static>, image: Arc<Open>) -> File {
+        File { open: RwLock::new(&FILE, Some(Arc::new(OpenFile { file, _image: image }))) }
+    }
+
+    fn open(&self) -> PyResult<Arc<OpenFile>> {
+        self.open.read().clone().ok_or_else(|| closed("file"))
+    }
+
+    fn run<T: Send>(
+        &self,
+        py: Python<'_>,
+        body: impl FnOnce(&drystone::File<'static>) -> drystone::Result<T> + Send,
+    ) -> PyResult<T> {
+        let open = self.open()?;
+        py.detach(move || body(&open.file)).map_err(from_drystone)
+    }
+}
+
+#[pymethods]
+impl File {
+    /// Up to `size` bytes at an offset; fewer only at the end.
+    fn pread<'py>(
+        &self,
+        py: Python<'py>,
+        size: usize,
+        offset: u64,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let open = self.open()?;
+        let end = py.detach(|| open.file.metadata()).map_err(from_drystone)?.len();
+        let size = size.min(usize::try_from(end.saturating_sub(offset)).unwrap_or(usize::MAX));
+        let mut read = 0;
+        let bytes = PyBytes::new_with(py, size, |buffer| {
+            read = py.detach(|| read_full(&open.file, buffer, offset)).map_err(from_io)?;
+            Ok(())
+        })?;
+        match read == size {
+            true => Ok(bytes),
+            // Another thread has cut the file off.
+            false => Ok(PyBytes::new(py, &bytes.as_bytes()[..read])),
+        }
+    }
+
+    /// Writes all of `data` at an offset, or at the end where everything is appended.
+    fn pwrite(&self, py: Python<'_>, data: PyBackedBytes, offset: u64) -> PyResult<usize> {
+        let open = self.open()?;
+        py.detach(|| open.file.write_all_at(&data, offset)).map_err(from_io)?;
+        Ok(data.len())
+    }
+
+    fn size(&self, py: Python<'_>) -> PyResult<u64> {
+        self.run(py, |file| Ok(file.metadata()?.len()))
+    }
+
+    fn truncate(&self, py: Python<'_>, size: u64) -> PyResult<()> {
+        self.run(py, move |file| file.set_len(size))
+    }
+
+    fn sync(&self, py: Python<'_>) -> PyResult<()> {
+        self.run(py, |file| file.sync_all())
+    }
+
+    fn close(&self, py: Python<'_>) {
+        let open = self.open.write().take();
+        py.detach(|| drop(open));
+    }
+}
+
+fn read_full(
+    file: &drystone::File<'static>,
+    buffer: &mut [u8],
+    offset: u64,
+) -> std::io::Result<usize> {
+    let mut read = 0;
+    while read < buffer.len() {
+        match file.read_at(&mut buffer[read..], offset + read as u64)? {
+            0 => break,
+            more => read += more,
+        }
+    }
+    Ok(read)
+}

@@ -1,0 +1,246 @@
+"""Images and operations by path."""
+
+import errno
+import os
+import stat
+import threading
+from pathlib import Path
+
+import drystone
+import pytest
+
+
+def test_making_and_opening(tmp_path):
+    name = tmp_path / "a.img"
+    drystone.mkfs(name, 16 << 20, label="data", uuid="0123456789abcdef0123456789abcdef")
+    with pytest.raises(FileExistsError):
+        drystone.mkfs(name, 16 << 20)
+    drystone.mkfs(name, 256 << 20, kind="nilfs2", overwrite=True)
+    with drystone.open(name) as image:
+        assert image.kind == "nilfs2"
+        with pytest.raises(OSError) as refused:
+            drystone.open(name)
+        assert refused.value.errno == errno.EBUSY
+    assert drystone.check(name).is_clean
+    with pytest.raises(ValueError):
+        image.listdir()
+    image.close()
+    with pytest.raises(FileNotFoundError) as missing:
+        drystone.open(tmp_path / "none.img")
+    assert missing.value.filename == str(tmp_path / "none.img")
+    for wrong in [dict(kind="ext5"), dict(uuid="x")]:
+        with pytest.raises(ValueError):
+            drystone.mkfs(name, 16 << 20, overwrite=True, **wrong)
+
+
+def test_an_image_with_open_files_stays_open(name):
+    image = drystone.open(name)
+    file = image.open("/a", "wb")
+    with pytest.raises(OSError) as busy:
+        image.close()
+    assert busy.value.errno == errno.EBUSY and not image.closed
+    file.write(b"x")
+    file.close()
+    image.close()
+    assert image.closed
+
+
+def test_read_only(name):
+    with drystone.open(name, read_only=True) as image:
+        with pytest.raises(OSError) as refused:
+            image.mkdir("/a")
+        assert refused.value.errno == errno.EROFS
+
+
+def test_users(name):
+    with drystone.open(name) as image:
+        image.mkdir("/home", 0o777)
+        image.chmod("/home", 0o777)
+    with drystone.open(name, user=(1000, 100, []), umask=0o077) as image:
+        with pytest.raises(PermissionError):
+            image.mkdir("/a")
+        image.mkdir("/home/a")
+        found = image.stat("/home/a")
+        assert (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) == (1000, 100, 0o700)
+
+
+def test_names(image):
+    image.makedirs("/a/b/c")
+    with pytest.raises(FileExistsError):
+        image.makedirs("/a/b")
+    image.makedirs("/a/b", exist_ok=True)
+    image.write_text("/a/f", "text")
+    image.symlink("f", "/a/l")
+    image.link("/a/f", "/a/g")
+    image.mknod("/a/null", 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+    assert image.stat("/a/null").st_rdev == os.makedev(1, 3)
+    assert image.listdir("/a") == ["b", "f", "g", "l", "null"]
+    assert image.readlink("/a/l") == "f"
+    assert image.realpath("a/b/../l") == "/a/f"
+    assert image.islink("/a/l") and image.isfile("/a/l") and image.isdir("/a")
+    assert not image.exists("/b") and image.lexists("/a/l") and image.getsize("/a/f") == 4
+    entries = {entry.name: entry for entry in image.scandir("/a")}
+    assert entries["l"].is_symlink() and entries["l"].is_file() and entries["b"].is_dir()
+    assert not entries["l"].is_file(follow_symlinks=False)
+    assert entries["f"].inode() == image.stat("/a/g").st_ino == entries["f"].stat().st_ino
+    image.rename("/a/g", "/a/h")
+    image.remove("/a/h")
+    with pytest.raises(FileNotFoundError) as missing:
+        image.unlink("/a/h")
+    assert missing.value.filename == "/a/h"
+    with pytest.raises(FileNotFoundError) as missing:
+        image.rename("/a/h", "/a/i")
+    assert missing.value.filename2 == "/a/i"
+    with pytest.raises(IsADirectoryError):
+        image.remove("/a/b")
+    with pytest.raises(NotADirectoryError):
+        image.listdir("/a/f")
+    with pytest.raises(OSError) as full:
+        image.rmdir("/a/b")
+    assert full.value.errno == errno.ENOTEMPTY
+    assert [top for top, _, _ in image.walk("/a")] == ["/a", "/a/b", "/a/b/c"]
+    assert [top for top, _, _ in image.walk("/a", topdown=False)] == ["/a/b/c", "/a/b", "/a"]
+    errors = []
+    assert list(image.walk("/none", onerror=errors.append)) == [] and len(errors) == 1
+    image.rmdir("/a/b/c")
+    image.rmtree("/a")
+    assert image.listdir() == ["lost+found"]
+
+
+def test_names_that_are_no_text(image):
+    name = os.fsdecode(b"/\xff")
+    image.write_bytes(name, b"x")
+    assert name[1:] in image.listdir()
+    assert image.read_bytes(name) == b"x"
+
+
+def test_attributes(image):
+    image.write_bytes("/f", bytearray(b"12345"))
+    image.chmod("/f", 0o4711)
+    image.chown("/f", 7, 8)
+    image.chown("/f", -1, 9)
+    image.utime("/f", ns=(-1, 1_600_000_000_123_456_789))
+    found = image.stat("/f")
+    assert stat.filemode(found.st_mode) in ("-rwx--x--x", "-rws--x--x")
+    assert (found.st_uid, found.st_gid, found.st_size, found.st_nlink) == (7, 9, 5, 1)
+    assert (found.st_atime_ns, found.st_mtime_ns) == (-1, 1_600_000_000_123_456_789)
+    image.utime("/f", (1.5, 2.5))
+    assert image.stat("/f").st_mtime == 2.5
+    with pytest.raises(ValueError):
+        image.utime("/f", (1, 2), ns=(1, 2))
+    image.utime("/f")
+    assert image.stat("/f").st_mtime > 1e9
+    image.truncate("/f", 2)
+    assert image.read_bytes("/f") == b"12"
+    image.setxattr("/f", "user.k", b"\0v")
+    assert image.listxattr("/f") == ["user.k"] and image.getxattr("/f", "user.k") == b"\0v"
+    image.removexattr("/f", "user.k")
+    with pytest.raises(OSError) as none:
+        image.getxattr("/f", "user.k")
+    assert none.value.errno == errno.ENODATA
+    image.symlink("f", "/l")
+    image.chown("/l", 5, 5, follow_symlinks=False)
+    assert image.lstat("/l").st_uid == 5 and image.stat("/l").st_uid == 7
+    room = image.statvfs()
+    assert room.f_blocks > room.f_bfree > 0 and room.f_namemax == 255
+
+
+def test_paths(image):
+    top = image.path("/")
+    top = top / "a" / "b"
+    top.mkdir(parents=True)
+    top.mkdir(parents=True, exist_ok=True)
+    with pytest.raises(FileExistsError):
+        top.mkdir()
+    file = top / "f.txt"
+    file.touch()
+    with pytest.raises(FileExistsError):
+        file.touch(exist_ok=False)
+    assert file.write_text("ä\n") == 2 and file.read_text() == "ä\n"
+    assert file.read_bytes() == "ä\n".encode()
+    with file.open("a") as appended:
+        appended.write("more")
+    assert file.read_text().splitlines() == ["ä", "more"]
+    (top / "l").symlink_to(file)
+    (top / "h").hardlink_to(file)
+    assert (top / "l").resolve() == file and (top / "l").readlink() == "/a/b/f.txt"
+    assert (top / "l").is_symlink() and (top / "l").is_file() and top.is_dir()
+    assert sorted(path.name for path in top.iterdir()) == ["f.txt", "h", "l"]
+    assert [str(path) for path in image.path().rglob("*.txt")] == ["/a/b/f.txt"]
+    assert file.with_suffix(".md").name == "f.md" and file.stem == "f" and file.parent == top
+    moved = file.rename(top / "g.txt")
+    assert moved.exists() and not file.exists()
+    moved.unlink()
+    moved.unlink(missing_ok=True)
+    with pytest.raises(FileNotFoundError):
+        moved.unlink()
+    with pytest.raises(TypeError):
+        open(moved)
+
+
+def test_copies(image, tmp_path):
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    (tree / "f").write_text("x")
+    image.copy_in(tree, "/tree")
+    image.copyfile("/tree/f", "/g")
+    image.copy_out("/tree", tmp_path / "back")
+    assert (tmp_path / "back/f").read_text() == "x" and image.read_text("/g") == "x"
+
+
+def test_threads_run_meanwhile(image):
+    """Calls from many threads, of which each sees the whole content."""
+    problems = []
+
+    def work(number):
+        try:
+            for round in range(50):
+                image.write_bytes(f"/{number}", bytes([number]) * 10_000)
+                assert image.read_bytes(f"/{number}") == bytes([number]) * 10_000
+        except BaseException as problem:
+            problems.append(problem)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert problems == []
+
+
+def test_building(tmp_path):
+    tree = tmp_path / "tree"
+    (tree / "sub").mkdir(parents=True)
+    (tree / "sub/f").write_text("x")
+    (tree / "sub/f.pyc").write_text("x")
+    name = tmp_path / "a.img"
+    name.touch()
+    assert drystone.build(name, tree, owner=(1, 2), exclude=["*.pyc"], label="a", free=1 << 20) == []
+    first = name.read_bytes()
+    with pytest.raises(FileExistsError):
+        drystone.build(name, tree)
+    drystone.build(
+        name, [tree], owner=(1, 2), exclude=["*.pyc"], label="a", free=1 << 20, overwrite=True
+    )
+    assert name.read_bytes() == first
+    assert drystone.check(name).is_clean
+    assert stat.S_IMODE(name.stat().st_mode) & 0o600 == 0o600
+    with drystone.open(name) as image:
+        assert image.listdir("/sub") == ["f"] and image.stat("/sub/f").st_gid == 2
+        with pytest.raises(OSError):
+            drystone.build(name, tree, overwrite=True)
+    with pytest.raises(OSError, match="none"):
+        drystone.build(tmp_path / "b.img", tmp_path / "none")
+    with pytest.raises(ValueError):
+        drystone.build(name, tree, size=1 << 20, free=1)
+    assert sorted(os.listdir(tmp_path)) == ["a.img", "tree"]
+
+
+def test_damage_is_found(tmp_path):
+    name = tmp_path / "a.img"
+    drystone.mkfs(name, 16 << 20)
+    with open(name, "r+b") as file:
+        file.seek(4096 + 12)
+        file.write(b"\xff\xff")
+    report = drystone.check(name)
+    assert report.errors > 0 and not report.is_clean and report.problems
