@@ -45,7 +45,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     process::run(Command::new(programs.join("pytest")).current_dir("python"))?;
     process::run(Command::new(programs.join("mypy")).arg("drystone").current_dir("python"))?;
     if options.bench {
-        process::run(Command::new(programs.join("python")).arg("python/bench.py"))?;
+        process::run(Command::new(programs.join("python")).arg("python/bench/small_files.py"))?;
     }
     Ok(())
 }
