@@ -86,6 +86,8 @@ pub(super) fn move_away(mender: &mut Mender<'_, '_>) -> Result<Mended, Error> {
 /// Restores the map of the journal's inode, or makes it anew from what holds.
 pub(super) fn mend_map(mender: &mut Mender<'_, '_>) -> Result<Mended, Error> {
     if mender.restore_journal_inode()? {
+        // Other problems of the old map go with it.
+        mender.rebuilt_maps.insert(InodeNumber::JOURNAL.get());
         return Ok(Some("the journal's inode was restored from the superblock"));
     }
     maps::rebuild(mender, InodeNumber::JOURNAL, Some)
