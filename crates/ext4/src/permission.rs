@@ -148,7 +148,7 @@ pub(crate) fn check_set_attributes(
     changes: &SetAttributes,
 ) -> Result<()> {
     fs.volume.check_writable()?;
-    let may_write = || check(fs, context, inode, Access::WRITE);
-    let protection = protection(inode, &inode.summary());
-    protection.check_set_attributes(context, changes, CHANGEABLE, may_write)
+    let summary = inode.summary();
+    let may_write = || check_by(fs, context, inode, &summary, Access::WRITE);
+    protection(inode, &summary).check_set_attributes(context, changes, CHANGEABLE, may_write)
 }
