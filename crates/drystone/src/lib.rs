@@ -161,8 +161,8 @@ pub use drystone_reshape as reshape;
 pub use drystone_sources::{Exclude, glob};
 pub use drystone_vfs as vfs;
 pub use drystone_volumes::{
-    ContainerDevice, FileSystemKind, TableKind, VolumeError, VolumeName, is_named_qcow2, kind_of,
-    open_as_named, open_unless_raw, parse_size,
+    ContainerDevice, FileSystemKind, Partition, PartitionTable, PartitionType, TableKind,
+    VolumeError, VolumeName, is_named_qcow2, kind_of, open_as_named, open_unless_raw, parse_size,
 };
 pub use error::{Error, ErrorCause, Result};
 pub use fs::{File, Fs, OpenOptions};

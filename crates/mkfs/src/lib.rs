@@ -5,7 +5,8 @@
 //! traffic. Only blocks that are not zero are written, so an image in a sparse file stays small.
 //!
 //! # Structure
-//! [`tree`] describes the files, [`build`] makes an image of them, [`verity`] appends hashes. `plan`
+//! [`tree`] describes the files, [`build`] makes an image of them, [`fat`] one for EFI,
+//! [`verity`] appends hashes. `plan`
 //! turns a user's [`MkfsOptions`] into consistent numbers; `space` gives out blocks; `files` makes the
 //! inodes that every image has; `groups` makes bitmaps and descriptors; `image` writes it all.
 //!
@@ -16,6 +17,7 @@
 
 pub mod build;
 mod error;
+pub mod fat;
 mod files;
 mod groups;
 mod image;

@@ -7,7 +7,7 @@
 //!
 //! A file in a format of virtual machines ([`ContainerFormat`]) is the disk that it holds.
 //!
-//! [`PartitionTable`] reads GPT and MBR tables, and [`VolumeContent`] tells what a partition holds.
+//! [`PartitionTable`] reads GPT and MBR tables and writes GPTs, and [`VolumeContent`] tells what a partition holds.
 //!
 //! [`BlockDevice`]: drystone_blockdev::BlockDevice
 #![forbid(unsafe_code)]

@@ -1,8 +1,8 @@
-//! Partition tables that sfdisk(8) and sgdisk(8) make, and damaged ones.
+//! Partition tables that sfdisk(8) makes, damaged ones, and those that are written here.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use drystone_blockdev::{BlockDevice, MemoryDevice, OpenMode};
-use drystone_testkit::judges::Scratch;
+use drystone_testkit::judges::{Scratch, have};
 use drystone_volumes::{
     PartitionTable, PartitionType, TableError, TableKind, VolumeError, VolumeName, open,
     open_as_named,
@@ -87,6 +87,64 @@ fn a_gpt_is_read_as_sfdisk_reads_it() {
     assert_eq!(kinds, [Some("esp"), Some("root-x86-64"), Some("home")]);
     let uuid = table.partitions[1].uuid.unwrap().to_string();
     assert_eq!(uuid, "aaaaaaaa-bbbb-4ccc-8ddd-eeeeeeeeeeee");
+}
+
+/// What sfdisk(8) made is read, written to an empty disk, and judged again.
+#[test]
+fn a_gpt_is_written_as_sfdisk_writes_it() {
+    let scratch = Scratch::new("tables-written").unwrap();
+    let original = disk(&scratch, "original", GPT);
+    let (table, path) = (table(&original), scratch.join("written"));
+    let written = MemoryDevice::new(DISK_BYTES);
+    table.write_gpt(&written).unwrap();
+    assert_eq!(PartitionTable::read(&written).unwrap(), Some(table.clone()));
+    let mut bytes = vec![0; DISK_BYTES as usize];
+    written.read_at(0, &mut bytes).unwrap();
+    std::fs::write(&path, &bytes).unwrap();
+    assert_eq!(judged(&path), judged(&original));
+    for (program, word) in [("sfdisk", "--verify"), ("sgdisk", "-v")] {
+        if have(program) {
+            let output =
+                Command::new(program).env("PATH", paths()).arg(word).arg(&path).output().unwrap();
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            let is_good = output.status.success() && output.stderr.is_empty();
+            assert!(is_good && !text.contains("Problem:"), "{program}: {text}");
+        }
+    }
+    // With the other size of sectors too.
+    let large = PartitionTable { sector_bytes: 4096, ..table };
+    let written = MemoryDevice::new(DISK_BYTES);
+    large.write_gpt(&written).unwrap();
+    assert_eq!(PartitionTable::read(&written).unwrap(), Some(large));
+}
+
+#[test]
+fn partitions_that_a_gpt_can_not_have_are_refused() {
+    let scratch = Scratch::new("tables-refused").unwrap();
+    let good = table(&disk(&scratch, "disk", GPT));
+    let refused = |disk_bytes: u64, change: fn(&mut PartitionTable)| {
+        let mut table = good.clone();
+        change(&mut table);
+        let device = MemoryDevice::new(disk_bytes);
+        let error = table.write_gpt(&device).unwrap_err();
+        assert!(matches!(error, TableError::NoGpt(_)), "{error}");
+        assert_eq!(PartitionTable::read(&device).unwrap(), None);
+        error.to_string()
+    };
+    assert!(refused(20_000, |_| {}).contains("too small"));
+    assert!(refused(16 << 20, |_| {}).contains("partition 2: it isn't in the usable part"));
+    assert!(refused(DISK_BYTES, |table| table.partitions[0].offset = 512).contains("usable"));
+    assert!(refused(DISK_BYTES, |table| table.partitions[0].offset += 1).contains("sector"));
+    assert!(refused(DISK_BYTES, |table| table.partitions[0].length = 0).contains("usable"));
+    let twice = refused(DISK_BYTES, |table| table.partitions[0].length += 512);
+    assert!(twice.contains("partitions 1 and 2 overlap"), "{twice}");
+    assert!(refused(DISK_BYTES, |table| table.partitions[0].number = 5).contains("overlap"));
+    assert!(refused(DISK_BYTES, |table| table.partitions[0].number = 129).contains("number"));
+    assert!(refused(DISK_BYTES, |table| table.partitions[0].uuid = None).contains("UUID"));
+    assert!(
+        refused(DISK_BYTES, |table| table.partitions[0].name = "n".repeat(37)).contains("long")
+    );
+    assert!(refused(DISK_BYTES, |table| table.identity = "x".to_owned()).contains("identity"));
 }
 
 /// The other copy is taken if one is damaged, as Linux does.

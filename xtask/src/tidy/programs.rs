@@ -7,7 +7,7 @@ const CALLS: [&str; 7] =
     ["Command::new(\"", "have(\"", "has(\"", " run(\"", "try_run(\"", "tool(\"", "(run(\""];
 
 /// Programs that come with a package which `./dev` names by another program.
-const RELATED: [(&str, &[&str]); 6] = [
+const RELATED: [(&str, &[&str]); 7] = [
     (
         "mke2fs",
         &["chattr", "dumpe2fs", "e2fsck", "e2image", "filefrag", "lsattr", "resize2fs", "tune2fs"],
@@ -15,6 +15,7 @@ const RELATED: [(&str, &[&str]); 6] = [
     ("losetup", &["blkid", "fallocate", "mkswap", "mountpoint", "unshare", "wipefs"]),
     ("mount", &["umount"]),
     ("setfacl", &["getfacl"]),
+    ("mtype", &["mdir"]),
     ("qemu-img", &["qemu-nbd"]),
     ("mkfs.nilfs2", &["chcp", "dumpseg", "lscp", "lssu", "mkcp", "nilfs-tune", "rmcp"]),
 ];

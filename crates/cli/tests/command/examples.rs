@@ -38,6 +38,9 @@ fn prepared() -> Fixture {
     fixture.put("share/x", "x");
     fixture.put("rootfs/y", "y");
     fixture.put("root/etc/x", "x");
+    // A program, which tells the machine.
+    fixture.put("root/bin/sh", b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x02\0\x3e\0");
+    fixture.put("esp/EFI/BOOT/BOOTX64.EFI", "x");
     fixture.put("overlay/etc/x", "another");
     std::fs::create_dir_all(fixture.path("mnt/ext4")).unwrap();
     fixture.put("devices", "/dev/console type=character device=5:1 mode=600\n");

@@ -13,6 +13,7 @@ mod comparing;
 mod containers;
 mod copying;
 mod crowded;
+mod disks;
 mod documented;
 mod examples;
 mod extracting;

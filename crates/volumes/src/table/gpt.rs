@@ -12,45 +12,45 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Sizes that sectors have.
 const SECTOR_SIZES: [u64; 2] = [512, 4096];
-const SIGNATURE: [u8; 8] = *b"EFI PART";
-const HEADER_BYTES: usize = size_of::<RawGptHeader>();
+pub(super) const SIGNATURE: [u8; 8] = *b"EFI PART";
+pub(super) const HEADER_BYTES: usize = size_of::<RawGptHeader>();
 /// Bytes of entries that are read: more than any tool makes.
 const ENTRIES_BYTES_MAX: u64 = 1 << 20;
 
-static CHECKSUM: Crc<u32> = Crc::<u32>::new(&CRC_32_ISO_HDLC);
+pub(super) static CHECKSUM: Crc<u32> = Crc::<u32>::new(&CRC_32_ISO_HDLC);
 
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-struct RawGptHeader {
-    signature: [u8; 8],
-    revision: U32,
-    header_size: U32,
-    checksum: U32,
-    reserved: U32,
+pub(super) struct RawGptHeader {
+    pub signature: [u8; 8],
+    pub revision: U32,
+    pub header_size: U32,
+    pub checksum: U32,
+    pub reserved: U32,
     /// Where this header is, in sectors.
-    own_sector: U64,
-    other_sector: U64,
-    first_usable: U64,
-    last_usable: U64,
-    disk: [u8; 16],
-    entries_sector: U64,
-    entries: U32,
-    entry_size: U32,
-    entries_checksum: U32,
+    pub own_sector: U64,
+    pub other_sector: U64,
+    pub first_usable: U64,
+    pub last_usable: U64,
+    pub disk: [u8; 16],
+    pub entries_sector: U64,
+    pub entries: U32,
+    pub entry_size: U32,
+    pub entries_checksum: U32,
 }
 const _: () = assert!(size_of::<RawGptHeader>() == 92);
 
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-struct RawGptEntry {
-    kind: [u8; 16],
-    uuid: [u8; 16],
-    first_sector: U64,
+pub(super) struct RawGptEntry {
+    pub kind: [u8; 16],
+    pub uuid: [u8; 16],
+    pub first_sector: U64,
     /// Inclusive.
-    last_sector: U64,
-    attributes: U64,
+    pub last_sector: U64,
+    pub attributes: U64,
     /// UTF-16.
-    name: [U16; 36],
+    pub name: [U16; 36],
 }
 const _: () = assert!(size_of::<RawGptEntry>() == 128);
 

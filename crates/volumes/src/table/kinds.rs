@@ -64,6 +64,11 @@ pub fn name_of(kind: &PartitionType) -> Option<&'static str> {
     }
 }
 
+/// The UUID of a type in a GPT.
+pub fn uuid_of(name: &str) -> Option<Uuid> {
+    GPT.iter().find(|(_, found)| *found == name).map(|row| row.0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -74,6 +79,7 @@ mod tests {
             let others = &GPT[index + 1..];
             assert!(others.iter().all(|other| other.0 != *uuid && other.1 != *name), "{name}");
             assert_eq!(name_of(&PartitionType::Gpt(*uuid)), Some(*name));
+            assert_eq!(uuid_of(name), Some(*uuid));
         }
         for (index, (number, name)) in MBR.iter().enumerate() {
             assert!(MBR[index + 1..].iter().all(|other| other.0 != *number), "{name}");

@@ -16,9 +16,9 @@ pub const LOGICAL_MAX: u32 = 256;
 const LOGICAL_FIRST: u32 = 5;
 /// Tables of this kind count in these, whatever the disk has.
 const SECTOR_BYTES: u64 = 512;
-const SIGNATURE: [u8; 2] = [0x55, 0xaa];
+pub(super) const SIGNATURE: [u8; 2] = [0x55, 0xaa];
 /// The type that says that the disk has a GPT.
-const PROTECTIVE: u8 = 0xee;
+pub(super) const PROTECTIVE: u8 = 0xee;
 const EXTENDED: [u8; 3] = [0x05, 0x0f, 0x85];
 /// File systems whose first sector has the same signature, and where they have their name.
 const BOOT_SECTORS: [(usize, &[u8]); 5] =

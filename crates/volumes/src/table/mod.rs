@@ -1,4 +1,4 @@
-//! Partition tables: GPT and MBR.
+//! Partition tables: GPT and MBR are read, GPT is written.
 //!
 //! Read here and not by a library, because those that there are (`gpt`, `gptman`) panic on some tables or
 //! take as much memory as a table claims.
@@ -6,6 +6,7 @@
 mod gpt;
 mod kinds;
 mod mbr;
+mod new_gpt;
 
 use crate::kind::read_if_there;
 use drystone_blockdev::{BlockDevice, DeviceError};
@@ -84,6 +85,9 @@ pub enum TableError {
         mbr::LOGICAL_MAX
     )]
     LogicalPartitions,
+    /// Partitions that a GPT can't have.
+    #[error("no GPT can be made: {0}")]
+    NoGpt(String),
 }
 
 impl PartitionTable {
@@ -99,6 +103,17 @@ impl PartitionTable {
             false => mbr.table(device).map(Some),
         }
     }
+
+    /// Writes a GPT with these partitions, its copy and a protective MBR to a disk, over what is in their
+    /// place, and makes it durable. The MBR comes last, so the disk has no table before it is whole.
+    ///
+    /// # Errors
+    ///
+    /// [`TableError::NoGpt`] if the disk is too small for the table, or a partition isn't in its usable
+    /// part, has no UUID, or overlaps another; errors of the device.
+    pub fn write_gpt(&self, device: &dyn BlockDevice) -> Result<(), TableError> {
+        new_gpt::write(self, device)
+    }
 }
 
 impl Partition {
@@ -110,6 +125,13 @@ impl Partition {
 }
 
 impl PartitionType {
+    /// The type in a GPT with this name of systemd-repart(8), or with this UUID.
+    #[must_use]
+    pub fn in_gpt(name: &str) -> Option<PartitionType> {
+        let uuid = kinds::uuid_of(name).or_else(|| Uuid::parse_str(name).ok())?;
+        Some(PartitionType::Gpt(uuid))
+    }
+
     /// The name, as systemd-repart(8) has it, or what stands for one.
     #[must_use]
     pub fn name(&self) -> Option<&'static str> {

@@ -74,14 +74,6 @@ impl InputArguments {
         if self.from.is_empty() && self.from_list.is_empty() {
             return Err(Failure::Usage("build needs --from or --from-list".to_string()));
         }
-        let clamp = match self.mtime_clamp {
-            None => None,
-            Some(Some(seconds)) => Some(seconds),
-            Some(None) => Some(epoch.map(|epoch| epoch as i64).ok_or_else(|| {
-                let message = "--mtime-clamp needs a time, or SOURCE_DATE_EPOCH";
-                Failure::Usage(message.to_string())
-            })?),
-        };
         let mut sources: Vec<Source> = self.from.iter().map(|text| Source::parse(text)).collect();
         for list in &self.from_list {
             let (name, directory, text) = read_lines(list)?;
@@ -100,8 +92,50 @@ impl InputArguments {
                 groups: self.map_gid.clone(),
             },
             manifests: manifests.collect::<anyhow::Result<_>>()?,
-            latest: clamp.map(InodeTimestamp::from_seconds),
+            latest: self.latest(epoch)?,
         };
+        let warnings = self.add(&sources, tree, image, exclude, interrupt)?;
+        changes.apply(tree)?;
+        Ok(warnings)
+    }
+
+    /// Reads the sources of the EFI system partition into a tree. Of what is changed in the others, only the
+    /// limit of times holds for them.
+    pub fn read_esp(
+        &self,
+        sources: &[OsString],
+        tree: &mut FileTree,
+        image: &Path,
+        epoch: Option<u64>,
+        interrupt: &Interrupt,
+    ) -> Outcome<Warnings> {
+        let sources: Vec<Source> = sources.iter().map(|text| Source::parse(text)).collect();
+        let warnings = self.add(&sources, tree, image, Exclude::default(), interrupt)?;
+        Changes { latest: self.latest(epoch)?, ..Changes::default() }.apply(tree)?;
+        Ok(warnings)
+    }
+
+    /// The latest time that a file may have.
+    fn latest(&self, epoch: Option<u64>) -> Outcome<Option<InodeTimestamp>> {
+        let clamp = match self.mtime_clamp {
+            None => None,
+            Some(Some(seconds)) => Some(seconds),
+            Some(None) => Some(epoch.map(|epoch| epoch as i64).ok_or_else(|| {
+                let message = "--mtime-clamp needs a time, or SOURCE_DATE_EPOCH";
+                Failure::Usage(message.to_string())
+            })?),
+        };
+        Ok(clamp.map(InodeTimestamp::from_seconds))
+    }
+
+    fn add(
+        &self,
+        sources: &[Source],
+        tree: &mut FileTree,
+        image: &Path,
+        exclude: Exclude,
+        interrupt: &Interrupt,
+    ) -> Outcome<Warnings> {
         let mut context = SourceContext {
             opener: Opener::new(&spool_directory(image)).cancelled_by({
                 let interrupt = interrupt.clone();
@@ -114,13 +148,12 @@ impl InputArguments {
             warnings: Warnings::default(),
             files: HostFiles::default(),
         };
-        for source in &sources {
+        for source in sources {
             source.add(tree, &mut context).map_err(|error| match error {
                 drystone_sources::Error::Cancelled => Failure::Code(interrupt.code()),
                 other => other.into(),
             })?;
         }
-        changes.apply(tree)?;
         Ok(context.warnings)
     }
 }

@@ -1,6 +1,8 @@
 //! `build`: an image from directories, archives and layers.
 
+mod disk;
 mod input;
+mod machine;
 mod nilfs2;
 mod options;
 mod output;
@@ -12,6 +14,7 @@ use crate::global::Global;
 use crate::interrupt::Interrupt;
 use crate::size::{self, human};
 use anyhow::Context;
+use disk::{DiskLayout, MadeDisk, RootContent};
 use drystone_blockdev::BlockDevice;
 use drystone_mkfs::Error;
 use drystone_mkfs::build::Builder;
@@ -39,7 +42,8 @@ links, symbolic links, devices, holes, extended attributes, ACLs and capabilitie
 
 The image has the size that the files need; --free leaves room. It can be mounted and written to. \
 --read-only (no journal, nothing reserved for growth) and --shrink (the smallest journal) make it \
-smaller. --type nilfs2 makes an image of NILFS2, which holds no extended attributes. If IMAGE is '-' it goes to standard output. A file gets its name when it is complete.
+smaller. --type nilfs2 makes an image of NILFS2, which holds no extended attributes. --disk gpt makes a \
+disk, in which the image is the root, with an EFI system partition of the files of --esp. If IMAGE is '-' it goes to standard output. A file gets its name when it is complete.
 
 The same sources give the same bytes on any machine, at any time, with any number of threads: UUID and \
 hash seed are derived from the names, sizes, times and attributes of the files. SOURCE_DATE_EPOCH sets \
@@ -53,6 +57,7 @@ Examples:
   drystone build disk.img --from root/ --read-only --verity-hash
   drystone build nilfs.img --type nilfs2 --from root/ --free 20%
   drystone build whole.img#home --from root/
+  drystone build bootable.img --disk gpt --esp esp/ --from root/ --free 20%
   tar -c . | drystone build - --from - | zstd -o disk.img.zst")]
 pub struct Arguments {
     /// The file to make, a block device, a partition (IMAGE#NUMBER), or '-' for standard output.
@@ -65,6 +70,8 @@ pub struct Arguments {
     input: input::InputArguments,
     #[command(flatten)]
     options: options::ImageArguments,
+    #[command(flatten)]
+    disk: disk::DiskArguments,
 }
 
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
@@ -74,20 +81,30 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     let epoch = options::source_date_epoch().map_err(Failure::Usage)?;
     let threads = arguments.input.threads();
     let mut tree = FileTree::new();
-    let warnings = arguments.input.read(&mut tree, &arguments.image, epoch, &interrupt)?;
+    let (input, image) = (&arguments.input, &arguments.image);
+    let warnings = input.read(&mut tree, image, epoch, &interrupt)?;
+    let mut esp = FileTree::new();
+    let more = input.read_esp(&arguments.disk.esp, &mut esp, image, epoch, &interrupt)?;
     if !global.quiet {
-        for sentence in warnings.sentences() {
+        for sentence in warnings.sentences().chain(more.sentences()) {
             crate::messages::tell(sentence);
         }
     }
-    let output = BuildOutput::choose(&arguments.image, arguments.force)?;
+    let disk = arguments.disk.layout(&esp, &tree, global.quiet)?;
+    let output = BuildOutput::choose(image, arguments.force)?;
+    let device_bytes = match (output.device_bytes(), &disk) {
+        (Some(bytes), Some(disk)) => Some(disk.room(bytes)?),
+        (bytes, _) => bytes,
+    };
     if arguments.options.kind == MadeKind::Nilfs2 {
-        let build = nilfs2::Nilfs2Build { arguments, global, epoch, interrupt: &interrupt, start };
+        let interrupt = &interrupt;
+        let build =
+            nilfs2::Nilfs2Build { arguments, global, epoch, interrupt, start, device_bytes, disk };
         return build.run(&tree, output);
     }
     let mut options = arguments
         .options
-        .build_options(global.read_only, output.device_bytes(), epoch)
+        .build_options(global.read_only, device_bytes, epoch)
         .map_err(Failure::Usage)?;
     options.threads = threads;
     if interrupt.is_asked() {
@@ -99,19 +116,36 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     let (files, data_bytes, uuid) = (builder.files(), builder.data_bytes(), builder.uuid());
     let image_bytes = builder.size_bytes();
     let all_bytes = verity.as_ref().map_or(image_bytes, Verity::size_bytes);
-    let progress = BuildProgress::new(global.quiet, files, data_bytes, interrupt.clone());
+    let (more_files, more_bytes) = disk.as_ref().map_or((0, 0), DiskLayout::files_and_bytes);
+    let (all_files, all_data) = (files + more_files, data_bytes + more_bytes);
+    let progress = BuildProgress::new(global.quiet, all_files, all_data, interrupt.clone());
     let is_zeroed = output.is_zeroed();
-    let made = write_to(output, &arguments.image, all_bytes, &interrupt, |device, reached| {
-        let summary = progress.during(|| builder.write(device, is_zeroed, &progress))?;
-        *reached = Reached::HashTree;
-        let append = |verity: Verity| verity.append(device, threads, &progress);
+    let size =
+        disk.as_ref().map_or(all_bytes, |disk| disk.size_bytes(all_bytes, output.device_bytes()));
+    let made = write_to(output, image, size, &interrupt, |whole, reached| {
+        let device = match &disk {
+            None => Arc::clone(whole),
+            Some(disk) => disk.begin(whole, all_bytes, is_zeroed)?,
+        };
+        let summary = progress.during(|| builder.write(&device, is_zeroed, &progress))?;
+        if disk.is_none() {
+            *reached = Reached::HashTree;
+        }
+        let append = |verity: Verity| verity.append(&device, threads, &progress);
         let verity = verity.map(append).transpose()?;
-        Ok((summary, verity))
+        let finish = |disk: &DiskLayout<'_>| {
+            let hash = verity.as_ref().map(|verity| &verity.root_hash);
+            let uuid = Uuid::from_bytes(uuid);
+            let root = RootContent { uuid, image_bytes, all_bytes, hash };
+            progress.during(|| disk.finish(whole, root, is_zeroed, &progress))
+        };
+        let disk = disk.as_ref().map(finish).transpose()?;
+        Ok((summary, verity, disk))
     });
-    let (summary, verity) = made?;
+    let (summary, verity, disk) = made?;
     let elapsed = start.elapsed();
     let made = BuiltImageJson {
-        size: all_bytes,
+        size,
         files,
         data: data_bytes,
         seconds: elapsed.as_secs_f64(),
@@ -123,6 +157,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
         journal_blocks: summary.journal_blocks,
         features: summary.features,
         verity: verity.map(VerityJson::from),
+        disk,
     };
     tell(&made, &arguments.image, elapsed, global)?;
     Ok(())
@@ -186,7 +221,7 @@ fn tell(
             text +=
                 &format!("\nroot hash {}, hash tree at {}", verity.root_hash, verity.hash_offset);
         }
-        text
+        text + &made.disk.as_ref().map_or(String::new(), MadeDisk::text)
     };
     print(image, &text)
 }
@@ -217,7 +252,7 @@ fn print(image: &Path, text: &str) -> anyhow::Result<()> {
 /// What was made, in JSON.
 #[derive(Serialize)]
 struct BuiltImageJson {
-    /// Bytes of the image, with a hash tree behind it.
+    /// Bytes of the image, with a hash tree behind it; of the disk if there is one.
     size: u64,
     files: u64,
     /// Bytes of data that were copied.
@@ -232,6 +267,8 @@ struct BuiltImageJson {
     features: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     verity: Option<VerityJson>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    disk: Option<MadeDisk>,
 }
 
 /// Where the hash tree of an image is, in JSON.

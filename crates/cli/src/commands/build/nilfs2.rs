@@ -1,5 +1,6 @@
 //! Building an image of NILFS2.
 
+use super::disk::{DiskLayout, MadeDisk, RootContent};
 use super::output::BuildOutput;
 use super::progress::BuildProgress;
 use super::{Arguments, line, print, write_to};
@@ -20,15 +21,18 @@ pub struct Nilfs2Build<'a> {
     pub epoch: Option<u64>,
     pub interrupt: &'a Interrupt,
     pub start: Instant,
+    /// Bytes of the device, or of the room for the root on it.
+    pub device_bytes: Option<u64>,
+    pub disk: Option<DiskLayout<'a>>,
 }
 
 impl Nilfs2Build<'_> {
     pub fn run(&self, tree: &FileTree, output: BuildOutput) -> Outcome {
-        let Nilfs2Build { arguments, global, interrupt, .. } = self;
+        let Nilfs2Build { arguments, global, interrupt, disk, .. } = self;
         let threads = arguments.input.threads();
         let options = arguments
             .options
-            .nilfs2_options(global.read_only, output.device_bytes(), self.epoch, threads)
+            .nilfs2_options(global.read_only, self.device_bytes, self.epoch, threads)
             .map_err(Failure::Usage)?;
         if interrupt.is_asked() {
             return Err(Failure::Code(interrupt.code()));
@@ -42,10 +46,26 @@ impl Nilfs2Build<'_> {
                 "the extended attributes of {left_out} files are left out: NILFS2 has none"
             ));
         }
-        let (files, data, size) = (builder.files(), builder.data_bytes(), builder.size_bytes());
-        let progress = BuildProgress::new(global.quiet, files, data, (*interrupt).clone());
-        write_to(output, image, size, interrupt, |device, _| {
-            Ok(progress.during(|| builder.write(device, &progress))?)
+        let (files, data, image_bytes) =
+            (builder.files(), builder.data_bytes(), builder.size_bytes());
+        let uuid = builder.options().uuid;
+        let (more_files, more_bytes) = disk.as_ref().map_or((0, 0), DiskLayout::files_and_bytes);
+        let (all_files, all_data) = (files + more_files, data + more_bytes);
+        let progress = BuildProgress::new(global.quiet, all_files, all_data, (*interrupt).clone());
+        let is_zeroed = output.is_zeroed();
+        let size = disk
+            .as_ref()
+            .map_or(image_bytes, |disk| disk.size_bytes(image_bytes, output.device_bytes()));
+        let disk = write_to(output, image, size, interrupt, |whole, _| {
+            let Some(disk) = disk else {
+                progress.during(|| builder.write(whole, &progress))?;
+                return Ok(None);
+            };
+            let device = disk.begin(whole, image_bytes, is_zeroed)?;
+            progress.during(|| builder.write(&device, &progress))?;
+            drop(device);
+            let root = RootContent { uuid, image_bytes, all_bytes: image_bytes, hash: None };
+            progress.during(|| disk.finish(whole, root, is_zeroed, &progress)).map(Some)
         })?;
         let elapsed = self.start.elapsed();
         let made = builder.options();
@@ -62,10 +82,12 @@ impl Nilfs2Build<'_> {
                     uuid,
                     block_size: made.block_bytes,
                     blocks_per_segment: made.blocks_per_segment,
+                    disk,
                 })?,
             )?;
         } else if !global.quiet {
-            print(image, &line(image, size, files, data, elapsed, &uuid))?;
+            let text = line(image, size, files, data, elapsed, &uuid);
+            print(image, &(text + &disk.as_ref().map_or(String::new(), MadeDisk::text)))?;
         }
         Ok(())
     }
@@ -76,7 +98,7 @@ impl Nilfs2Build<'_> {
 struct BuiltNilfs2Json {
     #[serde(rename = "type")]
     kind: &'static str,
-    /// Bytes of the image.
+    /// Bytes of the image, or of the disk.
     size: u64,
     files: u64,
     /// Bytes of data that were copied.
@@ -85,4 +107,6 @@ struct BuiltNilfs2Json {
     uuid: String,
     block_size: u32,
     blocks_per_segment: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    disk: Option<MadeDisk>,
 }
