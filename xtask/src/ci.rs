@@ -1,7 +1,7 @@
 //! Everything that a change must pass; what fails soonest comes first.
 
 use crate::host::Host;
-use crate::{book, demo, fuzz, minimum, ordinary_user, process, skips, suites, tidy};
+use crate::{book, demo, features, fuzz, minimum, ordinary_user, process, skips, suites, tidy};
 use std::process::Command;
 use std::time::SystemTime;
 
@@ -17,12 +17,13 @@ pub enum Verdict {
 
 type Step = (&'static str, fn() -> anyhow::Result<Verdict>);
 
-const STEPS: [Step; 14] = [
+const STEPS: [Step; 15] = [
     ("format", || passed(format())),
     ("tidy", || passed(tidy::run())),
     ("book", book::check),
     ("package", || passed(package())),
     ("clippy", || passed(clippy())),
+    ("features", || passed(features::run())),
     ("docs", || passed(docs())),
     ("tests", || passed(tests())),
     ("ordinary user", ordinary_user::run),

@@ -10,6 +10,7 @@ mod capi;
 mod ci;
 mod demo;
 mod ending;
+mod features;
 mod fuzz;
 mod host;
 mod judge_mount;

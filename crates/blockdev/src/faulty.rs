@@ -95,11 +95,24 @@ impl Fault {
     }
 }
 
+/// Random numbers for faults: the generator of Steele, Lea and Flood, "Fast splittable pseudorandom number
+/// generators".
+struct SplitMix64(u64);
+
+impl SplitMix64 {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ mixed >> 31
+    }
+}
+
 struct Injected {
     fault: Fault,
     /// Matching operations so far.
     seen: u64,
-    random: fastrand::Rng,
+    random: SplitMix64,
 }
 
 impl Injected {
@@ -110,7 +123,9 @@ impl Injected {
             Trigger::Always => true,
             Trigger::Nth(nth) => number == nth,
             Trigger::From(first) => number >= first,
-            Trigger::Random { one_in, .. } => self.random.u32(0..one_in.max(1)) == 0,
+            Trigger::Random { one_in, .. } => {
+                self.random.next().is_multiple_of(u64::from(one_in.max(1)))
+            }
         }
     }
 }
@@ -143,7 +158,7 @@ impl<D: BlockDevice> Faulty<D> {
             Trigger::Random { seed, .. } => seed,
             Trigger::Always | Trigger::Nth(_) | Trigger::From(_) => 0,
         };
-        let random = fastrand::Rng::with_seed(seed);
+        let random = SplitMix64(seed);
         let mut faults = self.faults.lock();
         faults.push(Injected { fault, seen: 0, random });
         self.is_armed.store(true, Ordering::Release);

@@ -1,7 +1,8 @@
 //! What a cache has done so far.
 
 /// Counts since the cache was made, except the last two, which describe what it holds now.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct CacheStatistics {
     /// Lookups that found the block, or found it being loaded.
     pub hits: u64,

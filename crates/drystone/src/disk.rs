@@ -1,15 +1,16 @@
 //! What is on a partitioned disk.
 
 use crate::{Error, VolumeName};
+use drystone_blockdev::OpenMode;
 use drystone_volumes::{FoundPartition, TableKind, disk_content};
-use serde::Serialize;
 use std::path::Path;
 
 /// What is on a partitioned disk.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct DiskInformation {
     /// The format of the partition table.
-    #[serde(rename = "type")]
+    #[cfg_attr(feature = "serde", serde(rename = "type"))]
     pub kind: TableKind,
     /// The identity of the disk: a UUID, or eight digits in an MBR.
     pub identity: String,
@@ -22,7 +23,8 @@ pub struct DiskInformation {
 }
 
 /// What a partition is, and what is in it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct PartitionInformation {
     /// Its number.
     pub number: u32,
@@ -84,4 +86,14 @@ impl PartitionInformation {
             is_known: known.is_some(),
         }
     }
+}
+
+/// The size of a file, device or partition that exists, in bytes.
+///
+/// # Errors
+///
+/// What the host says of it; [`ErrorCause::InUse`] if another process has it open to write.
+pub fn size_of(name: &Path) -> Result<u64, Error> {
+    let name = VolumeName::find_whole(name)?;
+    Ok(drystone_volumes::open_as_named(&name, OpenMode::ReadOnly)?.size_bytes())
 }

@@ -164,9 +164,11 @@ pub enum ErrorCause {
     #[error("no ext4 file system: {0}")]
     Superblock(drystone_ext4_format::FormatError),
     /// It can't be made so.
+    #[cfg(feature = "mkfs")]
     #[error(transparent)]
     Make(#[from] drystone_mkfs::Error),
     /// It can't be checked.
+    #[cfg(feature = "fsck")]
     #[error("{0}")]
     Check(drystone_sync::Arc<drystone_fsck::Error>),
     /// An image was to be made where something is already.
@@ -190,12 +192,15 @@ pub enum ErrorCause {
     #[error(transparent)]
     Nilfs2(drystone_nilfs2::Error),
     /// It can't be checked as NILFS2.
+    #[cfg(feature = "fsck")]
     #[error("{0}")]
     CheckNilfs2(drystone_sync::Arc<drystone_nilfs2_check::CheckError>),
     /// It can't be changed so.
+    #[cfg(feature = "reshape")]
     #[error(transparent)]
     Reshape(drystone_reshape::ReshapeError),
     /// It can't be looked into, or lacks what was asked for.
+    #[cfg(feature = "fsck")]
     #[error(transparent)]
     Inspect(drystone_inspect::InspectError),
     /// A change can't be taken back.
@@ -255,10 +260,13 @@ impl ErrorCause {
             ErrorCause::RepairCancelled => Errno::EINTR,
             ErrorCause::HasErrors { .. } | ErrorCause::Interrupted => Errno::EUCLEAN,
             ErrorCause::NoRoom { .. } => Errno::ENOSPC,
-            ErrorCause::Make(_)
-            | ErrorCause::Inspect(_)
-            | ErrorCause::Reshape(_)
-            | ErrorCause::Undo(_)
+            #[cfg(feature = "mkfs")]
+            ErrorCause::Make(_) => Errno::EINVAL,
+            #[cfg(feature = "reshape")]
+            ErrorCause::Reshape(_) => Errno::EINVAL,
+            #[cfg(feature = "fsck")]
+            ErrorCause::Inspect(_) => Errno::EINVAL,
+            ErrorCause::Undo(_)
             | ErrorCause::DeviceSize { .. }
             | ErrorCause::UnsafePolicy(_)
             | ErrorCause::Volume(_) => Errno::EINVAL,
@@ -272,7 +280,9 @@ impl ErrorCause {
                 io::ErrorKind::InvalidInput => Errno::EINVAL,
                 _ => Errno::EIO,
             },
-            ErrorCause::Device(_) | ErrorCause::Check(_) | ErrorCause::CheckNilfs2(_) => Errno::EIO,
+            #[cfg(feature = "fsck")]
+            ErrorCause::Check(_) | ErrorCause::CheckNilfs2(_) => Errno::EIO,
+            ErrorCause::Device(_) => Errno::EIO,
         }
     }
 }
@@ -318,6 +328,7 @@ impl From<drystone_nilfs2::Error> for ErrorCause {
     }
 }
 
+#[cfg(feature = "fsck")]
 impl From<drystone_nilfs2_check::CheckError> for ErrorCause {
     fn from(error: drystone_nilfs2_check::CheckError) -> ErrorCause {
         match error {
@@ -327,6 +338,7 @@ impl From<drystone_nilfs2_check::CheckError> for ErrorCause {
     }
 }
 
+#[cfg(feature = "fsck")]
 impl From<drystone_fsck::Error> for ErrorCause {
     fn from(error: drystone_fsck::Error) -> ErrorCause {
         match error {
@@ -336,6 +348,7 @@ impl From<drystone_fsck::Error> for ErrorCause {
     }
 }
 
+#[cfg(feature = "reshape")]
 impl From<drystone_reshape::ReshapeError> for ErrorCause {
     fn from(error: drystone_reshape::ReshapeError) -> ErrorCause {
         match error {
@@ -345,6 +358,7 @@ impl From<drystone_reshape::ReshapeError> for ErrorCause {
     }
 }
 
+#[cfg(feature = "fsck")]
 impl From<drystone_inspect::InspectError> for ErrorCause {
     fn from(error: drystone_inspect::InspectError) -> ErrorCause {
         match error {

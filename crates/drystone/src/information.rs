@@ -8,12 +8,12 @@ use drystone_ext4_format::superblock::{
 };
 use drystone_nilfs2_format::superblock::{Superblock as Nilfs2Superblock, VolumeState};
 use drystone_volumes::{nilfs2_superblocks, read_nilfs2};
-use serde::Serialize;
 use std::path::Path;
 
 /// What a superblock says.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(tag = "type", rename_all = "lowercase")]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", serde(tag = "type", rename_all = "lowercase"))]
 pub enum Information {
     /// One of ext4.
     Ext4(Box<Ext4Information>),
@@ -22,7 +22,8 @@ pub enum Information {
 }
 
 /// What a superblock of NILFS2 says.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Nilfs2Information {
     /// The label; bytes that aren't UTF-8 are replaced.
     pub label: String,
@@ -53,7 +54,8 @@ pub struct Nilfs2Information {
 }
 
 /// What a superblock of ext4 says.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Ext4Information {
     /// The label; bytes that aren't UTF-8 are replaced.
     pub label: String,

@@ -113,27 +113,39 @@
 //!
 //! Reading changes no access times.
 #![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
+#[cfg(feature = "build")]
 mod build_nilfs2;
+#[cfg(feature = "fsck")]
 mod change;
+#[cfg(feature = "fsck")]
 mod check;
 pub mod compare;
 mod disk;
 mod engine;
 mod error;
 pub mod fs;
+#[cfg(feature = "reshape")]
 mod grow_nilfs2;
 mod image;
 mod information;
+#[cfg(feature = "fsck")]
 mod inspect;
+#[cfg(feature = "mkfs")]
 mod make;
 mod replace;
+#[cfg(feature = "reshape")]
+mod reshaping;
 mod settled;
 pub mod transfer;
 mod way;
 
+#[cfg(feature = "build")]
 pub use build_nilfs2::{Nilfs2BuildOptions, Nilfs2Builder};
-pub use change::{ChangeOptions, clear_free_space, resize_image, tune_image, undo};
+#[cfg(feature = "fsck")]
+pub use change::{ChangeOptions, undo};
+#[cfg(feature = "fsck")]
 pub use check::{check_image, check_nilfs2, plan_repair, repair_image};
 /// The example in the README.
 #[cfg(doctest)]
@@ -144,6 +156,7 @@ struct Readme;
 #[doc = include_str!("../../../docs/src/guide/library.md")]
 struct Guide;
 
+pub use disk::size_of;
 pub use disk::{DiskInformation, PartitionInformation};
 pub use drystone_blockdev::{BlockDevice, DeviceError, MemoryDevice, Region};
 pub use drystone_ext4::{AccessTimes, MemoryUse, Policy, QuotaLimits, QuotaReport, UnknownPolicy};
@@ -151,25 +164,42 @@ pub use drystone_ext4_format::features::{FeatureChange, Features};
 pub use drystone_ext4_format::hash::HashVersion;
 pub use drystone_ext4_format::quota::{QuotaEntry, QuotaInfo, QuotaKind, SPACE_LIMIT_UNIT};
 pub use drystone_ext4_format::superblock::ErrorPolicy;
+#[cfg(feature = "fsck")]
 pub use drystone_fsck as fsck;
+#[cfg(feature = "fuse")]
+pub use drystone_fuse as fuse;
+#[cfg(feature = "fsck")]
 pub use drystone_inspect as inspection;
+#[cfg(feature = "mkfs")]
 pub use drystone_mkfs as mkfs;
 pub use drystone_nilfs2::CheckpointSummary;
+#[cfg(feature = "mkfs")]
 pub use drystone_nilfs2::mkfs::MakeOptions as Nilfs2MakeOptions;
+#[cfg(feature = "fsck")]
 pub use drystone_nilfs2_check as nilfs2_check;
+#[cfg(feature = "reshape")]
 pub use drystone_reshape as reshape;
-pub use drystone_sources::{Exclude, glob};
+#[cfg(feature = "tar")]
+pub use drystone_sources as sources;
 pub use drystone_vfs as vfs;
+pub use drystone_vfs::{Exclude, glob};
 pub use drystone_volumes::{
-    ContainerDevice, FileSystemKind, Partition, PartitionTable, PartitionType, TableKind,
-    VolumeError, VolumeName, is_named_qcow2, kind_of, open_as_named, open_unless_raw, parse_size,
+    FileSystemKind, Partition, PartitionTable, PartitionType, TableKind, VolumeError, VolumeName,
+    create_qcow2, is_named_qcow2, kind_of, open_as_named, open_unless_raw, parse_size,
 };
 pub use error::{Error, ErrorCause, Result};
 pub use fs::{File, Fs, OpenOptions};
+#[cfg(feature = "reshape")]
 pub use grow_nilfs2::grow_nilfs2;
-pub use image::{CreateOptions, Image, ImageOptions};
+#[cfg(feature = "mkfs")]
+pub use image::CreateOptions;
+pub use image::{Image, ImageOptions};
 pub use information::{Ext4Information, Information, Nilfs2Information};
+#[cfg(feature = "fsck")]
 pub use inspect::{inspect_image, which_inode, which_name};
-pub use make::{make_image, make_nilfs2, size_of};
+#[cfg(feature = "mkfs")]
+pub use make::{make_image, make_nilfs2};
 pub use replace::replace;
+#[cfg(feature = "reshape")]
+pub use reshaping::{clear_free_space, resize_image, tune_image};
 pub use way::EntryPath;

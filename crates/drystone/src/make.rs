@@ -5,7 +5,7 @@ use drystone_blockdev::{BlockDevice, Existing, FileDevice, OpenMode, edges_hold_
 use drystone_mkfs::{ImageSummary, MkfsOptions, NewImage};
 use drystone_nilfs2::mkfs::MakeOptions;
 use drystone_sync::Arc;
-use drystone_volumes::{ContainerDevice, VolumeError, is_named_qcow2, open_unless_raw};
+use drystone_volumes::{VolumeError, is_named_qcow2, open_unless_raw};
 use std::io::ErrorKind;
 use std::path::Path;
 
@@ -38,7 +38,7 @@ pub fn make_image(
         MakingPlace::Fixed(device) => Ok(NewImage::new(options)?.write(&*device, false)?),
         MakingPlace::NewContainer => {
             let image = NewImage::new(options)?;
-            Ok(image.write(&create_qcow2(name.source(), options.size_bytes)?, true)?)
+            Ok(image.write(&*create_qcow2(name.source(), options.size_bytes)?, true)?)
         }
     }
 }
@@ -70,7 +70,7 @@ pub fn make_nilfs2(
         MakingPlace::Fixed(device) => Ok(drystone_nilfs2::mkfs::make(&*device, options)?),
         MakingPlace::NewContainer => {
             let device = create_qcow2(name.source(), size_bytes)?;
-            Ok(drystone_nilfs2::mkfs::make(&device, options)?)
+            Ok(drystone_nilfs2::mkfs::make(&*device, options)?)
         }
     }
 }
@@ -122,9 +122,9 @@ fn open_or_create(
     })
 }
 
-fn create_qcow2(path: &Path, size_bytes: u64) -> Result<ContainerDevice, Error> {
+fn create_qcow2(path: &Path, size_bytes: u64) -> Result<Arc<dyn BlockDevice>, Error> {
     let file = FileDevice::create(path, 0, Existing::Refuse)?;
-    Ok(ContainerDevice::create_qcow2(file, size_bytes).map_err(VolumeError::from)?)
+    Ok(drystone_volumes::create_qcow2(file, size_bytes).map_err(VolumeError::from)?)
 }
 
 /// Lays out an image for a file, whose content stays. The system says first whether a file may be
@@ -139,16 +139,6 @@ fn lay_out_for_file(file: &FileDevice, options: &MkfsOptions) -> Result<NewImage
         file.resize(before)?;
     }
     Ok(image?)
-}
-
-/// The size of a file, device or partition that exists, in bytes.
-///
-/// # Errors
-///
-/// What the host says of it; [`ErrorCause::InUse`] if another process has it open to write.
-pub fn size_of(name: &Path) -> Result<u64, Error> {
-    let name = VolumeName::find_whole(name)?;
-    Ok(drystone_volumes::open_as_named(&name, OpenMode::ReadOnly)?.size_bytes())
 }
 
 #[cfg(test)]
@@ -172,7 +162,7 @@ mod tests {
         let before = std::fs::read(&path).unwrap();
         make_image(&path, &options, true).unwrap();
         assert!(std::fs::read(&path).unwrap() == before, "the same options gave another image");
-        assert_eq!(size_of(&path).unwrap(), 8 << 20);
+        assert_eq!(crate::size_of(&path).unwrap(), 8 << 20);
         std::fs::write(&path, vec![0; 1 << 20]).unwrap();
         make_image(&path, &options, false).unwrap();
     }

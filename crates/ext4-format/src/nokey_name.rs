@@ -9,7 +9,6 @@
 //! documentation; what a Linux mount without the key shows.
 
 use crate::hash::NameHash;
-use sha2::{Digest, Sha256};
 
 /// The longest ciphertext that is shown in full.
 const BYTES_MAX: usize = 149;
@@ -30,7 +29,7 @@ pub struct NokeyName {
 impl NokeyName {
     fn new(hash: NameHash, ciphertext: &[u8]) -> NokeyName {
         let (bytes, rest) = ciphertext.split_at(ciphertext.len().min(BYTES_MAX));
-        let digest = (!rest.is_empty()).then(|| Sha256::digest(rest).into());
+        let digest = (!rest.is_empty()).then(|| hmac_sha256::Hash::hash(rest));
         NokeyName { hash, bytes: bytes.to_vec(), digest }
     }
 

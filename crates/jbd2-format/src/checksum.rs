@@ -3,10 +3,8 @@
 //! Versions 2 and 3 are CRC-32C chained from the journal's UUID. Version 1 is one big-endian
 //! CRC-32 over a transaction's descriptors and copies, kept in its commit block.
 
-use crc::{CRC_32_MPEG_2, Crc, Digest, Table};
+use crc_fast::{CrcAlgorithm, Digest};
 use drystone_ondisk::crc32c;
-
-static BIG_ENDIAN: Crc<u32, Table<16>> = Crc::<u32, Table<16>>::new(&CRC_32_MPEG_2);
 
 /// CRC-32C of `block` with the four bytes at `hole` taken as zero.
 pub(crate) fn with_hole(seed: u32, block: &[u8], hole: usize) -> u32 {
@@ -17,14 +15,14 @@ pub(crate) fn with_hole(seed: u32, block: &[u8], hole: usize) -> u32 {
 /// The checksum of version 1, over each descriptor and copy as it stands in the log.
 #[derive(Clone)]
 pub struct TransactionChecksum {
-    digest: Digest<'static, u32, Table<16>>,
+    digest: Digest,
 }
 
 impl TransactionChecksum {
     /// Of no block yet.
     #[must_use]
     pub fn new() -> Self {
-        Self { digest: BIG_ENDIAN.digest() }
+        Self { digest: Digest::new(CrcAlgorithm::Crc32Mpeg2) }
     }
 
     /// Adds one log block.
@@ -35,7 +33,8 @@ impl TransactionChecksum {
     /// The checksum so far.
     #[must_use]
     pub fn value(&self) -> u32 {
-        self.digest.clone().finalize()
+        // The upper half is zero.
+        self.digest.finalize() as u32
     }
 }
 

@@ -31,13 +31,13 @@ use crate::{JournalArea, JournalError, JournalResult};
 use drystone_blockdev::BlockDevice;
 use drystone_jbd2_format::{Format, MAGIC, Superblock, TagFlags};
 use drystone_sync::Arc;
-use serde::Serialize;
 
 /// Blocks read at once while the log is scanned.
 const SCAN_WINDOW_BLOCKS: u32 = 128;
 
 /// What a recovery found and did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct RecoveryReport {
     /// Complete transactions in the log.
     pub transactions: u64,

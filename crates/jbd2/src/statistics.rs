@@ -1,9 +1,8 @@
 //! What a journal has done so far.
 
-use serde::Serialize;
-
 /// Counts since the journal was opened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct JournalStatistics {
     /// Handles started.
     pub handles_started: u64,

@@ -4,17 +4,14 @@
 //! "Block Group Descriptors" in the kernel's ext4 data structure pages (`bg_checksum` under the
 //! `uninit_bg` feature); the register starts from `!0`.
 
-use crc::{CRC_16_ARC, Crc, Table};
-
-static ARC: Crc<u16, Table<1>> = Crc::<u16, Table<1>>::new(&CRC_16_ARC);
+use crc_fast::{CrcAlgorithm, Digest};
 
 /// Feeds `bytes` into the register `seed` and returns the register: no inversion at either end.
 #[must_use]
 pub fn crc16(seed: u16, bytes: &[u8]) -> u16 {
-    // The library takes the initial value unreflected, as the catalogue writes it.
-    let mut digest = ARC.digest_with_initial(seed.reverse_bits());
+    let mut digest = Digest::new_with_init_state(CrcAlgorithm::Crc16Arc, u64::from(seed));
     digest.update(bytes);
-    digest.finalize()
+    digest.finalize() as u16
 }
 
 #[cfg(test)]

@@ -8,7 +8,6 @@ use crate::error::{Error, Result};
 use crate::host_files::open_regular;
 use crate::input::{FileRange, Input};
 use drystone_sync::Arc;
-use lzma_rust2::XzReader;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
@@ -42,6 +41,7 @@ const MAGIC_BYTES: usize = 6;
 const PIECE_BYTES: usize = 1 << 20;
 /// The most memory that xz data may ask for, in KiB: `xz -9` makes data that ask for 65 MiB, and a
 /// damaged header may ask for any amount.
+#[cfg(feature = "compression")]
 const XZ_MEMORY_MAX_KIB: u32 = 1 << 20;
 
 impl Compression {
@@ -153,28 +153,46 @@ impl Opener {
     }
 
     fn spool(&self, name: &str, compression: Compression, reader: impl Read) -> Result<Archive> {
+        let unreadable = |program| Err(Error::Compression { name: name.to_owned(), program });
         let mut counted = Counted { reader, bytes: 0 };
         let (format, copied) = match compression {
             Compression::None => ("plain", self.copy(&mut counted)),
+            #[cfg(feature = "compression")]
             Compression::Gzip => {
                 let buffered = io::BufReader::with_capacity(PIECE_BYTES, &mut counted);
                 ("gzip", self.copy(&mut flate2::bufread::MultiGzDecoder::new(buffered)))
             }
+            #[cfg(feature = "compression")]
             Compression::Zstd => {
                 let decoder = zstd::stream::read::Decoder::new(&mut counted);
                 ("zstd", decoder.map_err(CopyError::Read).and_then(|mut it| self.copy(&mut it)))
             }
+            #[cfg(feature = "compression")]
             Compression::Xz => {
                 let buffered = io::BufReader::with_capacity(PIECE_BYTES, &mut counted);
-                ("xz", self.copy(&mut XzReader::new_mem_limit(buffered, true, XZ_MEMORY_MAX_KIB)))
+                (
+                    "xz",
+                    self.copy(&mut lzma_rust2::XzReader::new_mem_limit(
+                        buffered,
+                        true,
+                        XZ_MEMORY_MAX_KIB,
+                    )),
+                )
             }
+            #[cfg(feature = "compression")]
             Compression::Bzip2 => {
                 let buffered = io::BufReader::with_capacity(PIECE_BYTES, &mut counted);
                 ("bzip2", self.copy(&mut bzip2::bufread::MultiBzDecoder::new(buffered)))
             }
-            Compression::Foreign(program) => {
-                return Err(Error::Compression { name: name.to_owned(), program });
-            }
+            Compression::Foreign(program) => return unreadable(program),
+            #[cfg(not(feature = "compression"))]
+            Compression::Gzip => return unreadable("gzip"),
+            #[cfg(not(feature = "compression"))]
+            Compression::Zstd => return unreadable("zstd"),
+            #[cfg(not(feature = "compression"))]
+            Compression::Xz => return unreadable("xz"),
+            #[cfg(not(feature = "compression"))]
+            Compression::Bzip2 => return unreadable("bzip2"),
         };
         let read_bytes = counted.bytes;
         match copied {

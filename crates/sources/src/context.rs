@@ -1,10 +1,11 @@
 //! The state that all sources of one image share.
 
 use crate::archive::Opener;
+#[cfg(feature = "oci")]
 use crate::choice::Choice;
-use crate::exclude::Exclude;
 use crate::host_files::HostFiles;
 use crate::warnings::Warnings;
+use drystone_vfs::Exclude;
 
 /// What reading sources needs, and what it collects.
 #[derive(Debug)]
@@ -12,6 +13,7 @@ pub struct SourceContext {
     /// Opens archives.
     pub opener: Opener,
     /// The image of a layout to use.
+    #[cfg(feature = "oci")]
     pub choice: Choice,
     /// Entries of directories to skip. Such entries of archives stay until
     /// [`Changes`](crate::Changes) are applied.

@@ -1,11 +1,11 @@
 //! Changes of a whole tree, whatever its sources.
 
 use crate::bytes::decimal;
-use crate::exclude::Exclude;
 use crate::list::LineError;
 use crate::manifest::Manifest;
 use drystone_ext4_format::acl::{Acl, AclEntry, AclTag};
 use drystone_mkfs::tree::{FileTree, InodeTimestamp, NodeMetadata, TreeNodeId};
+use drystone_vfs::Exclude;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;

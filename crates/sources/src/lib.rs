@@ -7,18 +7,18 @@
 
 mod archive;
 mod bytes;
+#[cfg(feature = "oci")]
 mod choice;
 mod context;
 pub mod directory;
 mod error;
-mod exclude;
 mod filter;
-pub mod glob;
 mod host_files;
 pub mod input;
 mod layer;
 mod list;
 mod manifest;
+#[cfg(feature = "oci")]
 pub mod oci;
 mod source;
 pub mod tar;
@@ -29,7 +29,6 @@ pub use archive::{Archive, Opener};
 pub use bytes::decimal_seconds;
 pub use context::SourceContext;
 pub use error::{Error, Result};
-pub use exclude::Exclude;
 pub use filter::{Changes, IdRange, Owners};
 pub use host_files::HostFiles;
 pub use list::LineError;

@@ -8,6 +8,7 @@ use crate::error::{Error, Result};
 use crate::host_files::HostFiles;
 use crate::layer::{self, Whiteouts};
 use crate::list::{LineError, for_each_line};
+#[cfg(feature = "oci")]
 use crate::oci::{self, LayoutFiles};
 use crate::tar::clean_path;
 use drystone_mkfs::tree::{FileTree, InodeTimestamp, NodeMetadata, NodeToInsert};
@@ -27,6 +28,7 @@ pub enum SourceKind {
     /// A tar archive, whatever is in it.
     Tar,
     /// An OCI layout, or an archive of one.
+    #[cfg(feature = "oci")]
     Oci,
     /// A file that is to be in the image as it is.
     File,
@@ -50,6 +52,7 @@ impl Source {
         let kinds = [
             (&b"dir:"[..], SourceKind::Directory),
             (b"tar:", SourceKind::Tar),
+            #[cfg(feature = "oci")]
             (b"oci:", SourceKind::Oci),
             (b"file:", SourceKind::File),
         ];
@@ -106,6 +109,7 @@ impl Source {
             OpenedSource::Tar(archive) => {
                 layer::add(tree, archive, &self.at, Whiteouts::AreFiles, context)?;
             }
+            #[cfg(feature = "oci")]
             OpenedSource::Oci(files) => oci::add(tree, &files, context, &self.at)?,
             OpenedSource::File => self.add_file(tree, &mut context.files)?,
         }
@@ -149,6 +153,9 @@ impl Source {
         match self.kind {
             SourceKind::Directory => Ok(OpenedSource::Directory),
             SourceKind::File => self.open_file(name),
+            #[cfg(not(feature = "oci"))]
+            SourceKind::Any if metadata.is_dir() => Ok(OpenedSource::Directory),
+            #[cfg(feature = "oci")]
             SourceKind::Any | SourceKind::Oci if metadata.is_dir() => {
                 let files = LayoutFiles::of_directory(&name, self.path.clone());
                 let is_layout = self.kind == SourceKind::Oci || files.is_layout();
@@ -175,6 +182,7 @@ impl Source {
 
     fn open_archive(&self, opener: &Opener) -> Result<OpenedSource> {
         let archive = opener.open(&self.path)?;
+        #[cfg(feature = "oci")]
         if self.kind != SourceKind::Tar {
             if let Some(files) = LayoutFiles::of_archive(&archive, opener)? {
                 return Ok(OpenedSource::Oci(files));
@@ -194,6 +202,7 @@ impl Source {
 enum OpenedSource {
     Directory,
     Tar(Archive),
+    #[cfg(feature = "oci")]
     Oci(LayoutFiles),
     /// A source that is opened when it is read.
     File,

@@ -12,10 +12,9 @@
 //! The registry's own mutex has no class. It is taken at the first lock of a thread, the
 //! first take of a class, the end of a thread, and by [`lock_statistics`].
 
-use serde::Serialize;
-
 /// Counts of one lock class.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct ClassStatistics {
     /// The class's name.
     pub name: &'static str,

@@ -174,8 +174,6 @@ fn a_contended_take_is_timed() {
     let counted = counted("contended", &earlier);
     assert_eq!((counted.takes, counted.contended), (2, 1));
     assert!(counted.wait_ns > HOLD.as_nanos() as u64 / 4, "{counted:?}");
-    let json = serde_json::to_value(&counted).unwrap();
-    assert_eq!(json["contended"], 1);
 }
 
 #[test]

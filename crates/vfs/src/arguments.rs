@@ -164,7 +164,8 @@ pub struct DirectoryEntry<'a> {
 pub type DirectoryVisitor<'a> = dyn FnMut(&DirectoryEntry<'_>) -> bool + 'a;
 
 /// What `statfs` tells.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct FileSystemStatistics {
     /// Bytes in a block.
     pub block_size: u32,

@@ -1,9 +1,8 @@
 //! Inode attributes: type, permissions, owners, size, times, flags.
 
-use serde::{Deserialize, Serialize};
-
 /// The number of an inode, unique in its file system while the inode lives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct InodeNumber(pub u64);
 
 impl std::fmt::Display for InodeNumber {
@@ -13,9 +12,8 @@ impl std::fmt::Display for InodeNumber {
 }
 
 /// A point in time, relative to 1970-01-01 00:00:00 UTC.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Timestamp {
     /// Whole seconds; negative before 1970.
     pub seconds: i64,
@@ -24,8 +22,9 @@ pub struct Timestamp {
 }
 
 /// The type of an inode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 pub enum FileType {
     /// A regular file.
     Regular,
@@ -103,7 +102,8 @@ pub mod mode {
 }
 
 /// The device number of a device node.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct DeviceNumber {
     /// The driver: 12 bits on Linux.
     pub major: u32,

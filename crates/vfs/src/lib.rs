@@ -17,7 +17,9 @@ mod arguments;
 mod attributes;
 mod context;
 mod error;
+mod exclude;
 mod file_system;
+pub mod glob;
 mod guard;
 mod path;
 mod path_walk;
@@ -33,6 +35,7 @@ pub use attributes::{
 };
 pub use context::{Access, Capabilities, RequestContext};
 pub use error::{Errno, Error, Result};
+pub use exclude::Exclude;
 pub use file_system::FileSystem;
 pub use guard::InodeGuard;
 pub use path::{Dots, NAME_LENGTH_MAX, PATH_LENGTH_MAX, check_listed, check_name};

@@ -22,7 +22,7 @@ mod open;
 mod size;
 mod table;
 
-pub use container::{ContainerDevice, ContainerError, ContainerFormat, is_named_qcow2};
+pub use container::{ContainerError, ContainerFormat, create_qcow2, is_named_qcow2};
 pub use content::{FoundPartition, VolumeContent};
 pub use error::{PartitionList, VolumeError};
 pub use kind::{FileSystemKind, nilfs2_superblocks, read_nilfs2};

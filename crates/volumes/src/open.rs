@@ -8,9 +8,8 @@
 //! possible as long as a part of it is open.
 
 use crate::{
-    ContainerDevice, ContainerFormat, FileSystemKind, FoundPartition, NbdDevice, PartitionChoice,
-    PartitionList, PartitionTable, PartitionType, VolumeContent, VolumeError, VolumeName,
-    VolumePart,
+    ContainerFormat, FileSystemKind, FoundPartition, NbdDevice, PartitionChoice, PartitionList,
+    PartitionTable, PartitionType, VolumeContent, VolumeError, VolumeName, VolumePart,
 };
 use drystone_blockdev::{
     BlockDevice, DeviceError, DeviceResult, FileDevice, OpenMode, Region, UndoFile, UndoTarget,
@@ -165,7 +164,7 @@ impl Source<'_> {
         Ok(match self {
             Source::Raw(file) => Arc::new(file),
             Source::Container(path, format) => {
-                Arc::new(ContainerDevice::open(path, format, OpenMode::ReadOnly)?)
+                crate::container::open(path, format, OpenMode::ReadOnly)?
             }
             Source::Nbd(address) => Arc::new(NbdDevice::open(address, OpenMode::ReadOnly)?),
         })
@@ -215,7 +214,7 @@ fn open_found(
             })
         }
         Source::Container(_, format) => {
-            fixed(Arc::new(ContainerDevice::open(path, format, mode)?), name, is_file_system)
+            fixed(crate::container::open(path, format, mode)?, name, is_file_system)
         }
         Source::Nbd(address) => {
             fixed(Arc::new(NbdDevice::open(address, mode)?), name, is_file_system)

@@ -3,7 +3,7 @@
 
 use drystone_blockdev::{BlockDevice, Existing, FileDevice, OpenMode};
 use drystone_testkit::judges::{Scratch, run};
-use drystone_volumes::{ContainerDevice, ContainerError, VolumeError, VolumeName, open_as_named};
+use drystone_volumes::{ContainerError, VolumeError, VolumeName, create_qcow2, open_as_named};
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
@@ -88,7 +88,7 @@ fn what_is_made_here_is_sound_for_qemu() {
     let scratch = Scratch::new("qcow2-made").unwrap();
     let path = scratch.join("disk");
     let file = FileDevice::create(&path, 0, Existing::Refuse).unwrap();
-    drop(ContainerDevice::create_qcow2(file, DISK_BYTES).unwrap());
+    drop(create_qcow2(file, DISK_BYTES).unwrap());
     qemu("check -f qcow2", &[&path]);
     changed_and_judged(&scratch, &path, &mut vec![0; DISK_BYTES as usize], 1);
 }

@@ -244,7 +244,7 @@ fn seal(device: &MemoryDevice) {
     let mut header = [0; 92];
     device.read_at(512, &mut header).unwrap();
     header[16..20].fill(0);
-    let crc = crc::Crc::<u32>::new(&crc::CRC_32_ISO_HDLC).checksum(&header);
+    let crc = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32IsoHdlc, &header) as u32;
     device.write_at(512 + 16, &crc.to_le_bytes()).unwrap();
 }
 

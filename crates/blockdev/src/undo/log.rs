@@ -9,6 +9,7 @@
 
 use crate::{BlockDevice, DeviceError, DeviceResult};
 use drystone_ondisk::crc32c;
+use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
 
 /// Unit of what is logged.
@@ -57,7 +58,8 @@ pub(super) struct LogWriter<L> {
 
 impl<L: BlockDevice> LogWriter<L> {
     pub fn begin(log: L, protected_bytes: u64) -> DeviceResult<Self> {
-        let number = fastrand::u64(..);
+        // Distinguishes logs, so that it need not be unpredictable: the standard library's seed will do.
+        let number = RandomState::new().hash_one(protected_bytes);
         let mut header = [0; HEADER_BYTES];
         header[..8].copy_from_slice(MAGIC);
         header[8..16].copy_from_slice(&protected_bytes.to_le_bytes());

@@ -2,12 +2,11 @@
 
 use super::Fs;
 use crate::transfer::{
-    Cause, CopyItem, CopyMonitor, CopyOptions, CopyProblem, CopySummary, Endpoint, archive, copy,
+    Cause, CopyItem, CopyMonitor, CopyOptions, CopyProblem, CopySummary, Endpoint, copy,
 };
 use crate::{Error, Result};
 use drystone_sync::{LockClass, Mutex};
 use drystone_vfs::Errno;
-use std::io::Write;
 use std::path::Path;
 
 /// The first problem of a copy.
@@ -52,15 +51,22 @@ impl Fs<'_> {
     /// # Errors
     ///
     /// As [`copy_in`](Fs::copy_in); `out` takes no more.
+    #[cfg(feature = "tar")]
     pub fn write_tar(
         &self,
         path: impl AsRef<Path>,
-        mut out: impl Write + Send,
+        mut out: impl std::io::Write + Send,
     ) -> Result<CopySummary> {
         let path = path.as_ref();
         self.copied("archive", path, path, |first| {
             let item = CopyItem { path: path.to_path_buf(), name: None };
-            archive(self.file_system(), &item, &mut out, &CopyOptions::default(), first)
+            crate::transfer::archive(
+                self.file_system(),
+                &item,
+                &mut out,
+                &CopyOptions::default(),
+                first,
+            )
         })
     }
 

@@ -1,8 +1,10 @@
 //! An open image.
 
+#[cfg(feature = "mkfs")]
 mod create;
 mod options;
 
+#[cfg(feature = "mkfs")]
 pub use create::CreateOptions;
 pub use options::ImageOptions;
 
@@ -57,6 +59,7 @@ impl Image {
     ///
     /// [`ErrorCause::HoldsData`] if something is there that may not be replaced; the options contradict
     /// each other; something can't be written.
+    #[cfg(feature = "mkfs")]
     pub fn create(name: impl AsRef<Path>, options: &CreateOptions) -> Result<Image> {
         let name = name.as_ref();
         options.create(name).map_err(|error| error.during("create").at(name))
@@ -67,6 +70,7 @@ impl Image {
     /// # Errors
     ///
     /// The options contradict each other.
+    #[cfg(feature = "mkfs")]
     pub fn in_memory(options: &CreateOptions) -> Result<Image> {
         options.in_memory().map_err(|error| error.during("create an image in memory"))
     }

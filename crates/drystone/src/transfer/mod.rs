@@ -12,6 +12,7 @@
 //! `engine` shares the work among threads, `directories` and `leaves` do it. `ends` says what they ask
 //! of a source and a target; `host_*` and `image_*` are the two kinds of each.
 
+#[cfg(feature = "tar")]
 mod archive;
 mod copied;
 mod directories;
@@ -31,6 +32,7 @@ mod queue;
 #[cfg(test)]
 mod tests;
 
+#[cfg(feature = "tar")]
 pub use archive::archive;
 pub use problem::{Cause, CopyProblem, Lacking, Side};
 

@@ -2,10 +2,10 @@
 
 use drystone_sync::PerCore;
 use drystone_sync::atomic::{AtomicU64, Ordering};
-use serde::Serialize;
 
 /// Counts of allocations since the mount.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct AllocationStatistics {
     /// Inodes given out.
     pub inodes: u64,

@@ -2,10 +2,10 @@
 
 use drystone_sync::atomic::{AtomicU64, Ordering};
 use drystone_sync::{PerCore, PerCoreCounter};
-use serde::Serialize;
 
 /// Counts of the extent status cache since the mount.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct ExtentStatusStatistics {
     /// Extents that are cached now.
     pub cached: u64,

@@ -5,11 +5,11 @@ use crate::alloc::AllocationStatistics;
 use crate::extent_status::ExtentStatusStatistics;
 use drystone_ext4_format::superblock::Superblock;
 use drystone_sync::ClassStatistics;
-use serde::Serialize;
 
 /// Counts of a mount. All of them only grow, except those that say what is held now and extremes
 /// (`longest…`, `largest…`).
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct EngineStatistics {
     /// Handles, commits and checkpoints.
     pub journal: drystone_jbd2::JournalStatistics,

@@ -1,11 +1,13 @@
 //! Why a source can't be read.
 
+#[cfg(feature = "oci")]
 mod oci;
 
 use crate::directory::DirectoryError;
 use crate::list::LineError;
 use crate::tar::TarError;
 use drystone_mkfs::tree::TreeError;
+#[cfg(feature = "oci")]
 pub use oci::{OciError, OciProblem};
 use std::io;
 
@@ -65,6 +67,7 @@ pub enum Error {
     #[error(transparent)]
     Tar(#[from] Box<TarError>),
     /// An OCI layout is damaged, or doesn't have what the user asks for.
+    #[cfg(feature = "oci")]
     #[error(transparent)]
     Oci(#[from] OciError),
     /// A line of a manifest or list is invalid.

@@ -3,8 +3,9 @@
 use crate::fixture::{self, Level, has, is_root};
 use crate::listing::{ALL, Detail, Listing, list};
 use drystone_mkfs::tree::FileTree;
-use drystone_sources::{Exclude, HostFiles, Opener, Source, SourceContext, Warnings};
+use drystone_sources::{HostFiles, Opener, Source, SourceContext, Warnings};
 use drystone_testkit::skip::{Prerequisite, skip};
+use drystone_vfs::Exclude;
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::Command;

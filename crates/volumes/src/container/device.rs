@@ -5,7 +5,9 @@
 //! The image file is open twice: as a [`FileDevice`], which holds the locks, and by the crate. Backing files
 //! are locked against writers the same way.
 
-use super::{ContainerError, ContainerFormat, Qcow2Header, restore_counts};
+use super::header::Qcow2Header;
+use super::refcounts::restore_counts;
+use super::{ContainerError, ContainerFormat};
 use drystone_blockdev::{
     BlockDevice, DeviceError, DeviceOperation, DeviceResult, FileDevice, OpenMode, check_range,
     write_zeros,

@@ -1,25 +1,25 @@
 //! Disk images of virtual machines: files that hold a disk in a format of their own.
 //!
 //! A file is what its first bytes say, whatever its name. qcow2 is read and written; of VMDK, flat extents are
-//! read. The crate `imago` does both, after [`Qcow2Header::check`] has refused what it can't handle.
+//! read. The crate `imago` does both, after `Qcow2Header::check` has refused what it can't handle.
 //!
 //! # Crash
 //!
 //! The crate writes reference counts before the tables that use them, so the image survives the end of the
 //! process. It doesn't wait for the disk in between. After a power cut a table may thus refer to clusters
-//! that are counted as free. Opening to write finds these and counts them ([`restore_counts`]), before
+//! that are counted as free. Opening to write finds these and counts them (`restore_counts`), before
 //! anything is allocated. Clusters that are counted but not used may remain; `qemu-img check -r leaks` frees
 //! them.
 
+#[cfg(feature = "containers")]
 mod device;
+#[cfg(feature = "containers")]
 mod header;
+#[cfg(feature = "containers")]
 mod refcounts;
 
-pub use device::ContainerDevice;
-use header::Qcow2Header;
-use refcounts::restore_counts;
-
-use drystone_blockdev::{DeviceError, FileDevice};
+use drystone_blockdev::{BlockDevice, DeviceError, FileDevice, OpenMode};
+use drystone_sync::Arc;
 use std::path::Path;
 
 /// The suffix of files that are made as qcow2.
@@ -79,6 +79,39 @@ impl std::fmt::Display for ContainerFormat {
     }
 }
 
+/// Opens an image file as the disk that it holds.
+pub(crate) fn open(
+    path: &Path,
+    format: ContainerFormat,
+    mode: OpenMode,
+) -> Result<Arc<dyn BlockDevice>, ContainerError> {
+    #[cfg(feature = "containers")]
+    return Ok(Arc::new(device::ContainerDevice::open(path, format, mode)?));
+    #[cfg(not(feature = "containers"))]
+    {
+        let _ = (path, mode);
+        Err(ContainerError::LeftOut(format))
+    }
+}
+
+/// Makes a qcow2 of a disk of zeros in an open file, whatever is in the file.
+///
+/// # Errors
+///
+/// The file can't be written; this program was compiled without qcow2.
+pub fn create_qcow2(
+    file: FileDevice,
+    size_bytes: u64,
+) -> Result<Arc<dyn BlockDevice>, ContainerError> {
+    #[cfg(feature = "containers")]
+    return Ok(Arc::new(device::ContainerDevice::create_qcow2(file, size_bytes)?));
+    #[cfg(not(feature = "containers"))]
+    {
+        let _ = (file, size_bytes);
+        Err(ContainerError::LeftOut(ContainerFormat::Qcow2))
+    }
+}
+
 /// Whether a new file of this name is made as qcow2.
 #[must_use]
 pub fn is_named_qcow2(path: &Path) -> bool {
@@ -92,6 +125,9 @@ pub enum ContainerError {
     /// The file, or one that it names, can't be opened or read.
     #[error(transparent)]
     Device(DeviceError),
+    /// It is in a format that this program was compiled without.
+    #[error("{0}, which this program was compiled without")]
+    LeftOut(ContainerFormat),
     /// The format isn't known well enough.
     #[error("{0}, which can't be used; 'qemu-img convert -O qcow2' makes a copy that can")]
     Unsupported(ContainerFormat),

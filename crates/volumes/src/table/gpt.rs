@@ -4,7 +4,7 @@
 //! UEFI Specification, 5.3 "GUID Partition Table (GPT) Disk Layout".
 
 use super::{Partition, PartitionTable, PartitionType, TableError, TableKind, read_if_there};
-use crc::{CRC_32_ISO_HDLC, Crc};
+use crc_fast::{CrcAlgorithm, checksum};
 use drystone_blockdev::{BlockDevice, DeviceError};
 use uuid::Uuid;
 use zerocopy::little_endian::{U16, U32, U64};
@@ -16,8 +16,6 @@ pub(super) const SIGNATURE: [u8; 8] = *b"EFI PART";
 pub(super) const HEADER_BYTES: usize = size_of::<RawGptHeader>();
 /// Bytes of entries that are read: more than any tool makes.
 const ENTRIES_BYTES_MAX: u64 = 1 << 20;
-
-pub(super) static CHECKSUM: Crc<u32> = Crc::<u32>::new(&CRC_32_ISO_HDLC);
 
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
@@ -99,7 +97,7 @@ fn read_copy(
     if !read_if_there(device, offset, &mut entries)? {
         return Ok(Err("its entries are beyond the end of the disk"));
     }
-    if CHECKSUM.checksum(&entries) != header.entries_checksum.get() {
+    if crc32(&entries) != header.entries_checksum.get() {
         return Ok(Err("wrong checksum of the entries"));
     }
     let mut partitions = Vec::new();
@@ -142,7 +140,7 @@ fn read_header(
     // The checksum counts as zero in itself.
     let checksum_at = std::mem::offset_of!(RawGptHeader, checksum);
     bytes[checksum_at..checksum_at + size_of::<U32>()].fill(0);
-    if CHECKSUM.checksum(&bytes[..size]) != header.checksum.get() {
+    if crc32(&bytes[..size]) != header.checksum.get() {
         return Ok(Err("wrong checksum of the header"));
     }
     if header.own_sector.get() != sector {
@@ -166,4 +164,9 @@ impl RawGptEntry {
             name,
         })
     }
+}
+
+pub(super) fn crc32(bytes: &[u8]) -> u32 {
+    // The upper half is zero.
+    checksum(CrcAlgorithm::Crc32IsoHdlc, bytes) as u32
 }

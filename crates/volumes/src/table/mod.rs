@@ -10,7 +10,6 @@ mod new_gpt;
 
 use crate::kind::read_if_there;
 use drystone_blockdev::{BlockDevice, DeviceError};
-use serde::Serialize;
 use std::fmt;
 use std::ops::Range;
 use uuid::Uuid;
@@ -29,8 +28,9 @@ pub struct PartitionTable {
 }
 
 /// The format of a partition table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
 pub enum TableKind {
     /// The GUID partition table.
     Gpt,

@@ -7,7 +7,7 @@
 //! # Reference
 //! UEFI Specification, 5.2.3 "Protective MBR" and 5.3 "GUID Partition Table (GPT) Disk Layout".
 
-use super::gpt::{CHECKSUM, HEADER_BYTES, RawGptEntry, RawGptHeader, SIGNATURE};
+use super::gpt::{HEADER_BYTES, RawGptEntry, RawGptHeader, SIGNATURE, crc32};
 use super::mbr;
 use super::{Partition, PartitionTable, PartitionType, TableError};
 use drystone_blockdev::BlockDevice;
@@ -141,9 +141,9 @@ impl NewGpt {
             entries_sector: U64::new(entries_sector),
             entries: U32::new(ENTRIES),
             entry_size: U32::new(ENTRY_BYTES),
-            entries_checksum: U32::new(CHECKSUM.checksum(&self.entries)),
+            entries_checksum: U32::new(crc32(&self.entries)),
         };
-        header.checksum = U32::new(CHECKSUM.checksum(header.as_bytes()));
+        header.checksum = U32::new(crc32(header.as_bytes()));
         let mut sector = vec![0; self.sector_bytes as usize];
         sector[..HEADER_BYTES].copy_from_slice(header.as_bytes());
         sector

@@ -3,10 +3,11 @@
 use crate::failure::{Failure, Outcome};
 use crate::interrupt::Interrupt;
 use anyhow::Context as _;
+use drystone::Exclude;
 use drystone_mkfs::tree::{FileTree, InodeTimestamp};
 use drystone_sources::oci::{Choice, Platform};
 use drystone_sources::{
-    Changes, Exclude, HostFiles, IdRange, Manifest, Opener, Owners, Source, SourceContext, Warnings,
+    Changes, HostFiles, IdRange, Manifest, Opener, Owners, Source, SourceContext, Warnings,
 };
 use drystone_sync::thread;
 use std::ffi::{OsStr, OsString};

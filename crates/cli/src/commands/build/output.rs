@@ -5,7 +5,7 @@ use crate::interrupt::Interrupt;
 use crate::messages::tell;
 use crate::unfinished::{FilePlace, Unfinished};
 use anyhow::{Context, anyhow};
-use drystone::{ContainerDevice, VolumeName};
+use drystone::{VolumeName, create_qcow2};
 use drystone_blockdev::{
     BlockDevice, DeviceError, FileDevice, OpenMode, edges_hold_data, holds_data,
 };
@@ -102,7 +102,7 @@ impl BuildOutput {
                 *unfinished = Some(made);
                 let device = FileDevice::from_file(file, &*path, OpenMode::ReadWrite)?;
                 if drystone::is_named_qcow2(path) {
-                    return Ok(Arc::new(ContainerDevice::create_qcow2(device, size_bytes)?));
+                    return Ok(create_qcow2(device, size_bytes)?);
                 }
                 device.resize(size_bytes)?;
                 Ok(Arc::new(device))
