@@ -58,6 +58,9 @@ pub(crate) static READERS: LockClass = LockClass::new("nilfs2 readers", 480).nes
 /// The blocks of the DAT that are in memory, and its map.
 pub(crate) static DAT: LockClass = LockClass::new("nilfs2 dat", 500);
 
+/// Blocks that are being moved. Held for a look.
+pub(crate) static MOVING: LockClass = LockClass::new("nilfs2 moving", 510);
+
 /// What the log writer is asked for. Held for a look.
 pub(crate) static REQUESTS: LockClass = LockClass::new("nilfs2 requests", 700);
 

@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::inode::Inode;
 use crate::lock_classes::REQUESTS;
 use drystone_sync::atomic::{AtomicBool, Ordering};
+use drystone_sync::clock::Instant;
 use drystone_sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
@@ -139,8 +140,9 @@ impl LogRequests {
         self.changed.notify_one();
     }
 
-    /// Waits for the next task: at most `interval`, if there is one; then a checkpoint is due.
-    pub(crate) fn next_task(&self, interval: Option<Duration>) -> Task {
+    /// Waits for the next task. When `interval` has passed since the last checkpoint, if there is one, the
+    /// next is due, whatever else is asked for.
+    pub(crate) fn next_task(&self, last: Instant, interval: Option<Duration>) -> Task {
         let mut state = self.state.lock();
         loop {
             if state.failure.is_some() {
@@ -150,6 +152,10 @@ impl LogRequests {
                 }
                 self.changed.wait(&mut state);
                 continue;
+            }
+            let left = interval.map(|interval| interval.saturating_sub(last.elapsed()));
+            if left == Some(Duration::ZERO) {
+                return Task::Checkpoint(state.requested);
             }
             if !state.data.is_empty() {
                 let inodes = std::mem::take(&mut state.data);
@@ -166,11 +172,10 @@ impl LogRequests {
             if state.is_stopping {
                 return Task::Stop;
             }
-            match interval {
-                Some(interval) if self.changed.wait_timeout(&mut state, interval) => {
-                    return Task::Checkpoint(state.requested);
+            match left {
+                Some(left) => {
+                    self.changed.wait_timeout(&mut state, left);
                 }
-                Some(_) => {}
                 None => self.changed.wait(&mut state),
             }
         }

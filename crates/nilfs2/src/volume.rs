@@ -4,14 +4,19 @@
 //! A thread that translates a virtual block and reads what it leads to holds its core's part of the
 //! readers' gate. [`Volume::wait_for_readers`] passes all parts, so that a segment that has been
 //! cleaned is written only after every reader that may have found its blocks is done.
+//!
+//! A reader may also find the new place of a block that the cleaner moves before the log that has it is
+//! written. Until then such blocks are kept in memory, by their new places.
 
 use crate::error::Result;
-use crate::lock_classes::READERS;
+use crate::lock_classes::{MOVING, READERS};
 use drystone_blockdev::{BlockDevice, DeviceError};
 use drystone_nilfs2_format::error::DatProblem;
 use drystone_nilfs2_format::{Corrupt, Geometry, PhysicalBlock, VirtualBlock};
+use drystone_sync::atomic::{AtomicBool, Ordering};
 use drystone_sync::{Arc, PerCore, RwLock, RwLockReadGuard, clock, thread};
 use drystone_vfs::Timestamp;
+use std::collections::HashMap;
 use std::io::IoSlice;
 use std::time::Duration;
 
@@ -44,6 +49,9 @@ pub(crate) struct Volume {
     pub(crate) seed: u32,
     options: VolumeOptions,
     readers: PerCore<RwLock<()>>,
+    /// Blocks that are being moved, by the places where they aren't yet.
+    moving: RwLock<HashMap<PhysicalBlock, BlockBytes>>,
+    has_moving: AtomicBool,
 }
 
 impl Volume {
@@ -54,7 +62,9 @@ impl Volume {
         options: VolumeOptions,
     ) -> Self {
         let readers = PerCore::new(|_| RwLock::new(&READERS, ()));
-        Self { device, geometry, seed, options, readers }
+        let moving = RwLock::new(&MOVING, HashMap::new());
+        let has_moving = AtomicBool::new(false);
+        Self { device, geometry, seed, options, readers, moving, has_moving }
     }
 
     /// Whether logs are written only when a caller asks for them, so that the same calls give the same bytes.
@@ -99,6 +109,15 @@ impl Volume {
         }
     }
 
+    /// Notes blocks that are about to get new places, before anybody can find these; none when they are
+    /// there.
+    pub(crate) fn set_moving(&self, blocks: HashMap<PhysicalBlock, BlockBytes>) {
+        let has_some = !blocks.is_empty();
+        let old = std::mem::replace(&mut *self.moving.write(), blocks);
+        self.has_moving.store(has_some, Ordering::Release);
+        drop(old);
+    }
+
     /// Writes from a block on. On a full medium it waits for room: what was changed is only in memory, and
     /// would be lost if the log stopped.
     pub(crate) fn write_blocks(&self, start: PhysicalBlock, slices: &[IoSlice<'_>]) -> Result<()> {
@@ -128,8 +147,28 @@ impl Volume {
                 return Err(Corrupt::Dat { block: VirtualBlock(0), problem }.into());
             }
         }
+        // Looked up before the device is read: what has gone from here by then is on the device.
+        let moving = self.moving_among(start, last - start.0 + 1);
         self.device.read_at(self.geometry.offset_of(start), buffer)?;
+        let block_bytes = self.block_bytes();
+        for (index, bytes) in moving {
+            buffer[index * block_bytes..][..block_bytes].copy_from_slice(&bytes);
+        }
         Ok(())
+    }
+
+    /// Blocks that are being moved among `count` places, by their index.
+    fn moving_among(&self, start: PhysicalBlock, count: u64) -> Vec<(usize, BlockBytes)> {
+        if !self.has_moving.load(Ordering::Acquire) {
+            return Vec::new();
+        }
+        let moving = self.moving.read();
+        (0..count)
+            .filter_map(|index| {
+                let bytes = moving.get(&PhysicalBlock(start.0 + index))?;
+                Some((index as usize, Arc::clone(bytes)))
+            })
+            .collect()
     }
 
     /// Reads one block.

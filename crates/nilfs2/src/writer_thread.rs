@@ -4,20 +4,25 @@ use crate::cleaner::{Cleaner, PROTECTION_S};
 use crate::engine::Engine;
 use crate::log_requests::Task;
 use crate::log_writer::LogWriter;
+use drystone_sync::clock;
 use std::time::Duration;
 
 /// The body of the thread: writes logs when asked, and whenever `interval` has passed if there is one.
+/// Then it also cleans.
 pub(crate) fn run(engine: &Engine, interval: Option<Duration>) {
     let requests = &engine.requests;
     let (writer, cleaner) = (LogWriter::new(engine), Cleaner::new(engine));
     let mut is_cleaning = false;
     let mut futile_at = u64::MAX;
+    let mut last = clock::now();
     loop {
-        let task = requests.next_task(interval);
+        let task = requests.next_task(last, interval);
         let is_running = requests.check_running();
         match task {
             Task::Checkpoint(number) => {
                 let is_asked = requests.is_checkpoint_asked(number);
+                let is_due = interval.is_some_and(|interval| last.elapsed() >= interval);
+                last = clock::now();
                 if !is_asked && engine.gate.is_frozen() {
                     continue;
                 }
@@ -25,7 +30,7 @@ pub(crate) fn run(engine: &Engine, interval: Option<Duration>) {
                 let result = result.and_then(|()| cleaner.refill_reserve(&mut futile_at));
                 let has_failed = result.is_err();
                 requests.finish_checkpoint(result, number);
-                if !is_asked && !has_failed {
+                if is_due && !has_failed {
                     clean_in_background(cleaner, &mut is_cleaning);
                 }
             }
@@ -44,7 +49,7 @@ pub(crate) fn run(engine: &Engine, interval: Option<Duration>) {
     }
 }
 
-/// Cleans some segments if few are clean, once each time that the interval of logs has passed.
+/// Cleans some segments if few are clean.
 fn clean_in_background(cleaner: Cleaner<'_>, is_cleaning: &mut bool) {
     *is_cleaning = cleaner.is_cleaning_due(*is_cleaning);
     if *is_cleaning && let Err(error) = cleaner.clean_some(PROTECTION_S) {

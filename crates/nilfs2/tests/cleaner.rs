@@ -3,7 +3,9 @@
 
 mod support;
 
-use drystone_nilfs2::MountOptions;
+use drystone_blockdev::{BlockDevice, DeviceOperation, Stepped};
+use drystone_nilfs2::{MountOptions, Nilfs2};
+use drystone_sync::{Arc, thread};
 use drystone_testkit::tree::diff;
 use drystone_vfs::{Errno, FileSystem, RequestContext};
 use support::churn::{churn, write_file};
@@ -81,4 +83,44 @@ fn a_snapshot_stays_as_it_was() {
         assert_eq!(diff(&before, &tree(&fs)), [""; 0], "snapshot {number}");
         assert_eq!(write_file(&fs, "new", b"x"), Err(Errno::EROFS));
     }
+}
+
+/// Files are read while the log that moves them is on its way to the device.
+#[test]
+fn what_is_moved_is_read_meanwhile() {
+    let device = image(16, 4096, 16);
+    let fs = mount(&device, &MountOptions::default());
+    for number in 0..60_u8 {
+        write_file(&fs, &format!("file-{number}"), &[number + 1; 40_000]).unwrap();
+        fs.sync().unwrap();
+    }
+    for number in (0..60).filter(|number| number % 3 != 0) {
+        let name = format!("file-{number}");
+        fs.unlink(&RequestContext::superuser(), fs.root(), name.as_bytes()).unwrap();
+    }
+    fs.unmount().unwrap();
+
+    let stepped = Arc::new(Stepped::new(Arc::clone(&device)));
+    let held = Arc::clone(&stepped) as Arc<dyn BlockDevice>;
+    let fs = Nilfs2::mount(held, &MountOptions::default()).unwrap();
+    stepped.hold(|operation, _, length| {
+        (operation == DeviceOperation::Write && length > 4096).then_some(0)
+    });
+    thread::scope(|scope| {
+        let cleaner = scope.spawn(|| fs.clean(0).unwrap());
+        let _ = stepped.wait();
+        let context = RequestContext::superuser();
+        for number in (0..60_u8).step_by(3) {
+            let name = format!("file-{number}");
+            let found = fs.lookup(&context, fs.root(), name.as_bytes()).unwrap();
+            let mut bytes = vec![0; 40_000];
+            assert_eq!(fs.read(found.inode, 0, &mut bytes).unwrap(), bytes.len());
+            assert!(bytes.iter().all(|byte| *byte == number + 1), "{name} differs");
+            fs.forget(found.inode, 1);
+        }
+        stepped.release_all();
+        assert!(cleaner.join().unwrap() > 0, "nothing was cleaned");
+    });
+    fs.unmount().unwrap();
+    judge(&device, "cleaned while files were read");
 }

@@ -5,6 +5,7 @@ use crate::error::{Error, Result};
 use crate::log::{BlockContent, CleanerWork, LoggedBlock};
 use crate::recovery::read_log;
 use crate::volume::BlockBytes;
+use drystone_nilfs2_format::cpfile;
 use drystone_nilfs2_format::dat::DatEntry;
 use drystone_nilfs2_format::log::{Finfo, LogHeader, SummaryItem, read_sections};
 use drystone_nilfs2_format::sufile::SegmentUsage;
@@ -19,6 +20,8 @@ pub(super) struct CleanerBatch {
     pub(super) periods: FreedPeriods,
     /// Blocks of the DAT that have entries of what is moved or freed.
     dat_blocks: HashSet<FileBlock>,
+    /// Blocks of the checkpoint file with checkpoints that lose a block.
+    checkpoint_blocks: HashSet<FileBlock>,
 }
 
 impl CleanerBatch {
@@ -26,6 +29,7 @@ impl CleanerBatch {
         self.work.append(other.work);
         self.periods.append(&mut other.periods);
         self.dat_blocks.extend(other.dat_blocks);
+        self.checkpoint_blocks.extend(other.checkpoint_blocks);
     }
 
     pub(super) fn live_blocks(&self) -> u64 {
@@ -34,13 +38,17 @@ impl CleanerBatch {
 
     /// Blocks that are probably logged: what is moved, and the metadata that change with it, but for what
     /// any checkpoint takes.
-    pub(super) fn cost(&self, kept: &KeptCheckpoints) -> u64 {
-        self.live_blocks() + self.dat_blocks.len() as u64 + kept.blocks_to_give_up
+    pub(super) fn cost(&self) -> u64 {
+        self.live_blocks() + self.metadata_blocks()
+    }
+
+    fn metadata_blocks(&self) -> u64 {
+        (self.dat_blocks.len() + self.checkpoint_blocks.len()) as u64
     }
 
     /// The same at most: each of the metadata has a node of its own.
-    pub(super) fn cost_max(&self, kept: &KeptCheckpoints) -> u64 {
-        self.cost(kept) + self.dat_blocks.len() as u64 + kept.blocks_to_give_up
+    pub(super) fn cost_max(&self) -> u64 {
+        self.cost() + self.metadata_blocks()
     }
 }
 
@@ -50,13 +58,28 @@ pub(super) struct KeptCheckpoints {
     pub(super) first_protected: CheckpointNumber,
     /// Snapshots before it, in order.
     pub(super) snapshots: Vec<CheckpointNumber>,
-    /// Blocks of the checkpoint file with records of others before it.
-    pub(super) blocks_to_give_up: u64,
+    /// Others before it, in order.
+    pub(super) plain: Vec<CheckpointNumber>,
 }
 
 impl KeptCheckpoints {
     fn needs(&self, entry: &DatEntry, finfo: &Finfo) -> bool {
         entry.is_live() || finfo.checkpoint.0 != 0 && self.has_period_of(entry)
+    }
+
+    /// Those that lose a block of one of the periods.
+    pub(super) fn broken_by(
+        &self,
+        periods: &FreedPeriods,
+    ) -> impl Iterator<Item = CheckpointNumber> {
+        merged(periods)
+            .into_iter()
+            .flat_map(|(start, end)| {
+                let from = self.plain.partition_point(|number| *number < start);
+                let to = self.plain.partition_point(|number| *number < end);
+                &self.plain[from..to]
+            })
+            .copied()
     }
 
     /// Whether one of them has a block that the newest state hasn't.
@@ -69,6 +92,20 @@ impl KeptCheckpoints {
 
 /// Periods of blocks that are freed.
 pub(super) type FreedPeriods = Vec<(CheckpointNumber, CheckpointNumber)>;
+
+/// Periods in order and apart.
+fn merged(periods: &FreedPeriods) -> FreedPeriods {
+    let mut sorted = periods.clone();
+    sorted.sort_unstable();
+    let mut merged = FreedPeriods::new();
+    for (start, end) in sorted {
+        match merged.last_mut() {
+            Some(last) if start <= last.1 => last.1 = last.1.max(end),
+            _ => merged.push((start, end)),
+        }
+    }
+    merged
+}
 
 impl Cleaner<'_> {
     /// Finds what lives in a segment; nothing if its logs can't be read.
@@ -101,6 +138,10 @@ impl Cleaner<'_> {
             left -= header.blocks;
             block = PhysicalBlock(block.0 + u64::from(header.blocks));
         }
+        let places = kept
+            .broken_by(&batch.periods)
+            .map(|number| cpfile::place_of(number, self.volume.block_bytes()).0);
+        batch.checkpoint_blocks = places.collect();
         Ok(Some(batch))
     }
 

@@ -23,7 +23,7 @@ use crate::engine::Engine;
 use crate::error::Result;
 use crate::log::{CleanerWork, LogState};
 use crate::log_writer::LogWriter;
-use drystone_nilfs2_format::cpfile::{self, CheckpointFlags};
+use drystone_nilfs2_format::cpfile::CheckpointFlags;
 use drystone_nilfs2_format::sufile::{SegmentUsage, UsageFlags};
 use drystone_nilfs2_format::{CheckpointNumber, FileBlock, SegmentNumber};
 use drystone_sync::MutexGuard;
@@ -36,6 +36,8 @@ const START_BELOW_PERCENT: u64 = 10;
 const STOP_AT_PERCENT: u64 = 20;
 /// Segments that are cleaned at once.
 const SEGMENTS_AT_ONCE: usize = 2;
+/// Segments that are looked at in vain before a round of the background ends.
+const SEGMENTS_LEFT_AT_ONCE: usize = 8;
 /// Segments that are gained at once when there is no room for what somebody wants to add.
 const SEGMENTS_GAINED: u64 = 4;
 /// A segment from which less can be taken back is left for later.
@@ -83,22 +85,23 @@ impl<'a> Cleaner<'a> {
         let mut batch = CleanerBatch::default();
         let mut left = Vec::new();
         for (segment, usage) in candidates {
-            if batch.work.cleaned.len() >= SEGMENTS_AT_ONCE {
+            if batch.work.cleaned.len() >= SEGMENTS_AT_ONCE || left.len() >= SEGMENTS_LEFT_AT_ONCE {
                 break;
             }
-            let Some(found) = self.examine(segment, usage, &kept)? else { continue };
+            let Some(found) = self.examine(segment, usage, &kept)? else {
+                left.push(segment);
+                continue;
+            };
             let dead = u64::from(usage.blocks).saturating_sub(found.live_blocks());
             let gains_little = dead * 100 < u64::from(usage.blocks) * GAIN_MIN_PERCENT;
-            if usage.blocks > 0 && gains_little {
+            let has_room = batch.cost_max() + found.cost_max() <= room;
+            if usage.blocks > 0 && gains_little || !has_room {
                 left.push(segment);
                 continue;
             }
-            if batch.cost_max(&kept) + found.cost_max(&kept) > room {
-                break;
-            }
             batch.append(found);
         }
-        if self.gain(&batch, &kept) <= 0 {
+        if self.gain(&batch) <= 0 {
             left.append(&mut batch.work.cleaned);
         }
         log.left_for_later.extend(left.into_iter().map(|segment| (segment, self.volume.wall_s())));
@@ -153,9 +156,9 @@ impl<'a> Cleaner<'a> {
     }
 
     /// Blocks that are probably gained.
-    fn gain(&self, batch: &CleanerBatch, kept: &KeptCheckpoints) -> i64 {
+    fn gain(&self, batch: &CleanerBatch) -> i64 {
         let per_segment = self.volume.geometry.blocks_per_segment();
-        let cost = self.space.small_checkpoint_blocks() + batch.cost(kept);
+        let cost = self.space.small_checkpoint_blocks() + batch.cost();
         let taken = cost * per_segment / self.space.segment_payload_min();
         (batch.work.cleaned.len() as u64 * per_segment).cast_signed() - taken.cast_signed()
     }
@@ -176,18 +179,17 @@ impl<'a> Cleaner<'a> {
         let room = self.room();
         let mut batch = CleanerBatch::default();
         for (live, segment, usage) in candidates {
-            let is_enough =
-                self.gain(&batch, &kept) >= (SEGMENTS_GAINED * per_segment).cast_signed();
-            if is_enough || batch.cost_max(&kept) + live > room || live >= per_segment {
+            let is_enough = self.gain(&batch) >= (SEGMENTS_GAINED * per_segment).cast_signed();
+            if is_enough || batch.cost_max() + live > room || live >= per_segment {
                 break;
             }
             let Some(found) = self.examine(segment, usage, &kept)? else { continue };
-            if batch.cost_max(&kept) + found.cost_max(&kept) > room {
+            if batch.cost_max() + found.cost_max() > room {
                 break;
             }
             batch.append(found);
         }
-        if self.gain(&batch, &kept) < per_segment.cast_signed() {
+        if self.gain(&batch) < per_segment.cast_signed() {
             return Ok(0);
         }
         self.finish_cleaning(&mut log, &kept, batch)
@@ -236,7 +238,7 @@ impl<'a> Cleaner<'a> {
     ) -> Result<usize> {
         let cleaned = batch.work.cleaned.len();
         let mut result = Ok(0);
-        if cleaned > 0 && self.space.claim_for_cleaner(batch.cost_max(kept)) {
+        if cleaned > 0 && self.space.claim_for_cleaner(batch.cost_max()) {
             result = self.write_batch(log, kept, batch).map(|()| cleaned);
         }
         self.space.claim_for_cleaner(0);
@@ -250,7 +252,7 @@ impl<'a> Cleaner<'a> {
         batch: CleanerBatch,
     ) -> Result<()> {
         log.superblocks.write_both(&self.volume)?;
-        self.delete_broken(log, kept, batch.periods)?;
+        self.delete_broken(log, kept, &batch.periods)?;
         LogWriter::new(self.engine).log_checkpoint(log, batch.work)
     }
 
@@ -263,13 +265,9 @@ impl<'a> Cleaner<'a> {
         let (snapshots, plain): (Vec<_>, Vec<_>) =
             all.iter().partition(|found| found.flags.contains(CheckpointFlags::SNAPSHOT));
         let snapshots = snapshots.iter().map(|found| found.number).collect();
-        let mut blocks: Vec<FileBlock> = plain
-            .iter()
-            .filter(|found| found.number < first_protected)
-            .map(|found| cpfile::place_of(found.number, self.volume.block_bytes()).0)
-            .collect();
-        blocks.dedup();
-        Ok(KeptCheckpoints { first_protected, snapshots, blocks_to_give_up: blocks.len() as u64 })
+        let plain = plain.iter().map(|found| found.number);
+        let plain = plain.filter(|number| *number < first_protected).collect();
+        Ok(KeptCheckpoints { first_protected, snapshots, plain })
     }
 
     /// Deletes plain checkpoints that have lost a block.
@@ -277,24 +275,10 @@ impl<'a> Cleaner<'a> {
         &self,
         log: &mut LogState,
         kept: &KeptCheckpoints,
-        mut periods: FreedPeriods,
+        periods: &FreedPeriods,
     ) -> Result<()> {
-        periods.sort_unstable();
-        let mut merged = FreedPeriods::new();
-        for (start, end) in periods {
-            match merged.last_mut() {
-                Some(last) if start <= last.1 => last.1 = last.1.max(end),
-                _ => merged.push((start, end)),
-            }
-        }
-        for checkpoint in Checkpoints::new(self.engine).list_checkpoints(log)? {
-            let number = checkpoint.number;
-            let index = merged.partition_point(|(_, end)| *end <= number);
-            let is_broken = merged.get(index).is_some_and(|(start, _)| *start <= number);
-            let is_plain = !checkpoint.flags.contains(CheckpointFlags::SNAPSHOT);
-            if is_broken && is_plain && number < kept.first_protected {
-                Checkpoints::new(self.engine).remove_checkpoint(log, number)?;
-            }
+        for number in kept.broken_by(periods) {
+            Checkpoints::new(self.engine).remove_checkpoint(log, number)?;
         }
         Ok(())
     }

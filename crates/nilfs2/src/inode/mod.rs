@@ -167,9 +167,12 @@ impl Inode {
     /// What a block and some of those behind it lead to, up to the first hole.
     fn pointers(&self, key: FileBlock, source: Translated<'_>) -> Result<Vec<VirtualBlock>> {
         let ahead = if self.file_type == FileType::Regular { READ_AHEAD_BLOCKS } else { 1 };
+        // What is in memory may be on its way to the log, and have no place by its pointer.
+        let next = self.pages.lock().blocks.range(key..).next().map(|(next, _)| next.0);
+        let end = key.0.saturating_add(ahead).min(next.unwrap_or(u64::MAX));
         let map = self.map.read();
         let mut pointers = Vec::new();
-        for key in (key.0..).take(ahead as usize) {
+        for key in key.0..end {
             match map.get(FileBlock(key), &source)? {
                 0 => break,
                 pointer => pointers.push(VirtualBlock(pointer)),
@@ -201,8 +204,9 @@ impl Inode {
     ) -> Result<Option<PhysicalBlock>> {
         {
             let pages = self.pages.lock();
-            let is_dirty = pages.blocks.get(&key).is_some_and(|page| page.is_dirty);
-            if is_dirty || pages.is_cut(key) {
+            let page = pages.blocks.get(&key);
+            let is_unlogged = page.is_some_and(|page| page.is_dirty || page.in_flight);
+            if is_unlogged || pages.is_cut(key) {
                 return Ok(None);
             }
         }

@@ -39,6 +39,8 @@ pub(crate) struct LogState {
     pub(crate) file_blocks: u64,
     /// Data may have been logged since the newest checkpoint: recovery reads on behind that.
     pub(crate) has_data_logs: bool,
+    /// A log couldn't be written. What is in memory refers to places that hold something else.
+    pub(crate) has_failed: bool,
     /// When the cleaner left segments for later, in seconds since 1970.
     pub(crate) left_for_later: HashMap<SegmentNumber, u64>,
 }

@@ -25,7 +25,7 @@ use drystone_nilfs2_format::{
 };
 use drystone_sync::Arc;
 use drystone_vfs::Errno;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
 /// Units of an inode's count of blocks, in bytes.
 const SECTOR_BYTES: usize = 512;
@@ -295,6 +295,7 @@ impl<'a> Builder<'a> {
         }
         let start = log.segments.position;
         let plan = plan(volume, start, &self.blocks, record.is_some(), &spare)?;
+        volume.set_moving(self.moving(&plan));
         self.apply_places(&plan)?;
         self.note_segments(log, &plan, &spare, last_allocated)?;
         let super_root = match record {
@@ -312,8 +313,23 @@ impl<'a> Builder<'a> {
         write(volume, plan, &self.blocks, &segment, |inode, content| {
             self.bytes_of(log, &nodes, inode, content)
         })?;
+        volume.set_moving(HashMap::new());
         log.segments.position = end;
         Ok(cursor)
+    }
+
+    /// What the cleaner moves, by the new places.
+    fn moving(&self, plan: &LogPlan) -> HashMap<PhysicalBlock, BlockBytes> {
+        plan.logs
+            .iter()
+            .flat_map(places)
+            .filter_map(|(index, place)| match &self.blocks[index] {
+                LoggedBlock { is_moved: true, content: BlockContent::Ready(bytes), .. } => {
+                    Some((place, Arc::clone(bytes)))
+                }
+                _ => None,
+            })
+            .collect()
     }
 
     fn cursor(&self, plan: &LogPlan) -> LogCursor {

@@ -88,7 +88,8 @@ impl LogWriter<'_> {
 
     /// Takes the dirty blocks of one inode, unless it has other changes that only a checkpoint can log.
     pub(super) fn freeze_data(&self, inode: &Arc<Inode>) -> Option<FrozenPages> {
-        let _inside = self.gate.enter();
+        // The freezer may wait for this log: nothing is changed here.
+        let _inside = self.gate.pass();
         let _content = inode.content.read();
         let mut fields = inode.fields.lock();
         if fields.needs_checkpoint {

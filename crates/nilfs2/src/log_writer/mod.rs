@@ -53,6 +53,14 @@ impl LogWriter<'_> {
         log: &mut MutexGuard<'_, LogState>,
         work: CleanerWork,
     ) -> Result<()> {
+        unless_failed(log, |log| self.build_checkpoint(log, work))
+    }
+
+    fn build_checkpoint(
+        &self,
+        log: &mut MutexGuard<'_, LogState>,
+        work: CleanerWork,
+    ) -> Result<()> {
         let frozen = self.freeze_dirty()?;
         let metadata_dirty = log.cpfile.is_dirty()
             || log.segments.file.is_dirty()
@@ -129,29 +137,60 @@ impl LogWriter<'_> {
 
     /// Logs the dirty blocks of some inodes, without a checkpoint.
     pub(crate) fn write_data_log(&self, inodes: &[Arc<Inode>]) -> Result<()> {
-        let mut log = self.log.lock();
+        unless_failed(&mut self.log.lock(), |log| {
+            let needs_checkpoint = self.build_data_log(log, inodes)?;
+            if needs_checkpoint {
+                self.build_checkpoint(log, CleanerWork::default())
+            } else {
+                Ok(())
+            }
+        })
+    }
+
+    /// Says whether one of the inodes can be logged only by a checkpoint. What was taken of others by then
+    /// is logged.
+    fn build_data_log(
+        &self,
+        log: &mut MutexGuard<'_, LogState>,
+        inodes: &[Arc<Inode>],
+    ) -> Result<bool> {
         let mut builder = Builder::new(self.engine, log.checkpoint);
         let mut frozen = Vec::new();
+        let mut needs_checkpoint = false;
         for inode in inodes {
-            match self.freeze_data(inode) {
-                Some(pages) => frozen.push((inode, pages)),
-                None => return self.log_checkpoint(&mut log, CleanerWork::default()),
-            }
+            let Some(pages) = self.freeze_data(inode) else {
+                needs_checkpoint = true;
+                break;
+            };
+            frozen.push((inode, pages));
         }
         for (inode, pages) in &frozen {
             builder.add_data(inode, pages)?;
         }
         if !builder.blocks.is_empty() {
-            builder.place(&mut log, LogFlags::DATA_SYNC, None)?;
+            builder.place(log, LogFlags::DATA_SYNC, None)?;
             log.has_data_logs = true;
         }
         let blocks = frozen.iter().map(|(_, pages)| pages.counted).sum::<usize>();
-        self.note_space(&log, blocks as i64);
+        self.note_space(log, blocks as i64);
         for (inode, pages) in &frozen {
             let keys: Vec<FileBlock> = pages.blocks.iter().map(|(key, _)| *key).collect();
             inode.pages.lock().settle(&keys);
             inode.fields.lock().in_flight = false;
         }
-        Ok(())
+        Ok(needs_checkpoint)
     }
+}
+
+/// Logs something, unless a log has failed before.
+fn unless_failed(
+    log: &mut MutexGuard<'_, LogState>,
+    write: impl FnOnce(&mut MutexGuard<'_, LogState>) -> Result<()>,
+) -> Result<()> {
+    if log.has_failed {
+        return Err(Error::LogStopped("an earlier log couldn't be written".to_owned()));
+    }
+    let written = write(log);
+    log.has_failed = written.is_err();
+    written
 }

@@ -239,6 +239,7 @@ impl Opened {
             changed_s: root.changed_s,
             file_blocks: checkpoint.blocks.saturating_sub(ifile_blocks),
             has_data_logs: true,
+            has_failed: false,
             left_for_later: HashMap::new(),
         };
         let engine = Engine::new(EngineParts {
@@ -297,3 +298,7 @@ fn position_behind(volume: &Volume, log: &FoundLog) -> Result<LogPosition> {
         _ => unreachable!("the log's header was checked"),
     }
 }
+
+#[cfg(all(test, not(loom)))]
+#[allow(clippy::unwrap_used, reason = "a test")]
+mod tests;

@@ -1,0 +1,105 @@
+//! What is taken for a log gets into one, whatever happens meanwhile.
+
+use super::*;
+use crate::inode::Inode;
+use crate::log_writer::LogWriter;
+use crate::mkfs::{MakeOptions, make};
+use drystone_blockdev::{
+    BlockDevice, DeviceOperation, Effect, Fault, Faulty, MemoryDevice, Trigger,
+};
+use drystone_nilfs2_format::FileBlock;
+use drystone_vfs::{FileSystem, NewNode, RequestContext};
+use uuid::Uuid;
+
+const BLOCK_BYTES: usize = 1024;
+
+/// A volume with two files of four blocks, which are in a checkpoint.
+fn volume() -> (Arc<Faulty<Arc<MemoryDevice>>>, Nilfs2, [Arc<Inode>; 2]) {
+    let device = MemoryDevice::new(4 << 20);
+    let options = MakeOptions {
+        block_bytes: BLOCK_BYTES as u32,
+        blocks_per_segment: 64,
+        ..MakeOptions::new(Uuid::from_u128(1), 7, 1_700_000_000)
+    };
+    make(&device, &options).unwrap();
+    let device = Arc::new(Faulty::new(Arc::new(device)));
+    let fs = mount(&device);
+    let context = RequestContext::superuser();
+    let inodes = ["a", "b"].map(|name| {
+        let made = fs.create(&context, fs.root(), name.as_bytes(), NewNode::Regular, 0o644);
+        let number = made.unwrap().inode;
+        fs.write_all(&context, number, 0, &[1; 4 * BLOCK_BYTES]).unwrap();
+        fs.engine.held(number).unwrap()
+    });
+    fs.sync().unwrap();
+    (device, fs, inodes)
+}
+
+fn mount(device: &Arc<Faulty<Arc<MemoryDevice>>>) -> Nilfs2 {
+    let held: Arc<dyn BlockDevice> = Arc::clone(device) as Arc<dyn BlockDevice>;
+    let interval = Some(Duration::from_secs(3600));
+    let options = MountOptions { commit_interval: interval, ..MountOptions::default() };
+    Nilfs2::mount(held, &options).unwrap()
+}
+
+fn overwrite(fs: &Nilfs2, inode: &Inode, block: u64, byte: u8) {
+    let number = drystone_vfs::InodeNumber(inode.number.0);
+    let offset = block * BLOCK_BYTES as u64;
+    fs.write_all(&RequestContext::superuser(), number, offset, &[byte; BLOCK_BYTES]).unwrap();
+}
+
+#[test]
+fn data_is_logged_beside_a_file_that_needs_a_checkpoint() {
+    let (device, fs, [a, b]) = volume();
+    overwrite(&fs, &a, 0, 2);
+    overwrite(&fs, &b, 4, 3);
+    LogWriter::new(&fs.engine).write_data_log(&[a, b]).unwrap();
+    // The power is cut.
+    let bytes = device.inner().to_vec();
+    let device = Arc::new(Faulty::new(Arc::new(MemoryDevice::from_bytes(&bytes))));
+    let fs = mount(&device);
+    for (name, offset, expected) in [("a", 0, 2), ("b", 4 * BLOCK_BYTES as u64, 3)] {
+        let context = RequestContext::superuser();
+        let found = fs.lookup(&context, fs.root(), name.as_bytes()).unwrap();
+        let mut byte = [0];
+        assert_eq!(fs.read(found.inode, offset, &mut byte).unwrap(), 1, "{name}");
+        assert_eq!(byte, [expected], "{name}");
+    }
+}
+
+#[test]
+fn data_is_logged_while_changes_wait() {
+    let (_, fs, [a, b]) = volume();
+    overwrite(&fs, &a, 0, 2);
+    assert!(fs.engine.gate.freeze());
+    LogWriter::new(&fs.engine).write_data_log(&[a, b]).unwrap();
+    assert!(fs.engine.gate.thaw());
+}
+
+#[test]
+fn nothing_is_logged_after_a_failure() {
+    let (device, fs, [a, _]) = volume();
+    overwrite(&fs, &a, 0, 2);
+    device
+        .inject(Fault::of(DeviceOperation::Write, Effect::InputOutputError).when(Trigger::Nth(0)));
+    let writer = LogWriter::new(&fs.engine);
+    writer.write_checkpoint().unwrap_err();
+    let written = device.operations(DeviceOperation::Write);
+    assert!(matches!(writer.write_checkpoint(), Err(Error::LogStopped(_))));
+    assert!(matches!(writer.write_data_log(&[a]), Err(Error::LogStopped(_))));
+    assert_eq!(device.operations(DeviceOperation::Write), written);
+}
+
+#[test]
+fn a_block_is_read_before_one_that_has_no_place_yet() {
+    let (_, fs, [a, _]) = volume();
+    a.pages.lock().trim();
+    overwrite(&fs, &a, 1, 2);
+    // As the log writer has it while it builds a log.
+    let _frozen = a.pages.lock().freeze();
+    let engine = &fs.engine;
+    let unplaced = engine.dat.write().allocate(&engine.volume).unwrap();
+    a.map.write().set(FileBlock(1), unplaced.0, &engine.source()).unwrap();
+    assert_eq!(a.block(FileBlock(0), engine.source()).unwrap().unwrap()[0], 1);
+    assert_eq!(a.place_of(FileBlock(1), engine.source()).unwrap(), None);
+}
