@@ -92,7 +92,7 @@ impl PartitionInformation {
 ///
 /// # Errors
 ///
-/// What the host says of it; [`ErrorCause::InUse`] if another process has it open to write.
+/// What the host says of it; [`ErrorCause::InUse`](crate::ErrorCause::InUse) if another process has it open to write.
 pub fn size_of(name: &Path) -> Result<u64, Error> {
     let name = VolumeName::find_whole(name)?;
     Ok(drystone_volumes::open_as_named(&name, OpenMode::ReadOnly)?.size_bytes())

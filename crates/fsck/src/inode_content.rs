@@ -175,28 +175,8 @@ fn check_fields(checker: &mut Checker<'_>, inode: &Inode, bytes: &[u8]) {
     {
         issues.push(InodeIssue::Field { field: "i_file_acl", value: block.get() });
     }
-    check_times(bytes, layout.inode_size(), &mut issues);
     for issue in issues {
         checker.reporter.report(Issue::Inode { inode: number, issue });
-    }
-}
-
-/// Where the seconds of a time lie, and their bits above 32.
-const TIMES: [(&str, usize, usize); 4] =
-    [("i_atime", 8, 140), ("i_ctime", 12, 132), ("i_mtime", 16, 136), ("i_crtime", 144, 148)];
-
-/// Reports times between 2310 and 2446: old kernels stored those before 1970 so.
-fn check_times(bytes: &[u8], inode_size: usize, issues: &mut Vec<InodeIssue>) {
-    let extra =
-        bytes.get(128..130).map_or(0, |raw| usize::from(u16::from_le_bytes([raw[0], raw[1]])));
-    let end = (128 + extra).min(inode_size);
-    for (field, low, high) in TIMES.into_iter().filter(|(_, _, high)| high + 4 <= end) {
-        let (Some(low), Some(high)) = (bytes.get(low..low + 4), bytes.get(high..high + 4)) else {
-            continue;
-        };
-        if low[3] >= 0x80 && high[0] & 3 == 3 {
-            issues.push(InodeIssue::Time { field });
-        }
     }
 }
 

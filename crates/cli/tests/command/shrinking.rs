@@ -32,8 +32,9 @@ fn an_image_with_errors_is_left_alone() {
     let mut bytes = std::fs::read(&image).unwrap();
     let group = fixture.line("inspect --json disk.img group 0").json();
     let bitmap = group["parts"].as_array().unwrap().iter();
-    let bitmap = bitmap.filter(|part| part["name"].as_str().unwrap().starts_with("block bitmap"));
-    let at = bitmap.last().unwrap()["offset"].as_u64().unwrap() as usize;
+    let mut bitmaps =
+        bitmap.filter(|part| part["name"].as_str().unwrap().starts_with("block bitmap"));
+    let at = bitmaps.next_back().unwrap()["offset"].as_u64().unwrap() as usize;
     bytes[at + 2] = 0;
     std::fs::write(&image, &bytes).unwrap();
     for command in ["trim", "zero-free", "compact"] {

@@ -27,12 +27,6 @@ pub enum InodeIssue {
     /// A link or a special file is immutable, and no call can make it mutable again.
     #[error("immutable or append-only, but no file or directory")]
     FixedSpecial,
-    /// A time before 1970, as old kernels stored those, which reads as one after 2310.
-    #[error("{field} is after 2310, and probably before 1970")]
-    Time {
-        /// The field.
-        field: &'static str,
-    },
     /// A field that must be zero.
     #[error("{field} is {value}, not 0")]
     Field {

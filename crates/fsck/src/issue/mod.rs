@@ -156,9 +156,7 @@ impl Issue {
             Self::Backup { .. } => true,
             Self::Journal(issue) => issue.is_warning(),
             Self::Orphans(issue) => issue.is_warning(),
-            Self::Inode { issue, .. } => {
-                matches!(issue, InodeIssue::FixedSpecial | InodeIssue::Time { .. })
-            }
+            Self::Inode { issue, .. } => matches!(issue, InodeIssue::FixedSpecial),
             _ => false,
         };
         if is_warning { Severity::Warning } else { Severity::Error }

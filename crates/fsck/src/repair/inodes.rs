@@ -69,15 +69,6 @@ pub(super) fn mend(
         InodeIssue::FixedSpecial => {
             clear_flags(mender, inode, InodeFlags::IMMUTABLE | InodeFlags::APPEND)
         }
-        InodeIssue::Time { field } => {
-            let at = match field {
-                "i_atime" => 140,
-                "i_ctime" => 132,
-                "i_mtime" => 136,
-                _ => 148,
-            };
-            mender.edit_inode(inode, |bytes| bytes[at] &= !3)
-        }
         // A reserved inode that has a type is used for something else than it is for.
         InodeIssue::Field { field: "i_mode", .. } if inode != InodeNumber::BAD_BLOCKS => {
             mender.clear_inode(inode)

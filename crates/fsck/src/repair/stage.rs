@@ -122,8 +122,7 @@ pub(super) const fn weight(issue: &Issue) -> u32 {
                 | InodeIssue::Flag { .. }
                 | InodeIssue::FixedSpecial
                 | InodeIssue::TooLarge { .. }
-                | InodeIssue::DeletionTime { .. }
-                | InodeIssue::Time { .. },
+                | InodeIssue::DeletionTime { .. },
             ..
         } => 1,
         _ => 0,

@@ -13,8 +13,10 @@ use uuid::Uuid;
 
 const BLOCK_BYTES: usize = 1024;
 
+type FaultyMemory = Arc<Faulty<Arc<MemoryDevice>>>;
+
 /// A volume with two files of four blocks, which are in a checkpoint.
-fn volume() -> (Arc<Faulty<Arc<MemoryDevice>>>, Nilfs2, [Arc<Inode>; 2]) {
+fn volume() -> (FaultyMemory, Nilfs2, [Arc<Inode>; 2]) {
     let device = MemoryDevice::new(4 << 20);
     let options = MakeOptions {
         block_bytes: BLOCK_BYTES as u32,
@@ -35,7 +37,7 @@ fn volume() -> (Arc<Faulty<Arc<MemoryDevice>>>, Nilfs2, [Arc<Inode>; 2]) {
     (device, fs, inodes)
 }
 
-fn mount(device: &Arc<Faulty<Arc<MemoryDevice>>>) -> Nilfs2 {
+fn mount(device: &FaultyMemory) -> Nilfs2 {
     let held: Arc<dyn BlockDevice> = Arc::clone(device) as Arc<dyn BlockDevice>;
     let interval = Some(Duration::from_secs(3600));
     let options = MountOptions { commit_interval: interval, ..MountOptions::default() };
