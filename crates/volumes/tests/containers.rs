@@ -170,11 +170,6 @@ fn other_formats_are_named() {
         ("qcow", "", "qcow version 1"),
         ("qcow2", "-o extended_l2=on", "subclusters"),
         ("qcow2", "-o data_file=data", "external data file"),
-        (
-            "qcow2",
-            "--object secret,id=s,data=x -o encrypt.format=luks,encrypt.key-secret=s",
-            "encryption",
-        ),
     ] {
         let path = scratch.join("disk");
         let options = options.replace("=data", &format!("={}", scratch.join("data").display()));
@@ -184,6 +179,16 @@ fn other_formats_are_named() {
             assert!(error.contains(expected) && error.contains("qemu-img convert"), "{error}");
         }
         std::fs::remove_file(&path).unwrap();
+    }
+    // To make an encrypted one, qemu-img measures the processor, and fails on a busy one.
+    let path = scratch.join("disk");
+    qemu("create -q -f qcow2", &[&path, Path::new("8M")]);
+    let file = std::fs::File::options().write(true).open(&path).unwrap();
+    let luks = 2_u32;
+    std::os::unix::fs::FileExt::write_all_at(&file, &luks.to_be_bytes(), 32).unwrap();
+    for mode in [OpenMode::ReadOnly, OpenMode::ReadWrite] {
+        let error = open(&path, mode).unwrap_err().to_string();
+        assert!(error.contains("encryption") && error.contains("qemu-img convert"), "{error}");
     }
 }
 
