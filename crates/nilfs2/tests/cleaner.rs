@@ -3,7 +3,7 @@
 
 mod support;
 
-use drystone_blockdev::{BlockDevice, DeviceOperation, Stepped};
+use drystone_blockdev::{BlockDevice, DeviceOperation, MemoryDevice, Stepped};
 use drystone_nilfs2::{MountOptions, Nilfs2};
 use drystone_sync::{Arc, thread};
 use drystone_testkit::tree::diff;
@@ -85,16 +85,26 @@ fn a_snapshot_stays_as_it_was() {
     }
 }
 
+/// Lets the device go on, also when a test fails.
+struct Release<'a>(&'a Stepped<Arc<MemoryDevice>>);
+
+impl Drop for Release<'_> {
+    fn drop(&mut self) {
+        self.0.release_all();
+    }
+}
+
 /// Files are read while the log that moves them is on its way to the device.
 #[test]
 fn what_is_moved_is_read_meanwhile() {
     let device = image(16, 4096, 16);
     let fs = mount(&device, &MountOptions::default());
-    for number in 0..60_u8 {
-        write_file(&fs, &format!("file-{number}"), &[number + 1; 40_000]).unwrap();
-        fs.sync().unwrap();
+    // A third of each segment lives.
+    for number in 0..600_u16 {
+        write_file(&fs, &format!("file-{number}"), &[number as u8 | 1; 4000]).unwrap();
     }
-    for number in (0..60).filter(|number| number % 3 != 0) {
+    fs.sync().unwrap();
+    for number in (0..600).filter(|number| number % 3 != 0) {
         let name = format!("file-{number}");
         fs.unlink(&RequestContext::superuser(), fs.root(), name.as_bytes()).unwrap();
     }
@@ -108,17 +118,18 @@ fn what_is_moved_is_read_meanwhile() {
     });
     thread::scope(|scope| {
         let cleaner = scope.spawn(|| fs.clean(0).unwrap());
+        let release = Release(&stepped);
         let _ = stepped.wait();
         let context = RequestContext::superuser();
-        for number in (0..60_u8).step_by(3) {
+        for number in (0..600_u16).step_by(3) {
             let name = format!("file-{number}");
             let found = fs.lookup(&context, fs.root(), name.as_bytes()).unwrap();
-            let mut bytes = vec![0; 40_000];
+            let mut bytes = vec![0; 4000];
             assert_eq!(fs.read(found.inode, 0, &mut bytes).unwrap(), bytes.len());
-            assert!(bytes.iter().all(|byte| *byte == number + 1), "{name} differs");
+            assert!(bytes.iter().all(|byte| *byte == number as u8 | 1), "{name} differs");
             fs.forget(found.inode, 1);
         }
-        stepped.release_all();
+        drop(release);
         assert!(cleaner.join().unwrap() > 0, "nothing was cleaned");
     });
     fs.unmount().unwrap();

@@ -81,7 +81,7 @@ fn threads_do_what_one_would() {
 #[test]
 fn threads_on_a_full_volume() {
     let tolerance = Tolerance { full: true, ..Tolerance::default() };
-    with_seeds(25, |seed| run_threads(3, 32, seed, tolerance));
+    with_seeds(12, |seed| run_threads(3, 32, seed, tolerance));
 }
 
 #[test]
