@@ -139,9 +139,10 @@ impl Engine {
         if self.volume.is_reproducible() {
             return;
         }
-        let dirty = self.space.dirty_blocks() * self.volume.block_bytes() as u64;
+        let dirty_blocks = self.space.dirty_blocks();
+        let dirty = dirty_blocks * self.volume.block_bytes() as u64;
         // Near the end of the space it has to be known how much there is.
-        if dirty > DIRTY_BYTES_MAX || self.space.is_getting_full() {
+        if dirty > DIRTY_BYTES_MAX || self.space.is_getting_full(dirty_blocks) {
             self.requests.wake();
             if dirty > 2 * DIRTY_BYTES_MAX {
                 // A failure shows in the next change.

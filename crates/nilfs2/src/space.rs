@@ -171,9 +171,9 @@ impl Space {
         self.clean_segments() <= self.cleaner_segments() + self.segments_with(blocks)
     }
 
-    /// Whether a log of what is dirty would take much of the space that is left.
-    pub(crate) fn is_getting_full(&self) -> bool {
-        self.segments_for(self.dirty_blocks()) > self.clean_segments() / 4
+    /// Whether a log of so many dirty blocks would take much of the space that is left.
+    pub(crate) fn is_getting_full(&self, dirty: u64) -> bool {
+        self.segments_for(dirty) > self.clean_segments() / 4
     }
 }
 
