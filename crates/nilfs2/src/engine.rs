@@ -12,7 +12,7 @@ use crate::space::{Space, SpaceClaim};
 use crate::volume::{BlockBytes, Volume};
 use drystone_nilfs2_format::{FileBlock, InodeNumber};
 use drystone_sync::atomic::AtomicU64;
-use drystone_sync::{Arc, Mutex, PerCore, PerCoreCounter, RwLock};
+use drystone_sync::{Arc, Mutex, MutexGuard, PerCore, PerCoreCounter, RwLock};
 use drystone_vfs::{Errno, Timestamp};
 
 /// Dirty blocks above which a log is written, in bytes.
@@ -95,6 +95,18 @@ impl Engine {
         Translated { volume: &self.volume, dat: &self.dat }
     }
 
+    /// The state of the log of a volume that isn't frozen; waits until it is thawed.
+    pub(crate) fn lock_thawed_log(&self) -> MutexGuard<'_, LogState> {
+        loop {
+            let log = self.log.lock();
+            if !self.gate.is_frozen() {
+                return log;
+            }
+            drop(log);
+            self.gate.wait_until_thawed();
+        }
+    }
+
     /// The time that changes are stamped with.
     pub(crate) fn now(&self) -> Timestamp {
         self.volume.now()
@@ -122,14 +134,21 @@ impl Engine {
         self.requests.check_running()?;
         self.throttle();
         let mut claim = self.space.claim(blocks);
-        if !has_room() {
+        while !has_room() {
             // Claims of those who wait take nothing from the cleaner.
             drop(claim);
             self.requests.make_space(blocks)?;
             claim = self.space.claim(blocks);
-            if !has_room() {
+            if has_room() {
+                break;
+            }
+            if !self.gate.is_frozen() {
                 return Err(Errno::ENOSPC.into());
             }
+            // The cleaner could do nothing.
+            drop(claim);
+            self.gate.wait_until_thawed();
+            claim = self.space.claim(blocks);
         }
         Ok(Changing { _inside: self.gate.enter(), _claim: claim })
     }

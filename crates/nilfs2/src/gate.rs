@@ -39,10 +39,15 @@ impl Gate {
                 return inside;
             }
             drop(inside);
-            let mut freezer = self.freezer.lock();
-            while self.is_frozen.load(Ordering::Acquire) {
-                self.thawed.wait(&mut freezer);
-            }
+            self.wait_until_thawed();
+        }
+    }
+
+    /// Returns when the volume isn't frozen.
+    pub(crate) fn wait_until_thawed(&self) {
+        let mut freezer = self.freezer.lock();
+        while self.is_frozen.load(Ordering::Acquire) {
+            self.thawed.wait(&mut freezer);
         }
     }
 

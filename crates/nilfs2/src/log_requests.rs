@@ -181,11 +181,6 @@ impl LogRequests {
         }
     }
 
-    /// Whether somebody waits for a checkpoint with this number.
-    pub(crate) fn is_checkpoint_asked(&self, number: u64) -> bool {
-        self.state.lock().served < number
-    }
-
     pub(crate) fn finish_checkpoint(&self, result: Result<()>, number: u64) {
         self.finish(result, |state| state.served = number);
     }

@@ -20,12 +20,8 @@ pub(crate) fn run(engine: &Engine, interval: Option<Duration>) {
         let is_running = requests.check_running();
         match task {
             Task::Checkpoint(number) => {
-                let is_asked = requests.is_checkpoint_asked(number);
                 let is_due = interval.is_some_and(|interval| last.elapsed() >= interval);
                 last = clock::now();
-                if !is_asked && engine.gate.is_frozen() {
-                    continue;
-                }
                 let result = is_running.and_then(|()| writer.write_checkpoint());
                 let result = result.and_then(|()| cleaner.refill_reserve(&mut futile_at));
                 let has_failed = result.is_err();

@@ -74,6 +74,9 @@ impl<'a> Cleaner<'a> {
     /// Cleans some segments, those first that were written longest ago. Says how many.
     pub(crate) fn clean_some(&self, protection_s: u64) -> Result<usize> {
         let mut log = self.log.lock();
+        if self.gate.is_frozen() {
+            return Ok(0);
+        }
         self.log_data(&mut log)?;
         let kept = self.kept_checkpoints(&mut log, protection_s)?;
         let mut candidates = self.candidates(&mut log)?;
@@ -166,6 +169,9 @@ impl<'a> Cleaner<'a> {
     /// Cleans the segments with the fewest live blocks, if that gains at least a segment. Says how many.
     fn clean_emptiest(&self, protection_s: u64) -> Result<usize> {
         let mut log = self.log.lock();
+        if self.gate.is_frozen() {
+            return Ok(0);
+        }
         self.log_data(&mut log)?;
         let kept = self.kept_checkpoints(&mut log, protection_s)?;
         let live_blocks = self.live_blocks(&kept)?;

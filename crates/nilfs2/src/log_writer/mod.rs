@@ -2,7 +2,8 @@
 //!
 //! # Locking
 //! The log's state is locked while a log is built and written. Changes are kept out only while `freeze`
-//! takes what is dirty.
+//! takes what is dirty. While the volume is frozen nothing is written; whoever has locked the state and finds
+//! the volume thawed may write.
 
 mod build;
 mod freeze;
@@ -44,6 +45,10 @@ impl LogWriter<'_> {
     /// Logs everything that is dirty as a checkpoint, if anything is.
     pub(crate) fn write_checkpoint(&self) -> Result<()> {
         let mut log = self.log.lock();
+        if self.gate.is_frozen() {
+            // What callers have changed is in the checkpoint of the freeze.
+            return Ok(());
+        }
         self.log_checkpoint(&mut log, CleanerWork::default())
     }
 
@@ -137,7 +142,11 @@ impl LogWriter<'_> {
 
     /// Logs the dirty blocks of some inodes, without a checkpoint.
     pub(crate) fn write_data_log(&self, inodes: &[Arc<Inode>]) -> Result<()> {
-        unless_failed(&mut self.log.lock(), |log| {
+        let mut log = self.log.lock();
+        if self.gate.is_frozen() {
+            return Ok(());
+        }
+        unless_failed(&mut log, |log| {
             let needs_checkpoint = self.build_data_log(log, inodes)?;
             if needs_checkpoint {
                 self.build_checkpoint(log, CleanerWork::default())

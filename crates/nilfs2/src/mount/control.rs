@@ -32,7 +32,9 @@ impl Nilfs2 {
         engine.check_writable()?;
         engine.requests.check_running()?;
         let number = CheckpointNumber(number);
-        Checkpoints::new(engine).change_snapshot(&mut engine.log.lock(), number, is_snapshot)?;
+        let mut log = engine.lock_thawed_log();
+        Checkpoints::new(engine).change_snapshot(&mut log, number, is_snapshot)?;
+        drop(log);
         engine.requests.checkpoint()
     }
 
@@ -45,7 +47,7 @@ impl Nilfs2 {
         engine.check_writable()?;
         engine.requests.check_running()?;
         let number = CheckpointNumber(number);
-        Checkpoints::new(engine).remove_checkpoint(&mut engine.log.lock(), number)?;
+        Checkpoints::new(engine).remove_checkpoint(&mut engine.lock_thawed_log(), number)?;
         engine.requests.checkpoint()
     }
 
@@ -57,6 +59,7 @@ impl Nilfs2 {
     pub fn clean(&self, protection_s: u64) -> Result<usize> {
         self.engine.check_writable()?;
         self.engine.requests.check_running()?;
+        self.engine.gate.wait_until_thawed();
         Cleaner::new(&self.engine).clean_all(protection_s)
     }
 }

@@ -111,6 +111,7 @@ impl Nilfs2 {
     /// If something can't be written; the next mount recovers what was synced.
     pub fn unmount(&self) -> Result<()> {
         let Some(thread) = self.writer.lock().take() else { return Ok(()) };
+        self.engine.gate.thaw();
         self.free_nameless();
         let synced = self.engine.requests.checkpoint();
         self.engine.requests.stop();

@@ -68,6 +68,9 @@ impl RecoveryWork {
             };
         }
         LogWriter::new(engine).write_checkpoint()?;
+        // Nothing leads from the logs before the salvage to those behind it: from now on neither superblock
+        // may name an older log.
+        engine.log.lock().superblocks.write_both(&engine.volume)?;
         if let Some(first) = state.first_salvaged
             && engine.volume.geometry.segment_of(first) == self.old_segment
         {

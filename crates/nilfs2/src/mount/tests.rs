@@ -1,6 +1,7 @@
 //! What is taken for a log gets into one, whatever happens meanwhile.
 
 use super::*;
+use crate::cleaner::Cleaner;
 use crate::inode::Inode;
 use crate::log_writer::LogWriter;
 use crate::mkfs::{MakeOptions, make};
@@ -50,16 +51,25 @@ fn overwrite(fs: &Nilfs2, inode: &Inode, block: u64, byte: u8) {
     fs.write_all(&RequestContext::superuser(), number, offset, &[byte; BLOCK_BYTES]).unwrap();
 }
 
+/// What is on the device when the power is cut.
+fn crashed(device: &FaultyMemory) -> FaultyMemory {
+    Arc::new(Faulty::new(Arc::new(MemoryDevice::from_bytes(&device.inner().to_vec()))))
+}
+
+fn first_byte(fs: &Nilfs2, name: &[u8]) -> u8 {
+    let found = fs.lookup(&RequestContext::superuser(), fs.root(), name).unwrap();
+    let mut byte = [0];
+    assert_eq!(fs.read(found.inode, 0, &mut byte).unwrap(), 1);
+    byte[0]
+}
+
 #[test]
 fn data_is_logged_beside_a_file_that_needs_a_checkpoint() {
     let (device, fs, [a, b]) = volume();
     overwrite(&fs, &a, 0, 2);
     overwrite(&fs, &b, 4, 3);
     LogWriter::new(&fs.engine).write_data_log(&[a, b]).unwrap();
-    // The power is cut.
-    let bytes = device.inner().to_vec();
-    let device = Arc::new(Faulty::new(Arc::new(MemoryDevice::from_bytes(&bytes))));
-    let fs = mount(&device);
+    let fs = mount(&crashed(&device));
     for (name, offset, expected) in [("a", 0, 2), ("b", 4 * BLOCK_BYTES as u64, 3)] {
         let context = RequestContext::superuser();
         let found = fs.lookup(&context, fs.root(), name.as_bytes()).unwrap();
@@ -70,12 +80,52 @@ fn data_is_logged_beside_a_file_that_needs_a_checkpoint() {
 }
 
 #[test]
-fn data_is_logged_while_changes_wait() {
-    let (_, fs, [a, b]) = volume();
+fn a_frozen_volume_gets_no_log() {
+    let (device, fs, [a, b]) = volume();
+    let context = RequestContext::superuser();
     overwrite(&fs, &a, 0, 2);
-    assert!(fs.engine.gate.freeze());
-    LogWriter::new(&fs.engine).write_data_log(&[a, b]).unwrap();
-    assert!(fs.engine.gate.thaw());
+    fs.unlink(&context, fs.root(), b"b").unwrap();
+    fs.freeze().unwrap();
+    let written = device.operations(DeviceOperation::Write);
+    // What it deletes is dirty in memory until the volume is thawed.
+    fs.forget(drystone_vfs::InodeNumber(b.number.0), 1);
+    fs.sync().unwrap();
+    fs.sync_inode(drystone_vfs::InodeNumber(a.number.0), true).unwrap();
+    LogWriter::new(&fs.engine).write_data_log(&[a]).unwrap();
+    let cleaner = Cleaner::new(&fs.engine);
+    assert_eq!((cleaner.clean_some(0).unwrap(), cleaner.clean_all(0).unwrap()), (0, 0));
+    assert_eq!(device.operations(DeviceOperation::Write), written);
+    fs.thaw().unwrap();
+    fs.sync().unwrap();
+    assert!(device.operations(DeviceOperation::Write) > written);
+}
+
+#[test]
+fn a_frozen_volume_is_unmounted() {
+    let (device, fs, [_, b]) = volume();
+    fs.unlink(&RequestContext::superuser(), fs.root(), b"b").unwrap();
+    fs.freeze().unwrap();
+    fs.forget(drystone_vfs::InodeNumber(b.number.0), 1);
+    fs.unmount().unwrap();
+    let statistics = mount(&device).statistics().unwrap();
+    assert_eq!(statistics.inodes - statistics.inodes_free, 2, "b is still there");
+}
+
+/// What the first superblock names may be lost in a crash while it is written.
+#[test]
+fn the_second_superblock_knows_of_a_salvage() {
+    let (device, fs, [a, _]) = volume();
+    overwrite(&fs, &a, 0, 2);
+    LogWriter::new(&fs.engine).write_data_log(&[a]).unwrap();
+    let device = crashed(&device);
+    let fs = mount(&device);
+    let context = RequestContext::superuser();
+    let found = fs.lookup(&context, fs.root(), b"a").unwrap();
+    fs.write_all(&context, found.inode, 0, &[3; BLOCK_BYTES]).unwrap();
+    fs.sync().unwrap();
+    let device = crashed(&device);
+    device.write_at(SUPERBLOCK_OFFSET_BYTES, &[0; SUPERBLOCK_BYTES]).unwrap();
+    assert_eq!(first_byte(&mount(&device), b"a"), 3);
 }
 
 #[test]

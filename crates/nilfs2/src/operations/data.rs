@@ -4,6 +4,8 @@ use super::Operations;
 use super::attributes::{drop_privileges, stamp_content};
 use crate::error::{Error, Result};
 use crate::inode::Inode;
+use crate::log::CleanerWork;
+use crate::log_writer::LogWriter;
 use crate::permission;
 use drystone_nilfs2_format::FileBlock;
 use drystone_sync::Arc;
@@ -299,15 +301,17 @@ impl Operations<'_> {
 
     pub(crate) fn do_freeze(&self) -> Result<()> {
         self.check_writable()?;
+        // The log stays locked from the freeze to its checkpoint, so that no other log comes behind this one.
+        let mut log = self.log.lock();
         if !self.gate.freeze() {
             return Err(Errno::EBUSY.into());
         }
         // Changes that were under way have left the gate when the log writer has closed it.
-        let frozen = self.requests.checkpoint();
-        if frozen.is_err() {
+        let frozen = LogWriter::new(self).log_checkpoint(&mut log, CleanerWork::default());
+        frozen.inspect_err(|error| {
             self.gate.thaw();
-        }
-        frozen
+            self.requests.fail(error.clone());
+        })
     }
 
     pub(crate) fn do_thaw(&self) -> Result<()> {
