@@ -304,76 +304,39 @@ impl From<DeviceError> for ErrorCause {
     }
 }
 
-impl From<VolumeError> for ErrorCause {
-    fn from(error: VolumeError) -> ErrorCause {
-        match error {
-            VolumeError::Device(error) => error.into(),
-            other => ErrorCause::Volume(other),
+/// What a crate below says of the device is said as what the device says itself.
+macro_rules! from_error_with_device {
+    ($($(#[$feature:meta])? $($error:ident)::+, $other:ident => $cause:expr;)*) => {$(
+        $(#[$feature])?
+        impl From<$($error)::+> for ErrorCause {
+            fn from(error: $($error)::+) -> ErrorCause {
+                match error {
+                    $($error)::+::Device(error) => error.into(),
+                    $other => $cause,
+                }
+            }
         }
-    }
+    )*};
+}
+
+from_error_with_device! {
+    VolumeError, other => ErrorCause::Volume(other);
+    drystone_blockdev::UndoError, other => ErrorCause::Undo(other);
+    drystone_nilfs2::Error, other => ErrorCause::Nilfs2(other);
+    #[cfg(feature = "fsck")]
+    drystone_fsck::Error, other => ErrorCause::Check(drystone_sync::Arc::new(other));
+    #[cfg(feature = "fsck")]
+    drystone_nilfs2_check::CheckError,
+        other => ErrorCause::CheckNilfs2(drystone_sync::Arc::new(other));
+    #[cfg(feature = "fsck")]
+    drystone_inspect::InspectError, other => ErrorCause::Inspect(other);
+    #[cfg(feature = "reshape")]
+    drystone_reshape::ReshapeError, other => ErrorCause::Reshape(other);
 }
 
 impl From<drystone_volumes::NameError> for ErrorCause {
     fn from(error: drystone_volumes::NameError) -> ErrorCause {
         ErrorCause::Volume(error.into())
-    }
-}
-
-impl From<drystone_nilfs2::Error> for ErrorCause {
-    fn from(error: drystone_nilfs2::Error) -> ErrorCause {
-        match error {
-            drystone_nilfs2::Error::Device(error) => error.into(),
-            other => ErrorCause::Nilfs2(other),
-        }
-    }
-}
-
-#[cfg(feature = "fsck")]
-impl From<drystone_nilfs2_check::CheckError> for ErrorCause {
-    fn from(error: drystone_nilfs2_check::CheckError) -> ErrorCause {
-        match error {
-            drystone_nilfs2_check::CheckError::Device(error) => error.into(),
-            other => ErrorCause::CheckNilfs2(drystone_sync::Arc::new(other)),
-        }
-    }
-}
-
-#[cfg(feature = "fsck")]
-impl From<drystone_fsck::Error> for ErrorCause {
-    fn from(error: drystone_fsck::Error) -> ErrorCause {
-        match error {
-            drystone_fsck::Error::Device(error) => error.into(),
-            other => ErrorCause::Check(drystone_sync::Arc::new(other)),
-        }
-    }
-}
-
-#[cfg(feature = "reshape")]
-impl From<drystone_reshape::ReshapeError> for ErrorCause {
-    fn from(error: drystone_reshape::ReshapeError) -> ErrorCause {
-        match error {
-            drystone_reshape::ReshapeError::Device(error) => error.into(),
-            other => ErrorCause::Reshape(other),
-        }
-    }
-}
-
-#[cfg(feature = "fsck")]
-impl From<drystone_inspect::InspectError> for ErrorCause {
-    fn from(error: drystone_inspect::InspectError) -> ErrorCause {
-        match error {
-            drystone_inspect::InspectError::Device(error) => error.into(),
-            other => ErrorCause::Inspect(other),
-        }
-    }
-}
-
-impl From<drystone_blockdev::UndoError> for ErrorCause {
-    fn from(error: drystone_blockdev::UndoError) -> ErrorCause {
-        match error {
-            drystone_blockdev::UndoError::Device(error) => error.into(),
-            other => ErrorCause::Undo(other),
-        }
     }
 }
 

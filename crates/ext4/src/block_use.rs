@@ -6,6 +6,7 @@
 
 use crate::error::Error;
 use drystone_cache::{BlockInOtherUse, BlockUse};
+use drystone_ext4_format::error::BlockProblem;
 use drystone_ext4_format::{Corrupt, GroupNumber, InodeNumber, PhysicalBlock};
 
 /// Attributes, which inodes may share.
@@ -44,6 +45,9 @@ pub(crate) const fn inode_bitmap(group: GroupNumber) -> BlockUse {
 
 impl From<BlockInOtherUse> for Error {
     fn from(BlockInOtherUse { block }: BlockInOtherUse) -> Error {
-        Error::Corrupt(Corrupt::BlockInTwoUses { block: PhysicalBlock::new(block) })
+        Error::Corrupt(Corrupt::Block {
+            block: PhysicalBlock::new(block),
+            problem: BlockProblem::TwoUses,
+        })
     }
 }

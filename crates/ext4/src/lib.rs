@@ -33,6 +33,7 @@ mod error;
 mod extent_status;
 mod fast_commit;
 mod file;
+mod freeze_gate;
 mod inode;
 mod lock_classes;
 mod mapping;

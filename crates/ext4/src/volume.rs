@@ -9,6 +9,7 @@
 //! and the buffers are taken. Everything else here is immutable or atomic.
 
 use crate::error::{Error, Result};
+use crate::freeze_gate::FreezeGate;
 use crate::lock_classes;
 use crate::number_map::SPREAD;
 use drystone_blockdev::{BlockDevice, GroupFlush, WriteMark};
@@ -18,8 +19,8 @@ use drystone_ext4_format::layout::Layout;
 use drystone_ext4_format::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, Superblock};
 use drystone_ext4_format::{ChecksumSeed, Corrupt, InodeNumber, PhysicalBlock};
 use drystone_jbd2::{Handle, Journal};
-use drystone_sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use drystone_sync::{Arc, Condvar, Mutex, PerCore, RwLock, thread};
+use drystone_sync::atomic::{AtomicU64, Ordering};
+use drystone_sync::{Arc, Mutex, PerCore, thread};
 
 /// Where a core's generations start: elsewhere in each mount.
 fn first_generation(slot: usize) -> AtomicU64 {
@@ -30,17 +31,6 @@ fn first_generation(slot: usize) -> AtomicU64 {
 
 /// The error of changes after an error has stopped the journal.
 const STOPPED: Error = Error::ReadOnly("an error stopped the journal; mount again to recover");
-
-/// Changes are allowed.
-const RUNNING: u8 = 0;
-/// A thread that wants to begin a change waits. Changes under way go on.
-const HELD: u8 = 1;
-/// Nothing changes, and threads wait: the thread that froze the image isn't done with it.
-const FROZEN: u8 = 2;
-/// Nothing changes; changes fail instead of waiting.
-const READ_ONLY: u8 = 3;
-/// Nothing changes, and threads wait until somebody thaws the image.
-const THAWABLE: u8 = 4;
 
 /// See [`Volume::stop_on_panic`].
 pub(crate) struct StopOnPanic<'a>(&'a Journal);
@@ -85,11 +75,8 @@ pub(crate) struct Volume {
     own_inodes: [Option<InodeNumber>; 4],
     superblock: Mutex<Superblock>,
     superblock_buffer: Option<Arc<Buffer>>,
-    /// One of the states above.
-    freeze: AtomicU8,
-    thaw: (Mutex<()>, Condvar),
-    /// A write in place holds the lock of its core, shared.
-    in_place: PerCore<RwLock<()>>,
+    /// Whether changes are allowed now.
+    pub freeze: FreezeGate,
     /// The generations of new inodes are derived from these.
     generations: PerCore<AtomicU64>,
 }
@@ -119,9 +106,7 @@ impl Volume {
             read_only,
             own_inodes: own_inodes(&superblock),
             superblock: Mutex::new(&lock_classes::SUPERBLOCK, superblock),
-            freeze: AtomicU8::new(RUNNING),
-            thaw: (Mutex::new(&lock_classes::FREEZE, ()), Condvar::new()),
-            in_place: PerCore::new(|_| RwLock::new(&lock_classes::IN_PLACE, ())),
+            freeze: FreezeGate::new(),
             generations: PerCore::new(first_generation),
         })
     }
@@ -207,11 +192,7 @@ impl Volume {
 
     /// The same for a change that may be left out: `None` while the image is frozen, or about to be.
     pub fn start_unless_frozen(&self, credits: u32) -> Result<Option<Handle<'_>>> {
-        if self.freeze.load(Ordering::SeqCst) == RUNNING {
-            self.start_once(credits)
-        } else {
-            Ok(None)
-        }
+        if self.freeze.is_open() { self.start_once(credits) } else { Ok(None) }
     }
 
     /// A handle; `None` if the image is frozen.
@@ -223,7 +204,7 @@ impl Volume {
             .map_err(|error| if self.journal.is_aborted() { STOPPED } else { error.into() })?;
         // Freezing sets the flag before it closes the running transaction, so a handle that
         // sees it clear ends in that transaction, and one that sees it set steps back.
-        if self.takes_changes() {
+        if self.freeze.takes_changes() {
             return Ok(Some(handle));
         }
         handle.stop()?;
@@ -261,12 +242,6 @@ impl Volume {
         Ok(())
     }
 
-    /// Waits until the image is neither frozen nor about to be. For threads that begin an operation, and
-    /// hold no lock.
-    pub fn wait_thawed(&self) {
-        self.wait_while(|state| matches!(state, HELD | FROZEN | THAWABLE));
-    }
-
     /// Runs `write`, which writes to blocks of files in place, without a handle. It waits while the
     /// image is frozen, and fails after an error has stopped the journal: the blocks may belong to
     /// another file then.
@@ -274,119 +249,28 @@ impl Volume {
     pub fn in_place<T>(&self, write: impl FnOnce() -> Result<T>) -> Result<T> {
         loop {
             self.check_running()?;
-            let under_way = self.in_place.current().read();
-            // Freezing sets the flag before it waits for writes that are under way.
-            if self.takes_changes() {
+            if let Some(_under_way) = self.freeze.begin_in_place() {
                 return write();
             }
-            drop(under_way);
             self.wait_unfrozen()?;
         }
     }
 
     /// Waits until the image isn't frozen. Fails if it is read-only then.
     fn wait_unfrozen(&self) -> Result<()> {
-        self.wait_while(|state| matches!(state, FROZEN | THAWABLE));
+        self.freeze.wait_unfrozen();
         self.check_writable()
-    }
-
-    fn wait_while(&self, waits: impl Fn(u8) -> bool) {
-        if !waits(self.freeze.load(Ordering::SeqCst)) {
-            return;
-        }
-        let mut guard = self.thaw.0.lock();
-        while waits(self.freeze.load(Ordering::SeqCst)) {
-            self.thaw.1.wait(&mut guard);
-        }
-    }
-
-    /// Whether changes under way may go on: the image is neither frozen nor made read-only.
-    pub fn takes_changes(&self) -> bool {
-        matches!(self.freeze.load(Ordering::SeqCst), RUNNING | HELD)
     }
 
     /// Fails if nothing may be changed.
     pub fn check_writable(&self) -> Result<()> {
         match self.read_only {
             Some(reason) => Err(Error::ReadOnly(reason)),
-            None if self.is_made_read_only() => Err(Error::ReadOnly("made so after it was opened")),
+            None if self.freeze.is_made_read_only() => {
+                Err(Error::ReadOnly("made so after it was opened"))
+            }
             None => Ok(()),
         }
-    }
-
-    /// True between [`make_read_only`](Volume::make_read_only) and
-    /// [`make_writable`](Volume::make_writable).
-    pub fn is_made_read_only(&self) -> bool {
-        self.freeze.load(Ordering::SeqCst) == READ_ONLY
-    }
-
-    /// Refuses changes to a frozen image from now on, also those that wait for the thaw.
-    pub fn make_read_only(&self) {
-        self.freeze.store(READ_ONLY, Ordering::SeqCst);
-        self.notify_of_freeze();
-    }
-
-    /// Allows changes again.
-    pub fn make_writable(&self) {
-        self.freeze.store(RUNNING, Ordering::SeqCst);
-    }
-
-    /// Makes threads wait that want to begin a change; changes under way go on. False if the image is
-    /// held, frozen or made read-only already.
-    pub fn hold(&self) -> bool {
-        self.freeze.compare_exchange(RUNNING, HELD, Ordering::SeqCst, Ordering::SeqCst).is_ok()
-    }
-
-    /// Holds back writes in place and new handles as well, and waits for writes under way. The caller
-    /// commits next, which waits for handles.
-    pub fn freeze(&self) {
-        self.freeze.store(FROZEN, Ordering::SeqCst);
-        for part in self.in_place.iter() {
-            drop(part.write());
-        }
-    }
-
-    /// Lets changes under way go on again.
-    pub fn unfreeze(&self) {
-        self.freeze.store(HELD, Ordering::SeqCst);
-        self.notify_of_freeze();
-    }
-
-    /// Lets anybody thaw the image: the thread that froze it is done.
-    pub fn allow_thaw(&self) {
-        self.freeze.store(THAWABLE, Ordering::SeqCst);
-        // For a close that waits for this.
-        self.notify_of_freeze();
-    }
-
-    /// Allows all changes again, for the thread that holds or has frozen the image.
-    pub fn release(&self) {
-        self.freeze.store(RUNNING, Ordering::SeqCst);
-        self.notify_of_freeze();
-    }
-
-    /// Allows all changes again. False unless a freeze has ended: one that is under way counts on it that
-    /// nothing changes.
-    pub fn thaw(&self) -> bool {
-        let thawed = self
-            .freeze
-            .compare_exchange(THAWABLE, RUNNING, Ordering::SeqCst, Ordering::SeqCst)
-            .is_ok();
-        self.notify_of_freeze();
-        thawed
-    }
-
-    /// Thaws the image, after a freeze that is under way.
-    pub fn end_freeze(&self) {
-        self.wait_while(|state| matches!(state, HELD | FROZEN));
-        self.thaw();
-    }
-
-    /// Wakes threads that wait for another state. The lock keeps a thread from missing it between its
-    /// look and its wait.
-    fn notify_of_freeze(&self) {
-        let _guard = self.thaw.0.lock();
-        self.thaw.1.notify_all();
     }
 
     /// Looks at the superblock.

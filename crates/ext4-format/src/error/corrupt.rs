@@ -1,9 +1,9 @@
 //! A structure that contradicts the format: which one, where, and how.
 
 use super::{
-    AclProblem, AttributeProblem, DirectoryProblem, ExtentEntryProblem, ExtentHeaderProblem,
-    FastCommitProblem, GeometryProblem, GroupCounter, GroupPart, IndexProblem, InlineProblem,
-    InodeProblem, MmpProblem, OrphanFileProblem, QuotaProblem,
+    AclProblem, AttributeProblem, BlockProblem, DirectoryProblem, ExtentEntryProblem,
+    ExtentHeaderProblem, FastCommitProblem, GeometryProblem, GroupCounter, GroupPart, IndexProblem,
+    InlineProblem, InodeProblem, MappedBlockProblem, MmpProblem, OrphanFileProblem, QuotaProblem,
 };
 use crate::ids::{GroupNumber, InodeNumber, LogicalBlock, PhysicalBlock, QuotaKind};
 use thiserror::Error;
@@ -122,23 +122,13 @@ pub enum Corrupt {
         /// The block.
         block: PhysicalBlock,
     },
-    /// Something refers to a block that is free.
-    #[error("block {block} is referred to, but it is free")]
-    BlockFree {
+    /// A block isn't what something takes it for.
+    #[error("block {block} {problem}")]
+    Block {
         /// The block.
         block: PhysicalBlock,
-    },
-    /// A block that is to be given out is in use.
-    #[error("block {block} is in use, but something takes it for free")]
-    BlockUsed {
-        /// The block.
-        block: PhysicalBlock,
-    },
-    /// Something claims a block that holds fixed metadata.
-    #[error("block {block} is claimed, but it holds fixed metadata")]
-    BlockFixed {
-        /// The block.
-        block: PhysicalBlock,
+        /// What is wrong.
+        problem: BlockProblem,
     },
     /// Something refers to a block beyond the end.
     #[error("block {block} lies outside the {blocks} blocks of the image")]
@@ -192,27 +182,15 @@ pub enum Corrupt {
         /// The block within the file.
         block: LogicalBlock,
     },
-    /// A mapping leads to a block that holds fixed metadata or the journal.
-    #[error("inode {inode}: block {block} is mapped, but it holds metadata of the file system")]
-    MappedMetadata {
-        /// Whose mapping.
-        inode: InodeNumber,
-        /// The block that it leads to.
-        block: PhysicalBlock,
-    },
-    /// An inode maps a block of the device twice.
-    #[error("inode {inode}: block {block} is mapped twice")]
-    MappedTwice {
+    /// An inode maps a block of the device that it may not map.
+    #[error("inode {inode}: block {block} {problem}")]
+    MappedBlock {
         /// Whose mapping.
         inode: InodeNumber,
         /// The block.
         block: PhysicalBlock,
-    },
-    /// Two structures claim a metadata block.
-    #[error("block {block} is claimed by two structures, or twice by one")]
-    BlockInTwoUses {
-        /// The block.
-        block: PhysicalBlock,
+        /// What is wrong.
+        problem: MappedBlockProblem,
     },
     /// A directory lies below itself.
     #[error("directory inode {inode} lies below itself")]

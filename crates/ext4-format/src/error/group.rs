@@ -1,4 +1,4 @@
-//! The parts and counters of a block group, as errors name them.
+//! The parts and counters of a block group, as errors name them, and what can be wrong with a block.
 
 use thiserror::Error;
 
@@ -31,4 +31,21 @@ pub enum GroupCounter {
     /// Inodes at the end of the table that were never used.
     #[error("unused inodes")]
     UnusedInodes,
+}
+
+/// Why a block isn't what something takes it for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum BlockProblem {
+    /// Something refers to it.
+    #[error("is referred to, but it is free")]
+    Free,
+    /// It is to be given out.
+    #[error("is in use, but something takes it for free")]
+    Used,
+    /// Something claims it.
+    #[error("is claimed, but it holds fixed metadata")]
+    Fixed,
+    /// It holds metadata of two structures.
+    #[error("is claimed by two structures, or twice by one")]
+    TwoUses,
 }

@@ -3,6 +3,17 @@
 use crate::ids::{InodeNumber, LogicalBlock, PhysicalBlock};
 use thiserror::Error;
 
+/// Why an inode may not map a block of the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum MappedBlockProblem {
+    /// It holds fixed metadata or the journal.
+    #[error("is mapped, but it holds metadata of the file system")]
+    Metadata,
+    /// The inode maps it elsewhere too.
+    #[error("is mapped twice")]
+    Twice,
+}
+
 /// An impossible field of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]

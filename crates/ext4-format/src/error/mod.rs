@@ -17,8 +17,10 @@ pub use attribute::{AclProblem, AttributeProblem};
 pub use corrupt::Corrupt;
 pub use directory::{DirectoryProblem, IndexProblem};
 pub use geometry::GeometryProblem;
-pub use group::{GroupCounter, GroupPart};
-pub use inode::{ExtentEntryProblem, ExtentHeaderProblem, InlineProblem, InodeProblem};
+pub use group::{BlockProblem, GroupCounter, GroupPart};
+pub use inode::{
+    ExtentEntryProblem, ExtentHeaderProblem, InlineProblem, InodeProblem, MappedBlockProblem,
+};
 pub use special::{FastCommitProblem, MmpProblem, OrphanFileProblem, QuotaProblem};
 
 use thiserror::Error;

@@ -13,13 +13,14 @@
 //! A bitmap and its descriptor join the transaction of the handle that changes the group, so that a
 //! crash leaves both changes or neither. Every step that can fail comes before the bits change.
 
-use super::group::{LoadedGroup, descriptor_location, initial_block_bitmap};
+use super::group::LoadedGroup;
+use super::group_metadata::{descriptor_location, initial_block_bitmap};
 use super::system_zones::SystemZones;
 use crate::error::Result;
 use crate::lock_classes;
 use crate::volume::Volume;
 use drystone_ext4_format::bitmap_checksum::{block_bitmap_checksum, inode_bitmap_checksum};
-use drystone_ext4_format::error::InodeProblem;
+use drystone_ext4_format::error::{BlockProblem, InodeProblem};
 use drystone_ext4_format::group::GroupFlags;
 use drystone_ext4_format::{Corrupt, GroupNumber, InodeNumber};
 use drystone_jbd2::Handle;
@@ -73,11 +74,8 @@ impl GroupChange<'_> {
         let find_wrong = if used { bitmap::find_one } else { bitmap::find_zero };
         if let Some(bit) = find_wrong(&bytes, bits.clone()) {
             let block = self.volume.layout.block_of_bit(self.group, bit as u32);
-            return Err(match used {
-                true => Corrupt::BlockUsed { block },
-                false => Corrupt::BlockFree { block },
-            }
-            .into());
+            let problem = if used { BlockProblem::Used } else { BlockProblem::Free };
+            return Err(Corrupt::Block { block, problem }.into());
         }
         if used {
             bitmap::set_range(&mut bytes, bits);

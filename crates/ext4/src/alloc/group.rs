@@ -20,6 +20,7 @@
 
 use super::bits::AtomicBits;
 use super::block_map::BlockMap;
+use super::group_metadata::{check_metadata_is_marked, initial_block_bitmap, read_descriptor};
 use super::spread::GroupCounts;
 use super::system_zones::SystemZones;
 use crate::block_use;
@@ -28,7 +29,7 @@ use crate::lock_classes;
 use crate::volume::Volume;
 use drystone_cache::Buffer;
 use drystone_ext4_format::bitmap_checksum::{check_block_bitmap, check_inode_bitmap};
-use drystone_ext4_format::error::{GroupCounter, GroupPart};
+use drystone_ext4_format::error::GroupPart;
 use drystone_ext4_format::group::{GroupDescriptor, GroupFlags};
 use drystone_ext4_format::{Corrupt, GroupNumber, PhysicalBlock};
 use drystone_ondisk::bitmap;
@@ -231,9 +232,7 @@ impl BlockGroupState {
             BlockGroupState::Unloaded => unreachable!("loaded above"),
         }
     }
-}
 
-impl BlockGroupState {
     /// Like [`load`](Self::load), but also for a group that was taken out of use after it was
     /// loaded: its inodes are still valid.
     pub fn load_for_inodes(
@@ -320,99 +319,4 @@ impl LoadedGroup {
 /// The order of the largest aligned run that `clusters` clusters may hold.
 fn order_of(clusters: u32) -> u32 {
     clusters.checked_ilog2().unwrap_or(NO_ORDER)
-}
-
-/// A group's descriptor from its buffer.
-fn read_descriptor(volume: &Volume, group: GroupNumber) -> Result<GroupDescriptor> {
-    let (block, offset) = descriptor_location(volume, group);
-    let buffer = volume.read(block)?;
-    let bytes = buffer.read();
-    Ok(check_descriptor(&bytes[offset..], group, volume)?)
-}
-
-/// Checks a descriptor in every way that doesn't need the bitmaps.
-pub(super) fn check_descriptor(
-    bytes: &[u8],
-    group: GroupNumber,
-    volume: &Volume,
-) -> std::result::Result<GroupDescriptor, Corrupt> {
-    let layout = &volume.layout;
-    let mut descriptor = GroupDescriptor::check(bytes, group, layout)?;
-    if !has_uninit(volume) {
-        // Without descriptor checksums the flags mean nothing, and neither does the count of
-        // unused inodes.
-        descriptor.flags -= GroupFlags::BLOCK_UNINIT | GroupFlags::INODE_UNINIT;
-        descriptor.unused_inodes_count = 0;
-    }
-    let (found, limit) = (descriptor.unused_inodes_count, descriptor.free_inodes_count);
-    if found > limit {
-        return Err(Corrupt::GroupCount {
-            group,
-            counted: GroupCounter::UnusedInodes,
-            found,
-            limit,
-        });
-    }
-    Ok(descriptor)
-}
-
-/// Whether groups of this image may be uninitialised.
-pub(super) fn has_uninit(volume: &Volume) -> bool {
-    volume.layout.checksums() != drystone_ext4_format::checksum::Checksums::None
-}
-
-/// The block of a group's descriptor, and the offset in it.
-pub(super) fn descriptor_location(volume: &Volume, group: GroupNumber) -> (PhysicalBlock, usize) {
-    match volume.layout.descriptor_location(group) {
-        Some(location) => location,
-        // Group numbers come from the layout's own count.
-        None => unreachable!("group {group} does not exist"),
-    }
-}
-
-/// The block bitmap of a group in which only fixed metadata is in use.
-pub(super) fn initial_block_bitmap(
-    volume: &Volume,
-    group: GroupNumber,
-    metadata: &SystemZones,
-) -> Box<[u8]> {
-    let layout = &volume.layout;
-    let mut bytes = vec![0; volume.block_size()].into_boxed_slice();
-    let behind = bytes.len() * 8;
-    bitmap::set_range(&mut bytes, layout.group_cluster_count(group) as usize..behind);
-    for run in metadata_bits(volume, group, metadata) {
-        bitmap::set_range(&mut bytes, run);
-    }
-    bytes
-}
-
-/// The bits of a group's block bitmap that stand for fixed metadata, in order.
-fn metadata_bits(
-    volume: &Volume,
-    group: GroupNumber,
-    metadata: &SystemZones,
-) -> impl Iterator<Item = std::ops::Range<usize>> {
-    let first = volume.layout.group_first_block(group).get();
-    let end = first + u64::from(volume.layout.group_block_count(group));
-    let ratio = volume.layout.log_cluster_ratio();
-    metadata.within(first..end).map(move |run| {
-        // Offsets in a group fit.
-        let (start, last) = (run.start - first, run.end - 1 - first);
-        (start >> ratio) as usize..(last >> ratio) as usize + 1
-    })
-}
-
-fn check_metadata_is_marked(
-    volume: &Volume,
-    group: GroupNumber,
-    metadata: &SystemZones,
-    bytes: &[u8],
-) -> Result<()> {
-    for run in metadata_bits(volume, group, metadata) {
-        if let Some(free) = bitmap::find_zero(bytes, run) {
-            let block = volume.layout.block_of_bit(group, free as u32);
-            return Err(Corrupt::BitmapMetadata { group, block }.into());
-        }
-    }
-    Ok(())
 }

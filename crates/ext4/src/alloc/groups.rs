@@ -21,6 +21,7 @@ use super::system_zones::SystemZones;
 use crate::error::{Error, Result};
 use crate::policy::GroupScan;
 use crate::volume::Volume;
+use drystone_ext4_format::error::MappedBlockProblem;
 use drystone_ext4_format::features::Incompat;
 use drystone_ext4_format::superblock::Superblock;
 use drystone_ext4_format::{Corrupt, GroupNumber, InodeNumber, PhysicalBlock};
@@ -116,7 +117,10 @@ impl BlockGroups {
         length: u32,
     ) -> Result<()> {
         match self.metadata.first_in(start.get()..start.get() + u64::from(length)) {
-            Some(block) => Err(Corrupt::MappedMetadata { inode, block }.into()),
+            Some(block) => {
+                Err(Corrupt::MappedBlock { inode, block, problem: MappedBlockProblem::Metadata }
+                    .into())
+            }
             None => Ok(()),
         }
     }

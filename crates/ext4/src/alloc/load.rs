@@ -4,7 +4,8 @@
 //! None of its own. The result is the groups, their sums, and the map of fixed metadata; bitmaps
 //! are not read.
 
-use super::group::{BlockGroup, BlockGroupState, check_descriptor};
+use super::group::{BlockGroup, BlockGroupState};
+use super::group_metadata::check_descriptor;
 use super::system_zones::SystemZones;
 use crate::error::Result;
 use crate::volume::Volume;

@@ -31,6 +31,7 @@ mod change;
 mod free_space;
 mod group;
 mod group_index;
+mod group_metadata;
 mod groups;
 mod inodes;
 mod load;

@@ -60,7 +60,7 @@ pub(super) fn clear_durable(fs: &ContentStore, inode: &Inode) -> Result<()> {
 /// Zeroes all tails whose truncation is durable, unless the image is frozen. Called after a commit,
 /// without locks. The others wait for the next call.
 pub(crate) fn clear_all(fs: &ContentStore) -> Result<()> {
-    if !fs.volume.takes_changes() {
+    if !fs.volume.freeze.takes_changes() {
         return Ok(());
     }
     let mut result = Ok(());

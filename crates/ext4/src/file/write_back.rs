@@ -258,7 +258,7 @@ pub(crate) fn sync(fs: &ContentStore, inode: &Arc<Inode>, data_only: bool) -> Re
     fs.volume.commit_up_to(tid)?;
     // Usually the commit's flush, or another caller's, has covered the overwrites in place.
     fs.volume.flush_writes(inode.last_overwrite())?;
-    if inode.is_tail_pending() && fs.volume.takes_changes() {
+    if inode.is_tail_pending() && fs.volume.freeze.takes_changes() {
         let _content = inode.content.write();
         tail::clear_durable(fs, inode)?;
     }

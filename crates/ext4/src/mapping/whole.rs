@@ -4,7 +4,7 @@ use super::next_extent;
 use crate::content::ContentStore;
 use crate::error::Result;
 use crate::inode::Inode;
-use drystone_ext4_format::error::InodeProblem;
+use drystone_ext4_format::error::{InodeProblem, MappedBlockProblem};
 use drystone_ext4_format::extent::Extent;
 use drystone_ext4_format::{Corrupt, LogicalBlock};
 
@@ -45,7 +45,12 @@ fn check_apart(inode: &Inode, extents: &[Extent]) -> Result<()> {
     for pair in sorted.windows(2) {
         let block = pair[1].physical;
         if block.get() - pair[0].physical.get() < u64::from(pair[0].length) {
-            return Err(Corrupt::MappedTwice { inode: inode.number, block }.into());
+            return Err(Corrupt::MappedBlock {
+                inode: inode.number,
+                block,
+                problem: MappedBlockProblem::Twice,
+            }
+            .into());
         }
     }
     Ok(())

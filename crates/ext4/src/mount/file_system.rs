@@ -52,7 +52,7 @@ impl FileSystem for Ext4 {
         inode: InodeNumber,
         changes: &SetAttributes,
     ) -> Result<InodeAttributes> {
-        self.volume.wait_thawed();
+        self.volume.freeze.wait_thawed();
         let inode = self.held(inode)?;
         self.done(self.with_room(|| self.do_set_attributes(context, &inode, changes)))
     }
@@ -65,7 +65,7 @@ impl FileSystem for Ext4 {
         node: NewNode<'_>,
         permissions: u16,
     ) -> Result<Entry> {
-        self.volume.wait_thawed();
+        self.volume.freeze.wait_thawed();
         self.done(self.with_room(|| self.do_create(context, parent, name, node, permissions)))
     }
 
@@ -75,7 +75,7 @@ impl FileSystem for Ext4 {
         parent: InodeNumber,
         permissions: u16,
     ) -> Result<Entry> {
-        self.volume.wait_thawed();
+        self.volume.freeze.wait_thawed();
         self.done(self.with_room(|| self.do_create_unnamed(context, parent, permissions)))
     }
 
@@ -86,12 +86,12 @@ impl FileSystem for Ext4 {
         parent: InodeNumber,
         name: &[u8],
     ) -> Result<Entry> {
-        self.volume.wait_thawed();
+        self.volume.freeze.wait_thawed();
         self.done(self.with_room(|| self.do_link(context, inode, parent, name)))
     }
 
     fn unlink(&self, context: &RequestContext, parent: InodeNumber, name: &[u8]) -> Result<()> {
-        self.volume.wait_thawed();
+        self.volume.freeze.wait_thawed();
         self.done(self.do_unlink(context, parent, name))
     }
 
@@ -101,7 +101,7 @@ impl FileSystem for Ext4 {
         parent: InodeNumber,
         name: &[u8],
     ) -> Result<()> {
-        self.volume.wait_thawed();
+        self.volume.freeze.wait_thawed();
         self.done(self.do_remove_directory(context, parent, name))
     }
 
@@ -114,7 +114,7 @@ impl FileSystem for Ext4 {
         new_name: &[u8],
         flags: RenameFlags,
     ) -> Result<()> {
-        self.volume.wait_thawed();
+        self.volume.freeze.wait_thawed();
         self.done(
             self.with_room(|| self.do_rename(context, parent, name, new_parent, new_name, flags)),
         )
@@ -152,7 +152,7 @@ impl FileSystem for Ext4 {
         flags: OpenFlags,
     ) -> Result<InodeAttributes> {
         if flags.contains(OpenFlags::TRUNCATE) {
-            self.volume.wait_thawed();
+            self.volume.freeze.wait_thawed();
         }
         self.done(self.do_open(context, inode, flags))
     }
@@ -173,7 +173,7 @@ impl FileSystem for Ext4 {
         offset: u64,
         data: &[u8],
     ) -> Result<usize> {
-        self.volume.wait_thawed();
+        self.volume.freeze.wait_thawed();
         let inode = self.held(inode)?;
         self.done(self.with_room(|| file::write(self, context, &inode, offset, data)))
     }
@@ -184,7 +184,7 @@ impl FileSystem for Ext4 {
         inode: InodeNumber,
         data: &[u8],
     ) -> Result<(u64, usize)> {
-        self.volume.wait_thawed();
+        self.volume.freeze.wait_thawed();
         let inode = self.held(inode)?;
         self.done(self.with_room(|| file::append(self, context, &inode, data)))
     }
@@ -197,7 +197,7 @@ impl FileSystem for Ext4 {
         offset: u64,
         length: u64,
     ) -> Result<()> {
-        self.volume.wait_thawed();
+        self.volume.freeze.wait_thawed();
         let inode = self.held(inode)?;
         // These move blocks, so they can't be tried again after a part was done: flush before.
         if matches!(mode, FallocateMode::CollapseRange | FallocateMode::InsertRange)
@@ -238,7 +238,7 @@ impl FileSystem for Ext4 {
         value: &[u8],
         mode: XattrMode,
     ) -> Result<()> {
-        self.volume.wait_thawed();
+        self.volume.freeze.wait_thawed();
         let inode = self.held(inode)?;
         self.done(self.with_room(|| xattrs::set(self, context, &inode, name, value, mode)))
     }
@@ -249,7 +249,7 @@ impl FileSystem for Ext4 {
         inode: InodeNumber,
         name: &[u8],
     ) -> Result<()> {
-        self.volume.wait_thawed();
+        self.volume.freeze.wait_thawed();
         let inode = self.held(inode)?;
         self.done(self.with_room(|| xattrs::remove(self, context, &inode, name)))
     }

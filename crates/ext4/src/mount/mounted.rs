@@ -62,8 +62,11 @@ impl Ext4 {
             return outcome.clone();
         }
         // Files that only callers kept alive are deleted at the end, which is a change.
-        let writable =
-            if self.engine.volume.is_made_read_only() { self.make_writable() } else { Ok(()) };
+        let writable = if self.engine.volume.freeze.is_made_read_only() {
+            self.make_writable()
+        } else {
+            Ok(())
+        };
         self.stop();
         let outcome = writable.and(close(&self.engine));
         *closed = Some(outcome.clone());
@@ -73,7 +76,7 @@ impl Ext4 {
     /// Ends the thread.
     fn stop(&self) {
         // No caller will thaw a mount that has ended.
-        self.engine.volume.end_freeze();
+        self.engine.volume.freeze.end_freeze();
         let Some(thread) = self.write_back.lock().take() else { return };
         self.engine.delayed_allocation.end();
         if thread.join().is_err() {
@@ -136,7 +139,7 @@ fn finish(fs: &Engine) -> Result<()> {
 fn write_back(engine: &Engine, interval: Duration) {
     let mut has_failed = false;
     while let Some(due) = engine.delayed_allocation.wait_until_due(interval, has_failed) {
-        engine.volume.wait_thawed();
+        engine.volume.freeze.wait_thawed();
         if engine.volume.journal.is_aborted() {
             // Nothing can be written any more, and syncs say so.
             continue;

@@ -22,16 +22,16 @@ impl Ext4 {
         self.hold_still()?;
         self.allocator.blocks.windows.discard();
         if let Err(error) = self.volume.journal.flush() {
-            self.volume.release();
+            self.volume.freeze.release();
             return Err(error.into());
         }
         if let Err(error) = superblock::mark_clean(self) {
             // It may have been marked all the same, and then nothing may change.
             self.volume.journal.abort("the superblock could not be written");
-            self.volume.release();
+            self.volume.freeze.release();
             return Err(error);
         }
-        self.volume.make_read_only();
+        self.volume.freeze.make_read_only();
         Ok(())
     }
 
@@ -41,14 +41,14 @@ impl Ext4 {
     /// The image was opened to be read only, an error has stopped the journal, or the device can't be
     /// written to.
     pub fn make_writable(&self) -> Result<()> {
-        if !self.volume.is_made_read_only() {
+        if !self.volume.freeze.is_made_read_only() {
             return self.volume.check_writable();
         }
         self.volume.check_running()?;
         // In memory the superblock has stayed that of a mounted image.
         let mut mounted = self.volume.with_superblock(Clone::clone);
         superblock::write(&*self.volume.device, &mut mounted)?;
-        self.volume.make_writable();
+        self.volume.freeze.make_writable();
         Ok(())
     }
 

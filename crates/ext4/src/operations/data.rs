@@ -106,7 +106,7 @@ impl Engine {
     /// old or the new content after a crash, not an empty file.
     fn write_replacement(&self, inode: &Arc<Inode>) {
         // While frozen it goes on waiting, as other data does.
-        if !self.volume.takes_changes()
+        if !self.volume.freeze.takes_changes()
             || !inode.delayed.take_replacement()
             || !inode.delayed.is_any()
         {
@@ -153,38 +153,38 @@ impl Engine {
 
     pub(crate) fn do_freeze(&self) -> Result<()> {
         self.hold_still()?;
-        self.volume.allow_thaw();
+        self.volume.freeze.allow_thaw();
         Ok(())
     }
 
     /// Freezes the image, with everything in its place, until the caller allows a thaw or changes.
     pub(crate) fn hold_still(&self) -> Result<()> {
         self.volume.check_writable()?;
-        if !self.volume.hold() {
+        if !self.volume.freeze.hold() {
             return Err(Errno::EBUSY.into());
         }
         loop {
             if let Err(error) = self.do_sync() {
-                self.volume.release();
+                self.volume.freeze.release();
                 return Err(error);
             }
-            self.volume.freeze();
+            self.volume.freeze.freeze();
             if !self.delayed_allocation.is_any() {
                 break;
             }
             // A thread was about to write: its data has to be in the image as well.
-            self.volume.unfreeze();
+            self.volume.freeze.unfreeze();
         }
         // Handles that were open end in the transaction that this commits.
         let journal = &self.volume.journal;
         let written = journal.commit_and_wait().and_then(|()| journal.checkpoint_all());
         if written.is_err() {
-            self.volume.release();
+            self.volume.freeze.release();
         }
         Ok(written?)
     }
 
     pub(crate) fn do_thaw(&self) -> Result<()> {
-        if self.volume.thaw() { Ok(()) } else { Err(Errno::EINVAL.into()) }
+        if self.volume.freeze.thaw() { Ok(()) } else { Err(Errno::EINVAL.into()) }
     }
 }

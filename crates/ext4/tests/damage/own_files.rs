@@ -6,6 +6,7 @@ use crate::targeted::{KIND, change_inode};
 use crate::watch::Watch;
 use drystone_blockdev::{BlockDevice, MemoryDevice};
 use drystone_ext4::{Error, Ext4};
+use drystone_ext4_format::error::MappedBlockProblem;
 use drystone_ext4_format::features::Features;
 use drystone_ext4_format::{Corrupt, InodeNumber};
 use drystone_mkfs::{MkfsOptions, default_features};
@@ -50,7 +51,10 @@ fn a_long_orphan_file_is_refused_and_one_that_has_a_block_twice() {
         inode.size_bytes = length * 2 * 1024;
     });
     let found = problem(&map.device);
-    assert!(matches!(found, Corrupt::MappedTwice { inode, .. } if inode == number), "{found}");
+    assert!(
+        matches!(found, Corrupt::MappedBlock { inode, problem: MappedBlockProblem::Twice, .. } if inode == number),
+        "{found}"
+    );
 }
 
 /// Otherwise the numbers of all its blocks would be kept in memory.

@@ -4,7 +4,7 @@ use crate::area;
 use crate::recovery::{judge, open, recovers, recovers_after_crashes, tree};
 use drystone_blockdev::{BlockDevice, MemoryDevice};
 use drystone_ext4::Error;
-use drystone_ext4_format::error::FastCommitProblem;
+use drystone_ext4_format::error::{BlockProblem, FastCommitProblem};
 use drystone_ext4_format::extent::Extent;
 use drystone_ext4_format::features::Features;
 use drystone_ext4_format::group::GroupDescriptor;
@@ -262,7 +262,7 @@ fn what_can_not_be_is_refused() {
     }
     // A block of the inode table, which no file can have.
     let fixed = before.problem(&made(&[add(NEW, 0, 1, 40)]));
-    assert!(matches!(fixed, Corrupt::BlockFixed { .. }), "{fixed}");
+    assert!(matches!(fixed, Corrupt::Block { problem: BlockProblem::Fixed, .. }), "{fixed}");
 }
 
 /// Damage with a right checksum: an error or some tree, and never a panic.

@@ -231,9 +231,7 @@ fn place_of(corrupt: &Corrupt) -> IssueLocation {
         Corrupt::GroupLocation { group, block, .. } | Corrupt::BitmapMetadata { group, block } => {
             IssueLocation { group: Some(group), block: Some(block), ..none }
         }
-        Corrupt::BlockFree { block }
-        | Corrupt::BlockUsed { block }
-        | Corrupt::BlockFixed { block }
+        Corrupt::Block { block, .. }
         | Corrupt::BlockOutOfRange { block, .. }
         | Corrupt::Mmp { block, .. } => IssueLocation { block: Some(block), ..none },
         Corrupt::InodeChecksum { inode, .. }

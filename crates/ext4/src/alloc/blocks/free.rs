@@ -8,6 +8,7 @@ use super::super::group::BlockGroupState;
 use super::super::groups::BlockGroups;
 use super::{BlockAllocator, BlockKind};
 use crate::error::Result;
+use drystone_ext4_format::error::BlockProblem;
 use drystone_ext4_format::group::GroupFlags;
 use drystone_ext4_format::{Corrupt, GroupNumber, PhysicalBlock};
 use drystone_jbd2::Handle;
@@ -92,7 +93,7 @@ impl BlockAllocator {
         match free {
             Some(bit) => {
                 let block = self.groups.volume.layout.block_of_bit(number, bit);
-                Err(Corrupt::BlockFree { block }.into())
+                Err(Corrupt::Block { block, problem: BlockProblem::Free }.into())
             }
             None => Ok(()),
         }
@@ -112,7 +113,7 @@ impl BlockAllocator {
         };
         if loaded.descriptor.flags.contains(GroupFlags::BLOCK_UNINIT) {
             let block = self.groups.volume.layout.block_of_bit(number, run.start);
-            return Err(Corrupt::BlockFree { block }.into());
+            return Err(Corrupt::Block { block, problem: BlockProblem::Free }.into());
         }
         self.groups.change(number, loaded).mark_clusters(handle, run.clone(), false)?;
         let Some(map) = &mut loaded.map else { unreachable!("the map was loaded") };
@@ -158,7 +159,7 @@ impl BlockGroups {
             let whole_start = first + (u64::from(bit) << layout.log_cluster_ratio());
             let whole_end = first + (u64::from(bit_end) << layout.log_cluster_ratio());
             if let Some(block) = self.metadata.first_in(whole_start..whole_end.min(group_end)) {
-                return Err(Corrupt::BlockFixed { block }.into());
+                return Err(Corrupt::Block { block, problem: BlockProblem::Fixed }.into());
             }
             pieces.push((group, bit..bit_end));
             next = PhysicalBlock::new(piece_end);

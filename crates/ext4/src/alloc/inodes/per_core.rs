@@ -19,7 +19,8 @@
 use super::InodeRequest;
 use super::in_group::free_bit;
 use super::run::{InodeRange, InodeRun};
-use crate::alloc::group::{BlockGroup, BlockGroupState, descriptor_location};
+use crate::alloc::group::{BlockGroup, BlockGroupState};
+use crate::alloc::group_metadata::descriptor_location;
 use crate::alloc::groups::BlockGroups;
 use crate::alloc::statistics::Count;
 use crate::credits::INODE_RUN_TABLE_BLOCKS;

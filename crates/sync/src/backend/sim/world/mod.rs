@@ -1,12 +1,16 @@
 //! The threads of a run, and the choice of the next: the one with the smallest clock.
 #![allow(unsafe_code)]
 
+mod run;
+
 use super::locks::Waiters;
 use super::machine::MachineModel;
 use super::memory::{LineUse, Memory};
 use super::places::{PlaceCosts, Places, SourceLine};
 use corosensei::stack::DefaultStack;
-use corosensei::{Coroutine, CoroutineResult, Yielder};
+use corosensei::{Coroutine, Yielder};
+pub(super) use run::catch;
+pub use run::{SimulationReport, SimulationSettings, run};
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
@@ -14,26 +18,6 @@ use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
 
 /// Bytes of a thread's stack; memory is used only where it is touched.
 const STACK_BYTES: usize = 1 << 20;
-
-/// The settings of a run.
-#[derive(Clone, Debug)]
-pub struct SimulationSettings {
-    /// The machine.
-    pub machine: MachineModel,
-    /// Cores that may be used.
-    pub cores: usize,
-    /// Chooses how threads that start together are shifted against each other.
-    pub seed: u64,
-}
-
-/// The cost of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SimulationReport {
-    /// Events.
-    pub events: u64,
-    /// Virtual time from the start to the end, in nanoseconds.
-    pub virtual_ns: u64,
-}
 
 /// A thread's number.
 pub(super) type ThreadId = usize;
@@ -397,100 +381,4 @@ impl World {
         let blocked = self.threads.iter().filter(|thread| thread.state == ThreadState::Blocked);
         blocked.map(|thread| thread.name.as_str()).collect::<Vec<_>>().join(", ")
     }
-}
-
-/// Ends the current thread's locals, while it is still there for their destructors.
-fn drop_locals() {
-    let locals = with(|world| {
-        let me = world.current;
-        std::mem::take(&mut world.threads[me].locals)
-    });
-    drop(locals);
-}
-
-/// Runs `body` as the first of the virtual threads that it starts, and returns what it returns. Threads
-/// that are left then are abandoned where they are.
-///
-/// # Panics
-/// If `body` does, and if all threads wait.
-pub fn run<T>(settings: &SimulationSettings, body: impl FnOnce() -> T) -> (T, SimulationReport) {
-    assert!(!is_inside(), "a simulation inside a simulation");
-    let result = std::rc::Rc::new(Cell::new(None));
-    let slot = std::rc::Rc::clone(&result);
-    let body: Box<dyn FnOnce() + '_> = Box::new(move || slot.set(Some(catch(body))));
-    // SAFETY: only the lifetime changes, and the first thread has ended, or has been given up, before
-    // this function does.
-    let body: Box<dyn FnOnce()> =
-        unsafe { std::mem::transmute::<Box<dyn FnOnce() + '_>, Box<dyn FnOnce()>>(body) };
-    WORLD.set(Some(World {
-        machine: settings.machine.clone(),
-        cores: settings.cores.max(1),
-        random: settings.seed,
-        memory: Memory::default(),
-        places: Places::default(),
-        threads: Vec::new(),
-        ready: BinaryHeap::new(),
-        entries: 0,
-        events: 0,
-        current: 0,
-        waiters: HashMap::new(),
-        sleepers: HashMap::new(),
-    }));
-    let first = with(|world| world.spawn("main".to_string(), body));
-    loop {
-        let Some(thread) = with(World::next) else {
-            panic!("every thread waits: {}", with(|world| world.blocked()));
-        };
-        let Some(mut coroutine) = with(|world| {
-            world.current = thread;
-            world.threads[thread].coroutine.take()
-        }) else {
-            unreachable!("thread {thread} runs and is ready")
-        };
-        IS_INSIDE.set(true);
-        let resumed = coroutine.resume(());
-        IS_INSIDE.set(false);
-        match resumed {
-            CoroutineResult::Yield(()) => {
-                with(|world| world.threads[thread].coroutine = Some(coroutine));
-            }
-            CoroutineResult::Return(()) => {
-                let has_ended = with(|world| {
-                    let at = world.threads[thread].clock_ps;
-                    world.threads[thread].state = ThreadState::Ended;
-                    for joiner in std::mem::take(&mut world.threads[thread].joiners) {
-                        world.wake(joiner, at);
-                    }
-                    thread == first
-                });
-                if has_ended {
-                    break;
-                }
-            }
-        }
-    }
-    let mut world = WORLD.take();
-    let report = world.as_ref().map_or(SimulationReport { events: 0, virtual_ns: 0 }, |world| {
-        SimulationReport { events: world.events, virtual_ns: world.threads[first].clock_ps / 1000 }
-    });
-    if let Some(world) = &mut world {
-        for thread in &mut world.threads {
-            if let Some(coroutine) = &mut thread.coroutine {
-                // SAFETY: only threads that are abandoned with it refer to its stack.
-                unsafe { coroutine.force_reset() };
-            }
-        }
-    }
-    match result.take() {
-        Some(Ok(value)) => (value, report),
-        Some(Err(panic)) => std::panic::resume_unwind(panic),
-        None => unreachable!("the first thread has ended"),
-    }
-}
-
-/// Runs the body of a thread to its end, panic or not, with its locals.
-pub(super) fn catch<T>(body: impl FnOnce() -> T) -> std::thread::Result<T> {
-    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
-    drop_locals();
-    result
 }

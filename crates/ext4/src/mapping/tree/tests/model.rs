@@ -1,38 +1,36 @@
-//! Random changes of a tree against a map of single blocks.
+//! A tree in memory beside a map of its single blocks, both of which random operations change.
 
-use super::super::memory::{FIRST_NODE, Memory};
-use super::*;
+use super::super::super::memory::{FIRST_NODE, Memory};
+use super::super::*;
 use crate::error::Error;
 use crate::extent_status::MappedRun;
 use crate::mapping::StepProgress;
-use drystone_ext4_format::extent::{ExtentIndex, ExtentNode, ExtentNodeMut, NodePlace};
+use drystone_ext4_format::extent::{ExtentNode, ExtentNodeMut, NodePlace};
 use drystone_ext4_format::{InodeNumber, PhysicalBlock};
 use std::collections::BTreeMap;
 
-const ROOT: NodePlace = NodePlace::root(InodeNumber::FIRST_ORDINARY);
+pub(super) const ROOT: NodePlace = NodePlace::root(InodeNumber::FIRST_ORDINARY);
 
 /// The physical block of each mapped block of the file, and whether it is unwritten.
 type Model = BTreeMap<u32, (u64, bool)>;
 
-const SEEDS: u64 = 12;
-const STEPS: usize = 1500;
 /// The random changes stay below this block of the file.
-const SPAN: u32 = 4000;
+pub(super) const SPAN: u32 = 4000;
 
-fn map<N: Nodes>(nodes: &N, logical: u32, length_max: u32) -> Result<MappedRun> {
+pub(super) fn map<N: Nodes>(nodes: &N, logical: u32, length_max: u32) -> Result<MappedRun> {
     Ok(look_up(nodes, logical, length_max)?.fact.mapped(logical, length_max))
 }
 
-fn at(extent: &Extent, skip: u32) -> u64 {
+pub(super) fn at(extent: &Extent, skip: u32) -> u64 {
     extent.physical.get() + u64::from(skip)
 }
 
-fn open(bytes: &[u8]) -> ExtentNode<'_> {
+pub(super) fn open(bytes: &[u8]) -> ExtentNode<'_> {
     ExtentNode::reopen(bytes, ROOT).expect("a sound node")
 }
 
 /// Blocks of the tree's nodes below the root.
-fn blocks<N: Nodes>(nodes: &N) -> Result<Vec<PhysicalBlock>> {
+pub(super) fn blocks<N: Nodes>(nodes: &N) -> Result<Vec<PhysicalBlock>> {
     let mut found = Vec::new();
     let mut from = 0;
     loop {
@@ -48,15 +46,15 @@ fn blocks<N: Nodes>(nodes: &N) -> Result<Vec<PhysicalBlock>> {
     Ok(found)
 }
 
-struct Tester {
-    memory: Memory,
+pub(super) struct Tester {
+    pub(super) memory: Memory,
     model: Model,
-    random: fastrand::Rng,
+    pub(super) random: fastrand::Rng,
     next_physical: u64,
 }
 
 impl Tester {
-    fn new(seed: u64) -> Tester {
+    pub(super) fn new(seed: u64) -> Tester {
         let mut memory = Memory::new();
         ExtentNodeMut::init(&mut memory.root, ROOT, 0);
         let random = fastrand::Rng::with_seed(seed);
@@ -69,7 +67,7 @@ impl Tester {
     }
 
     /// Maps up to `length` blocks; often so that they continue the block before.
-    fn insert(&mut self, logical: u32, length: u32) {
+    pub(super) fn insert(&mut self, logical: u32, length: u32) {
         let length = self.hole_at(logical).min(u64::from(length)) as u32;
         if length == 0 {
             return;
@@ -100,7 +98,7 @@ impl Tester {
         }
     }
 
-    fn remove(&mut self, from: u32, to: u64) {
+    pub(super) fn remove(&mut self, from: u32, to: u64) {
         let mut end = to;
         loop {
             let mut budget = self.random.u32(1..20);
@@ -181,7 +179,7 @@ impl Tester {
             .extend(moved.into_iter().map(|(key, value)| ((i64::from(key) + delta) as u32, value)));
     }
 
-    fn step(&mut self) {
+    pub(super) fn step(&mut self) {
         let from = self.random.u32(..SPAN);
         let length = self.random.u32(1..40);
         let to = u64::from(from + length);
@@ -198,7 +196,7 @@ impl Tester {
     }
 
     /// Compares the whole mapping and the shape of the tree.
-    fn check(&self) {
+    pub(super) fn check(&self) {
         let mut found = Model::new();
         let mut from = 0;
         while let Some(extent) = next(&self.memory, from).expect("the tree is sound") {
@@ -224,7 +222,7 @@ impl Tester {
         }
     }
 
-    fn check_map(&mut self) {
+    pub(super) fn check_map(&mut self) {
         for _ in 0..50 {
             let logical = self.random.u32(..SPAN + 100);
             let length_max = self.random.u32(1..100);
@@ -238,191 +236,6 @@ impl Tester {
             }
             if mapped.physical.is_none() && mapped.length < length_max {
                 assert!(self.model.contains_key(&(logical + mapped.length)), "hole cut short");
-            }
-        }
-    }
-}
-
-#[test]
-fn random_changes_match_a_map_of_blocks() {
-    for seed in 0..SEEDS {
-        let mut tester = Tester::new(seed);
-        for _ in 0..SPAN / 4 {
-            let logical = tester.random.u32(..SPAN);
-            tester.insert(logical, 1);
-        }
-        let mut deepest = 0;
-        for step in 0..STEPS {
-            tester.step();
-            deepest = deepest.max(open(&tester.memory.root).depth());
-            if step % 16 == 0 {
-                tester.memory.free = usize::MAX;
-                tester.check();
-                tester.check_map();
-            }
-        }
-        assert!(deepest >= 2, "seed {seed}: the tree was never deep");
-        tester.memory.free = usize::MAX;
-        tester.remove(0, 1 << 32);
-        tester.check();
-        assert!(tester.memory.taken().is_empty());
-        assert_eq!(open(&tester.memory.root).depth(), 0);
-    }
-}
-
-#[test]
-fn appends_fill_their_leaves() {
-    let mut tester = Tester::new(1);
-    for block in 0..5000 {
-        let extent = Extent {
-            logical: LogicalBlock::new(2 * block),
-            physical: PhysicalBlock::new(u64::from(1000 + 2 * block)),
-            length: 1,
-            unwritten: false,
-        };
-        insert(&mut tester.memory, extent).expect("there is space");
-    }
-    let leaves =
-        tester.memory.blocks.values().filter(|bytes| open(bytes).is_leaf()).collect::<Vec<_>>();
-    let full = leaves.iter().filter(|bytes| open(bytes).len() == 84).count();
-    assert!(full + 1 >= leaves.len(), "{full} of {} leaves are full", leaves.len());
-}
-
-#[test]
-fn neighbours_merge_up_to_the_longest_extent() {
-    for (unwritten, longest) in [(false, 32768), (true, 32767)] {
-        let mut tester = Tester::new(1);
-        for block in 0..40_000 {
-            let extent = Extent {
-                logical: LogicalBlock::new(block),
-                physical: PhysicalBlock::new(u64::from(1000 + block)),
-                length: 1,
-                unwritten,
-            };
-            insert(&mut tester.memory, extent).expect("there is space");
-        }
-        let first = next(&tester.memory, 0).expect("sound").expect("mapped");
-        assert_eq!((first.length, first.unwritten), (longest, unwritten));
-        assert_eq!(open(&tester.memory.root).len(), 2);
-    }
-}
-
-#[test]
-fn long_written_extents_convert() {
-    let mut tester = Tester::new(1);
-    for number in 0..200_u32 {
-        let extent = Extent {
-            logical: LogicalBlock::new(number * 40_000),
-            physical: PhysicalBlock::new(u64::from(1 + number) * 50_000),
-            length: 32768,
-            unwritten: false,
-        };
-        insert(&mut tester.memory, extent).expect("there is space");
-    }
-    for unwritten in [true, false] {
-        let mut from = 1;
-        while let StepProgress::More { next } =
-            convert(&mut tester.memory, from, 1 << 32, unwritten).expect("there is space")
-        {
-            from = next as u32;
-        }
-        let mapped = map(&tester.memory, 40_000, u32::MAX).expect("sound");
-        assert_eq!((mapped.unwritten, mapped.length), (unwritten, 32768 - u32::from(unwritten)));
-        assert_eq!(
-            map(&tester.memory, 0, 100).expect("sound").length,
-            1 + 99 * u32::from(!unwritten)
-        );
-    }
-    assert_eq!(blocks(&tester.memory).expect("sound"), tester.memory.taken());
-}
-
-#[test]
-fn the_last_block_of_the_largest_file() {
-    let mut tester = Tester::new(1);
-    let extent = Extent {
-        logical: LogicalBlock::new(u32::MAX - 1),
-        physical: PhysicalBlock::new(7),
-        length: 1,
-        unwritten: false,
-    };
-    insert(&mut tester.memory, extent).expect("there is space");
-    assert_eq!(next(&tester.memory, 0).expect("sound"), Some(extent));
-    assert_eq!(map(&tester.memory, 5, u32::MAX).expect("sound").length, u32::MAX - 6);
-    assert_eq!(map(&tester.memory, u32::MAX - 1, 5).expect("sound").length, 1);
-    let step = remove(&mut tester.memory, 0, 1 << 32, |extent| Some(extent.logical)).expect("ok");
-    assert_eq!(step.pieces, [extent]);
-}
-
-fn extent_of(logical: u32, length: u32, unwritten: bool) -> Extent {
-    let (logical, physical) =
-        (LogicalBlock::new(logical), PhysicalBlock::new(1000 + u64::from(logical)));
-    Extent { logical, physical, length, unwritten }
-}
-
-/// Two inodes of a damaged image may share a leaf, so that one maps blocks that the other found to
-/// be a hole.
-#[test]
-fn what_is_mapped_is_not_mapped_again() {
-    let mut tester = Tester::new(1);
-    tester.insert(5, 4);
-    for (logical, length) in [(5, 4), (5, 1), (8, 2), (4, 2), (0, 100)] {
-        let again = insert(&mut tester.memory, extent_of(logical, length, false));
-        let is_told = matches!(again, Err(Error::Corrupt(Corrupt::BlockMapped { .. })));
-        assert!(is_told, "{length} blocks at {logical}: {again:?}");
-    }
-    tester.check();
-}
-
-/// Three extents don't fit two nodes with room for one each, so the node is refused.
-#[test]
-fn a_leaf_without_the_room_of_its_block_is_told() {
-    let mut memory = Memory::new();
-    let block = PhysicalBlock::new(FIRST_NODE);
-    let mut leaf = vec![0; 1024];
-    let place = NodePlace::block(ROOT.inode, block);
-    ExtentNodeMut::init(&mut leaf, place, 0).insert_extent(0, &extent_of(0, 10, true));
-    leaf[4..6].copy_from_slice(&1_u16.to_le_bytes());
-    memory.blocks.insert(block, leaf);
-    let index = ExtentIndex { logical: LogicalBlock::FIRST, child: block };
-    ExtentNodeMut::init(&mut memory.root, ROOT, 1).insert_index(0, &index);
-    let converted = convert(&mut memory, 5, 6, false);
-    assert!(matches!(converted, Err(Error::Corrupt(Corrupt::ExtentHeader { .. }))));
-}
-
-#[test]
-fn flipped_bytes_are_found_or_harmless() {
-    for seed in 0..400 {
-        let mut tester = Tester::new(seed / 40);
-        for _ in 0..400 {
-            let logical = tester.random.u32(..SPAN);
-            tester.insert(logical, 2);
-        }
-        let mut random = fastrand::Rng::with_seed(seed);
-        for _ in 0..random.usize(1..4) {
-            let count = tester.memory.blocks.len();
-            let node = match tester.memory.blocks.values_mut().nth(random.usize(..=count)) {
-                Some(node) => &mut node[..],
-                None => &mut tester.memory.root[..],
-            };
-            // The most important bytes are near the start of a node.
-            let limit = if random.bool() { 24 } else { node.len() };
-            let position = random.usize(..limit);
-            node[position] = random.u8(..);
-        }
-        let mut from = 0;
-        while let Ok(Some(extent)) = next(&tester.memory, from) {
-            assert!(extent.logical_end() > u64::from(from));
-            let Ok(end) = u32::try_from(extent.logical_end()) else { break };
-            from = end;
-        }
-        for _ in 0..20 {
-            let _ = map(&tester.memory, random.u32(..SPAN), random.u32(1..));
-        }
-        let mut end = 1 << 32;
-        while let Ok(step) = convert(&mut tester.memory, 0, end, random.bool()) {
-            match step {
-                StepProgress::More { next } if next < end => end = next,
-                _ => break,
             }
         }
     }

@@ -1,0 +1,158 @@
+//! Whether the image may be changed now: freezing, thawing, and a mount that is made read-only.
+//!
+//! # Locking
+//! A write in place holds the lock of its core, of the class `write in place`, shared; a freeze takes each once
+//! to wait for the writes under way. Handles of the journal have no lock here: a freeze sets the state
+//! and then commits, which waits for them. The lock of the class `freeze` is held only to wait for another
+//! state, or to wake those that do.
+
+use crate::lock_classes;
+use drystone_sync::atomic::{AtomicU8, Ordering};
+use drystone_sync::{Condvar, Mutex, PerCore, RwLock, RwLockReadGuard};
+
+/// Changes are allowed.
+const RUNNING: u8 = 0;
+/// A thread that wants to begin a change waits. Changes under way go on.
+const HELD: u8 = 1;
+/// Nothing changes, and threads wait: the thread that froze the image isn't done with it.
+const FROZEN: u8 = 2;
+/// Nothing changes; changes fail instead of waiting.
+const READ_ONLY: u8 = 3;
+/// Nothing changes, and threads wait until somebody thaws the image.
+const THAWABLE: u8 = 4;
+
+/// Lets changes of the image through, or holds them back.
+#[derive(Debug)]
+pub(crate) struct FreezeGate {
+    /// One of the states above.
+    state: AtomicU8,
+    changed: (Mutex<()>, Condvar),
+    in_place: PerCore<RwLock<()>>,
+}
+
+impl FreezeGate {
+    /// Changes are allowed.
+    pub fn new() -> FreezeGate {
+        FreezeGate {
+            state: AtomicU8::new(RUNNING),
+            changed: (Mutex::new(&lock_classes::FREEZE, ()), Condvar::new()),
+            in_place: PerCore::new(|_| RwLock::new(&lock_classes::IN_PLACE, ())),
+        }
+    }
+
+    fn state(&self) -> u8 {
+        self.state.load(Ordering::SeqCst)
+    }
+
+    /// Sets the state, and wakes threads that wait for another one. The lock keeps a thread from missing
+    /// it between its look and its wait.
+    fn set(&self, state: u8) {
+        self.state.store(state, Ordering::SeqCst);
+        self.notify();
+    }
+
+    fn notify(&self) {
+        let _guard = self.changed.0.lock();
+        self.changed.1.notify_all();
+    }
+
+    fn wait_while(&self, waits: impl Fn(u8) -> bool) {
+        if !waits(self.state()) {
+            return;
+        }
+        let mut guard = self.changed.0.lock();
+        while waits(self.state()) {
+            self.changed.1.wait(&mut guard);
+        }
+    }
+
+    /// Whether changes may begin.
+    pub fn is_open(&self) -> bool {
+        self.state() == RUNNING
+    }
+
+    /// Whether changes under way may go on: the image is neither frozen nor made read-only.
+    pub fn takes_changes(&self) -> bool {
+        matches!(self.state(), RUNNING | HELD)
+    }
+
+    /// Waits until the image is neither frozen nor about to be. For threads that begin an operation, and
+    /// hold no lock.
+    pub fn wait_thawed(&self) {
+        self.wait_while(|state| matches!(state, HELD | FROZEN | THAWABLE));
+    }
+
+    /// Waits until the image isn't frozen; it may be read-only then.
+    pub fn wait_unfrozen(&self) {
+        self.wait_while(|state| matches!(state, FROZEN | THAWABLE));
+    }
+
+    /// Begins a write in place, which ends when the result is dropped; `None` while nothing may change.
+    #[inline]
+    pub fn begin_in_place(&self) -> Option<RwLockReadGuard<'_, ()>> {
+        let under_way = self.in_place.current().read();
+        // Freezing sets the state before it waits for writes that are under way.
+        self.takes_changes().then_some(under_way)
+    }
+
+    /// Makes threads wait that want to begin a change; changes under way go on. False if the image is
+    /// held, frozen or made read-only already.
+    pub fn hold(&self) -> bool {
+        self.state.compare_exchange(RUNNING, HELD, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    }
+
+    /// Holds back writes in place and new handles as well, and waits for writes under way. The caller
+    /// commits next, which waits for handles.
+    pub fn freeze(&self) {
+        self.state.store(FROZEN, Ordering::SeqCst);
+        for part in self.in_place.iter() {
+            drop(part.write());
+        }
+    }
+
+    /// Lets changes under way go on again.
+    pub fn unfreeze(&self) {
+        self.set(HELD);
+    }
+
+    /// Lets anybody thaw the image: the thread that froze it is done. Wakes a close that waits for this.
+    pub fn allow_thaw(&self) {
+        self.set(THAWABLE);
+    }
+
+    /// Allows all changes again, for the thread that holds or has frozen the image.
+    pub fn release(&self) {
+        self.set(RUNNING);
+    }
+
+    /// Allows all changes again. False unless a freeze has ended: one that is under way counts on it that
+    /// nothing changes.
+    pub fn thaw(&self) -> bool {
+        let exchanged =
+            self.state.compare_exchange(THAWABLE, RUNNING, Ordering::SeqCst, Ordering::SeqCst);
+        self.notify();
+        exchanged.is_ok()
+    }
+
+    /// Thaws the image, after a freeze that is under way.
+    pub fn end_freeze(&self) {
+        self.wait_while(|state| matches!(state, HELD | FROZEN));
+        self.thaw();
+    }
+
+    /// Refuses changes to a frozen image from now on, also those that wait for the thaw.
+    pub fn make_read_only(&self) {
+        self.set(READ_ONLY);
+    }
+
+    /// Allows changes again after [`make_read_only`](FreezeGate::make_read_only).
+    pub fn make_writable(&self) {
+        self.state.store(RUNNING, Ordering::SeqCst);
+    }
+
+    /// True between [`make_read_only`](FreezeGate::make_read_only) and
+    /// [`make_writable`](FreezeGate::make_writable).
+    pub fn is_made_read_only(&self) -> bool {
+        self.state() == READ_ONLY
+    }
+}

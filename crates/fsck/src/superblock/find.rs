@@ -1,0 +1,186 @@
+//! Finds a superblock that can be used: the primary one, a copy, or what can be made of the primary one.
+
+use crate::image::Error;
+use crate::issue::SuperblockIssue;
+use crate::report::Reporter;
+use drystone_blockdev::BlockDevice;
+use drystone_ext4_format::features::{Compat, Features, Incompat, ReadOnlyCompat};
+use drystone_ext4_format::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, Superblock};
+use drystone_ext4_format::{Corrupt, FormatError, GroupNumber, PhysicalBlock};
+
+/// Features whose rules are checked, or that have none. What may not be used at all was refused.
+const KNOWN_FEATURES: Features = Features {
+    compat: Compat::DIR_PREALLOC
+        .union(Compat::IMAGIC_INODES)
+        .union(Compat::HAS_JOURNAL)
+        .union(Compat::EXT_ATTR)
+        .union(Compat::RESIZE_INODE)
+        .union(Compat::DIR_INDEX)
+        .union(Compat::SPARSE_SUPER2)
+        .union(Compat::FAST_COMMIT)
+        .union(Compat::STABLE_INODES)
+        .union(Compat::ORPHAN_FILE),
+    incompat: Incompat::all(),
+    read_only_compat: ReadOnlyCompat::WRITABLE
+        .union(ReadOnlyCompat::READONLY)
+        .union(ReadOnlyCompat::SHARED_BLOCKS),
+};
+
+/// Where the fields lie that say how many inodes there are.
+const INODES_COUNT: usize = 0;
+const BLOCKS_COUNT: usize = 4;
+const FIRST_DATA_BLOCK: usize = 0x14;
+const BLOCKS_PER_GROUP: usize = 0x20;
+const INODES_PER_GROUP: usize = 0x28;
+
+/// The largest group ends here; a smaller one has its copy before.
+const ODD_BACKUP_BYTES_MAX: u64 = 129 << 20;
+/// Copies are looked for in pieces of this size.
+const SEARCH_BYTES: usize = 1 << 20;
+/// Where a superblock has its magic number.
+const MAGIC_OFFSET: usize = 56;
+const MAGIC: [u8; 2] = [0x53, 0xef];
+
+/// Reads a superblock; a wrong checksum is an issue, anything else an error.
+fn read_at(
+    device: &dyn BlockDevice,
+    offset: u64,
+) -> Result<Result<Superblock, FormatError>, Error> {
+    let mut bytes = [0; SUPERBLOCK_BYTES];
+    if device.size_bytes() < offset + SUPERBLOCK_BYTES as u64 {
+        let found = device.size_bytes().saturating_sub(offset) as usize;
+        let needed = SUPERBLOCK_BYTES;
+        return Ok(Err(Corrupt::Truncated { structure: "superblock", needed, found }.into()));
+    }
+    device.read_at(offset, &mut bytes)?;
+    Ok(Superblock::check_unsealed(&bytes))
+}
+
+/// Finds a superblock: the primary one, or the first backup that is one. Nothing if the primary one
+/// is damaged beyond use, which is reported, and there is no backup.
+pub(crate) fn find(
+    device: &dyn BlockDevice,
+    reporter: &mut Reporter<'_>,
+) -> Result<Option<Superblock>, Error> {
+    let problem = match read_at(device, SUPERBLOCK_OFFSET_BYTES)? {
+        Ok(superblock) => {
+            check_checksum(device, reporter)?;
+            let unknown = superblock.features().difference(KNOWN_FEATURES);
+            if unknown != Features::NONE {
+                return Err(Error::UnknownFeatures { features: unknown.to_string() });
+            }
+            return Ok(Some(superblock));
+        }
+        Err(FormatError::Unsupported(unsupported)) => {
+            // Damage may look like a feature; a backup tells.
+            match find_backup(device)? {
+                Some((superblock, backup)) => {
+                    let problem = unsupported.into();
+                    reporter.report(SuperblockIssue::Unusable { problem, backup });
+                    return Ok(Some(superblock));
+                }
+                None => return Err(unsupported.into()),
+            }
+        }
+        Err(problem) => problem,
+    };
+    let is_none = |problem: &FormatError| {
+        let FormatError::Corrupt(corrupt) = problem else { return true };
+        matches!(corrupt, Corrupt::Truncated { .. } | Corrupt::SuperblockMagic { .. })
+    };
+    match find_backup(device)? {
+        Some((superblock, backup)) => {
+            reporter.report(SuperblockIssue::Unusable { problem, backup });
+            Ok(Some(superblock))
+        }
+        None if is_none(&problem) => Err(Error::NotExt(problem)),
+        None => {
+            let found = with_inodes_of_groups(device)?;
+            reporter.report(match &found {
+                Some((_, value)) => {
+                    SuperblockIssue::Field { field: "s_inodes_count", value: *value }
+                }
+                None => SuperblockIssue::Damaged { problem },
+            });
+            Ok(found.map(|(superblock, _)| superblock))
+        }
+    }
+}
+
+/// The primary superblock with as many inodes as its groups have, if it can be used then, and what it says
+/// that there were.
+fn with_inodes_of_groups(device: &dyn BlockDevice) -> Result<Option<(Superblock, u64)>, Error> {
+    let mut bytes = [0; SUPERBLOCK_BYTES];
+    device.read_at(SUPERBLOCK_OFFSET_BYTES, &mut bytes)?;
+    let word =
+        |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+    let [inodes, blocks, first, blocks_per_group, inodes_per_group] =
+        [INODES_COUNT, BLOCKS_COUNT, FIRST_DATA_BLOCK, BLOCKS_PER_GROUP, INODES_PER_GROUP]
+            .map(word);
+    if blocks_per_group == 0 {
+        return Ok(None);
+    }
+    // An image with more blocks has copies.
+    let groups = blocks.saturating_sub(first).div_ceil(blocks_per_group);
+    let Some(counted) = groups.checked_mul(inodes_per_group) else { return Ok(None) };
+    bytes[INODES_COUNT..INODES_COUNT + 4].copy_from_slice(&counted.to_le_bytes());
+    Ok(Superblock::check_unsealed(&bytes).ok().map(|superblock| (superblock, u64::from(inodes))))
+}
+
+fn check_checksum(device: &dyn BlockDevice, reporter: &mut Reporter<'_>) -> Result<(), Error> {
+    let mut bytes = [0; SUPERBLOCK_BYTES];
+    device.read_at(SUPERBLOCK_OFFSET_BYTES, &mut bytes)?;
+    if let Err(FormatError::Corrupt(corrupt)) = Superblock::check(&bytes) {
+        reporter.report(corrupt);
+    }
+    Ok(())
+}
+
+/// Looks where the first backups of each block size lie in full groups.
+fn find_backup(device: &dyn BlockDevice) -> Result<Option<(Superblock, PhysicalBlock)>, Error> {
+    for log_block_size in 10..=16 {
+        let blocks_per_group = 8u64 << log_block_size;
+        for group in [1, 3] {
+            let block = group * blocks_per_group + u64::from(log_block_size == 10);
+            if let Ok(superblock) = read_at(device, block << log_block_size)? {
+                let layout = superblock.layout();
+                let is_own = layout.log_block_size() == log_block_size
+                    && layout.group_of_block(PhysicalBlock::new(block))
+                        == Some(GroupNumber::new(group as u32));
+                if is_own {
+                    return Ok(Some((superblock, PhysicalBlock::new(block))));
+                }
+            }
+        }
+    }
+    find_odd_backup(device)
+}
+
+/// Looks for a copy in groups of any size.
+fn find_odd_backup(device: &dyn BlockDevice) -> Result<Option<(Superblock, PhysicalBlock)>, Error> {
+    let end = device.size_bytes().min(ODD_BACKUP_BYTES_MAX);
+    let mut piece = vec![0; SEARCH_BYTES];
+    for start in (0..end).step_by(SEARCH_BYTES) {
+        let bytes = &mut piece[..SEARCH_BYTES.min((end - start) as usize)];
+        device.read_at(start, bytes)?;
+        for at in (0..bytes.len()).step_by(SUPERBLOCK_BYTES) {
+            let magic = bytes.get(at + MAGIC_OFFSET..at + MAGIC_OFFSET + 2);
+            let offset = start + at as u64;
+            if magic != Some(&MAGIC[..]) || offset == SUPERBLOCK_OFFSET_BYTES {
+                continue;
+            }
+            let Ok(superblock) = read_at(device, offset)? else { continue };
+            // A copy of another image, in a file of this one, is in no place of a copy.
+            let layout = superblock.layout();
+            let place = layout.superblock_groups().skip(1).find_map(|group| {
+                let (block, within) = layout.superblock_location(group)?;
+                let place = (block.get() << layout.log_block_size()) + within as u64;
+                (place == offset).then_some(block)
+            });
+            if let Some(block) = place {
+                return Ok(Some((superblock, block)));
+            }
+        }
+    }
+    Ok(None)
+}
