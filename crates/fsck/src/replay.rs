@@ -160,6 +160,14 @@ impl<'a> Journal<'a> {
         if size > mapped {
             return Ok(Err(JournalIssue::Size { blocks: size, found: mapped }));
         }
+        let mut end = 0;
+        for extent in &extents {
+            if extent.logical.as_u64() != end {
+                // Below the start of an extent, which fits.
+                return Ok(Err(JournalIssue::Hole { logical: LogicalBlock::new(end as u32) }));
+            }
+            end = extent.logical_end();
+        }
         let has_fast_commits = superblock.incompat().contains(IncompatFeatures::FAST_COMMIT);
         if has_fast_commits && superblock.log().end < LOG_BLOCKS_MIN {
             let blocks = superblock.log().end;

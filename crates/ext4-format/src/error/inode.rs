@@ -124,7 +124,7 @@ pub enum ExtentHeaderProblem {
         /// What the parent asks for; the limit for a root.
         expected: u16,
     },
-    /// An index node has no entries.
+    /// A node other than the root of a file without blocks has no entries.
     #[error("no entries")]
     Empty,
 }

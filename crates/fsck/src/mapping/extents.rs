@@ -49,12 +49,13 @@ fn node(
         walk.issue(header(ExtentHeaderProblem::Depth { found, expected }));
         return Ok(());
     }
+    // Only the root of a file without blocks is an empty leaf.
+    if node.is_empty() && (block.is_some() || !node.is_leaf()) {
+        walk.issue(header(ExtentHeaderProblem::Empty));
+    }
     if node.is_leaf() {
         leaf(walk, &node, place, expected);
         return Ok(());
-    }
-    if node.is_empty() {
-        walk.issue(header(ExtentHeaderProblem::Empty));
     }
     let mut previous_end = 0;
     for (position, index) in node.indexes().enumerate() {

@@ -87,7 +87,8 @@ pub(super) fn rewrite_area(
     let Some(area) = bytes.get(range.clone()) else { return Ok(DONE) };
     let place = AttributePlace { inode: number, block: None };
     let checked = XattrView::check_in_inode(area, place);
-    let is_lost = checked.is_err();
+    // What has no attributes stays as it is.
+    let is_bare = checked.as_ref().is_ok_and(|attributes| attributes.iter().next().is_none());
     let mut set = checked.map(|attributes| kept(mender, &attributes)).unwrap_or_default();
     let is_inline = inode.flags.contains(InodeFlags::INLINE_DATA);
     let name = AttributeName::inline_data();
@@ -95,7 +96,7 @@ pub(super) fn rewrite_area(
     if is_missing {
         set.set(name, AttributeValue::Inline(Vec::new()));
     }
-    if set.is_empty() && !is_lost {
+    if set.is_empty() && is_bare {
         return Ok(DONE);
     }
     let mut encoded = vec![0; range.len()];

@@ -8,6 +8,7 @@ use crate::issue::{FixedPart, GroupIssue};
 use crate::mapping;
 use drystone_ext4_format::checksum::Checksums;
 use drystone_ext4_format::error::GroupPart;
+use drystone_ext4_format::features::Incompat;
 use drystone_ext4_format::group::{GroupDescriptor, GroupFlags};
 use drystone_ext4_format::inode::{Inode, ModeFileType};
 use drystone_ext4_format::{GroupNumber, InodeNumber, LogicalBlock, PhysicalBlock};
@@ -107,7 +108,7 @@ pub(super) fn hides(mender: &Mender<'_, '_>, number: InodeNumber) -> Result<bool
 }
 
 /// Gives a part of a group another place: where a copy of the descriptor has it, where the table is
-/// found by what it holds, or, for a bitmap, any free block.
+/// found by what it holds, or free blocks.
 pub(super) fn relocate(
     mender: &mut Mender<'_, '_>,
     group: GroupNumber,
@@ -131,12 +132,17 @@ pub(super) fn relocate(
         }
     }
     let found = match part {
-        GroupPart::InodeTable => find_table(mender, group)?.filter(|place| *place != stored),
+        GroupPart::InodeTable => {
+            match find_table(mender, group)?.filter(|place| *place != stored) {
+                None if !was_possible => return replace_table(mender, group),
+                found => found,
+            }
+        }
         // Where tables are isn't known yet: a free block could be one of theirs.
         _ if mender.checker.groups.iter().any(|state| !state.has_inode_table) => {
             return Ok(Some("the group's part waits for the inode tables"));
         }
-        _ => mender.allocate_in(group)?,
+        _ => mender.allocate_part(group, count)?,
     };
     match found {
         Some(place) => move_part(mender, group, part, place),
@@ -211,6 +217,44 @@ fn find_table(
         }
     }
     Ok(None)
+}
+
+/// Gives a group whose table isn't found one where mke2fs puts it, or else an empty one.
+fn replace_table(mender: &mut Mender<'_, '_>, group: GroupNumber) -> Result<Mended, Error> {
+    let layout = mender.checker.image.layout;
+    let count = u64::from(layout.inode_table_blocks());
+    if let Some(place) = usual_table(mender, group) {
+        return move_part(mender, group, GroupPart::InodeTable, place);
+    }
+    // What looks free now may be a table that is found in this round.
+    let was_looked_for = mender.lost_tables.contains(&group.get());
+    if mender.searches_left > 0 {
+        mender.lost_tables.insert(group.get());
+    }
+    if !was_looked_for {
+        return Ok(Some("the group's inode table waits for the others"));
+    }
+    let Some(place) = mender.allocate_part(group, count)? else { return Ok(None) };
+    let log_block_size = layout.log_block_size();
+    mender.device().zero_range(place.get() << log_block_size, count << log_block_size)?;
+    move_part(mender, group, GroupPart::InodeTable, place)?;
+    Ok(Some("the group got an empty inode table"))
+}
+
+/// Where mke2fs puts the inode table of a group that holds its own parts: behind its bitmaps. Nothing if
+/// something else lies there.
+fn usual_table(mender: &Mender<'_, '_>, group: GroupNumber) -> Option<PhysicalBlock> {
+    let layout = mender.checker.image.layout;
+    if layout.features().incompat.contains(Incompat::FLEX_BG) {
+        return None;
+    }
+    let before = u64::from(layout.group_base(group).blocks) + 2;
+    let place = layout.group_first_block(group).checked_add(before)?;
+    let count = u64::from(layout.inode_table_blocks());
+    let claims = &mender.checker.claims;
+    let is_free = is_location(&mender.checker.image, group, place, count)
+        && claims.used.runs(claims.clusters(place.get(), place.get() + count)).is_empty();
+    is_free.then_some(place)
 }
 
 /// Whether a place holds more inodes of a group, by their checksums, than the one that its descriptor names.

@@ -59,6 +59,7 @@ pub(super) fn mend(mender: &mut Mender<'_, '_>, issue: &JournalIssue) -> Result<
                 },
             }
         }
+        JournalIssue::Hole { .. } | JournalIssue::Size { .. } => mend_map(mender),
         _ => {
             if mender.restore_journal_inode()? {
                 return Ok(Some("the journal's inode was restored from the superblock"));
@@ -83,14 +84,17 @@ pub(super) fn move_away(mender: &mut Mender<'_, '_>) -> Result<Mended, Error> {
     }
 }
 
-/// Restores the map of the journal's inode, or makes it anew from what holds.
+/// Restores the map of the journal's inode, or makes another journal: one with a hole, or one that is shorter
+/// than the superblock has noted, is of no use.
 pub(super) fn mend_map(mender: &mut Mender<'_, '_>) -> Result<Mended, Error> {
-    if mender.restore_journal_inode()? {
+    let is_restored = !mender.rebuilt_maps.contains(&InodeNumber::JOURNAL.get())
+        && mender.restore_journal_inode()?;
+    if is_restored {
         // Other problems of the old map go with it.
         mender.rebuilt_maps.insert(InodeNumber::JOURNAL.get());
         return Ok(Some("the journal's inode was restored from the superblock"));
     }
-    maps::rebuild(mender, InodeNumber::JOURNAL, Some)
+    move_away(mender)
 }
 
 /// Finds the journal again that the superblock doesn't name, or goes without.

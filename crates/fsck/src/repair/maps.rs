@@ -6,6 +6,7 @@
 use super::fields;
 use super::mender::{Mended, Mender};
 use crate::block_set::BlockSet;
+use crate::claims::Claims;
 use crate::image::Error;
 use crate::inode_content::maps_blocks;
 use crate::mapping::{self, MapEvent};
@@ -19,6 +20,7 @@ use drystone_ext4_format::extent::{
 use drystone_ext4_format::inode::{BLOCK_AREA_BYTES, Inode, InodeFlags};
 use drystone_ext4_format::xattr::{self, AttributePlace, AttributesBlock};
 use drystone_ext4_format::{InodeNumber, LogicalBlock, PhysicalBlock};
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// Entries of the root of an extent tree.
@@ -46,19 +48,39 @@ pub(super) fn take_apart(
     if !maps_blocks(&inode, &image.layout) {
         return Ok(None);
     }
+    let claims = &mender.checker.claims;
     let mut visited = BlockSet::new(image.layout.blocks_count());
-    let (mut found, mut nodes, mut has_misplaced) = (Vec::new(), Vec::new(), false);
+    let (mut found, mut nodes, mut misplaced) = (Vec::new(), Vec::new(), BTreeSet::new());
+    // What the extents in their place take: with a wrong length the blocks of those that follow, too.
+    let mut own = BlockSet::new(claims.bound());
+    let mut own_twice = BlockSet::new(claims.bound());
     mapping::walk(image, &inode, &mut visited, &mut |event| match event {
-        MapEvent::Extent(extent) => found.push(extent),
-        MapEvent::Misplaced(extent) if mender.is_unclaimed(&extent) => {
-            has_misplaced = true;
+        MapEvent::Extent(extent) => {
+            own.insert_range(clusters_of(claims, &extent), &mut own_twice);
+            found.push(extent);
+        }
+        MapEvent::Misplaced(extent) => {
+            misplaced.insert(found.len());
             found.push(extent);
         }
         MapEvent::Node(block) if mender.is_alone(block) => nodes.push(block),
-        MapEvent::Node(_) | MapEvent::Issue(_) | MapEvent::Misplaced(_) => {}
+        MapEvent::Node(_) | MapEvent::Issue(_) => {}
     })?;
-    if has_misplaced {
-        found = longest_chain(&found);
+    if !misplaced.is_empty() {
+        let holds = |set: &BlockSet, cluster: u64| !set.runs(cluster..cluster + 1).is_empty();
+        let is_own = |extent: &Extent| {
+            claims.used.runs(clusters_of(claims, extent)).into_iter().flatten().all(|cluster| {
+                let is_alone = holds(&own, cluster) && !holds(&claims.twice, cluster);
+                is_alone || holds(&own_twice, cluster)
+            })
+        };
+        let possible = (0..).zip(&found);
+        let possible: Vec<Extent> = possible
+            .filter(|(position, extent)| !misplaced.contains(position) || is_own(extent))
+            .map(|(_, extent)| *extent)
+            .collect();
+        found = longest_chain(&possible);
+        cut_overlaps(claims, &mut found);
     }
     found.sort_by_key(|extent: &Extent| extent.logical);
     let mut extents: Vec<Extent> = Vec::with_capacity(found.len());
@@ -74,8 +96,34 @@ pub(super) fn take_apart(
 /// Extents in a row that are compared with all others.
 const CHAIN_MAX: usize = 4096;
 
-/// Of extents in stored order the most that follow each other in the file: an entry that is damaged is left
-/// out, and not those behind it.
+fn clusters_of(claims: &Claims, extent: &Extent) -> Range<u64> {
+    claims.clusters(extent.physical.get(), extent.physical_end().get())
+}
+
+/// Cuts extents of a chain that reach into the next one: before it, and before blocks that others have.
+fn cut_overlaps(claims: &Claims, chain: &mut [Extent]) {
+    for position in 1..chain.len() {
+        let next = chain[position].logical;
+        let mut extent = chain[position - 1];
+        if extent.logical_end() <= next.as_u64() {
+            continue;
+        }
+        let (start, end) = (extent.physical.get(), extent.physical_end().get());
+        let others = chain.iter().map(|other| other.physical.get());
+        let owned = claims.twice.runs(clusters_of(claims, &extent)).into_iter().flatten();
+        let limit = others
+            .chain(owned.map(|cluster| claims.block(cluster).get()))
+            .filter(|&block| start < block && block < end)
+            .min()
+            .unwrap_or(end);
+        // No longer than the extent was.
+        extent.length = (limit - start).min(next.as_u64() - extent.logical.as_u64()) as u32;
+        chain[position - 1] = extent;
+    }
+}
+
+/// Of extents in stored order the most that start behind each other in the file: an entry that is damaged is
+/// left out, and not those behind it.
 fn longest_chain(found: &[Extent]) -> Vec<Extent> {
     if found.len() > CHAIN_MAX {
         return found.to_vec();
@@ -84,7 +132,7 @@ fn longest_chain(found: &[Extent]) -> Vec<Extent> {
     let mut best: Vec<((usize, u64), Option<usize>)> = Vec::with_capacity(found.len());
     for (position, extent) in found.iter().enumerate() {
         let before = (0..position)
-            .filter(|&before| found[before].logical_end() <= extent.logical.as_u64())
+            .filter(|&before| found[before].logical < extent.logical)
             .max_by_key(|&before| best[before].0);
         let (count, blocks) = before.map_or((0, 0), |before| best[before].0);
         best.push(((count + 1, blocks + u64::from(extent.length)), before));

@@ -45,6 +45,8 @@ pub(super) struct Mender<'m, 'i> {
     pub is_swept: bool,
     /// How often inode tables may still be looked for in the whole image.
     pub searches_left: u32,
+    /// Groups whose inode tables were looked for, and not found.
+    pub lost_tables: BTreeSet<u32>,
     /// `lost+found`, once it was looked for, and whether it can be had.
     pub lost_and_found: Option<Option<InodeNumber>>,
     /// The block of it that got the last name.
@@ -69,6 +71,7 @@ impl<'m, 'i> Mender<'m, 'i> {
             unindexed: BTreeSet::new(),
             is_swept: false,
             searches_left: SEARCHES_MAX,
+            lost_tables: BTreeSet::new(),
             lost_and_found: None,
             lost_and_found_block: None,
             free_groups: 0..groups.saturating_mul(2),
@@ -90,43 +93,72 @@ impl<'m, 'i> Mender<'m, 'i> {
     pub fn allocate(&mut self) -> Result<Option<PhysicalBlock>, Error> {
         let layout = self.checker.image.layout;
         while self.free_groups.start < self.free_groups.end {
-            let number = self.free_groups.start % layout.group_count();
-            let believes_bitmaps = self.free_groups.start < layout.group_count();
-            let group = GroupNumber::new(number);
-            let clusters = layout.group_cluster_count(group) as usize;
-            let first = u64::from(number) * u64::from(layout.clusters_per_group());
-            let count = u64::from(layout.clusters_per_group());
-            let mut used = self.checker.claims.used.bytes(first, count);
-            let state = &self.checker.groups[group.index()];
-            let is_stored =
-                state.has_block_bitmap && !state.flags.contains(GroupFlags::BLOCK_UNINIT);
-            if believes_bitmaps && is_stored {
-                let stored = self.checker.image.read_block(state.descriptor.block_bitmap)?;
-                used.iter_mut().zip(stored).for_each(|(used, stored)| *used |= stored);
-            }
-            if let Some(bit) = bitmap::find_zero(&used, 0..clusters) {
-                let cluster = first + bit as u64;
-                self.checker.claims.used.insert(cluster);
-                return Ok(Some(self.checker.claims.block(cluster)));
+            let group = GroupNumber::new(self.free_groups.start % layout.group_count());
+            let believes_bitmap = self.free_groups.start < layout.group_count();
+            if let Some(block) = self.take_run(group, 1, believes_bitmap)? {
+                return Ok(Some(block));
             }
             self.free_groups.start += 1;
         }
         Ok(None)
     }
 
-    /// Takes a block for a bitmap of a group: in the group, where its parts have to be there.
-    pub fn allocate_in(&mut self, group: GroupNumber) -> Result<Option<PhysicalBlock>, Error> {
+    /// Takes so many blocks in a row for a part of a group: in the group, where its parts have to be there.
+    pub fn allocate_part(
+        &mut self,
+        group: GroupNumber,
+        count: u64,
+    ) -> Result<Option<PhysicalBlock>, Error> {
         let layout = self.checker.image.layout;
-        if layout.features().incompat.contains(Incompat::FLEX_BG) {
+        let is_flexible = layout.features().incompat.contains(Incompat::FLEX_BG);
+        if is_flexible && count == 1 {
             return self.allocate();
         }
-        let count = u64::from(layout.clusters_per_group());
-        let first = u64::from(group.get()) * count;
-        let used = self.checker.claims.used.bytes(first, count);
+        for believes_bitmap in [true, false] {
+            if let Some(block) = self.take_run(group, count, believes_bitmap)? {
+                return Ok(Some(block));
+            }
+            for other in layout.groups().filter(|_| is_flexible) {
+                if let Some(block) = self.take_run(other, count, believes_bitmap)? {
+                    return Ok(Some(block));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Takes so many free blocks in a row of a group. If its bitmap is to be believed, it must have one.
+    fn take_run(
+        &mut self,
+        group: GroupNumber,
+        count: u64,
+        believes_bitmap: bool,
+    ) -> Result<Option<PhysicalBlock>, Error> {
+        let layout = self.checker.image.layout;
+        let per_group = u64::from(layout.clusters_per_group());
+        let first = u64::from(group.get()) * per_group;
+        let mut used = self.checker.claims.used.bytes(first, per_group);
+        let state = &self.checker.groups[group.index()];
+        if believes_bitmap && !state.has_block_bitmap {
+            return Ok(None);
+        }
+        if believes_bitmap && !state.flags.contains(GroupFlags::BLOCK_UNINIT) {
+            let stored = self.checker.image.read_block(state.descriptor.block_bitmap)?;
+            used.iter_mut().zip(stored).for_each(|(used, stored)| *used |= stored);
+        }
         let clusters = layout.group_cluster_count(group) as usize;
-        let Some(bit) = bitmap::find_zero(&used, 0..clusters) else { return Ok(None) };
-        self.checker.claims.used.insert(first + bit as u64);
-        Ok(Some(self.checker.claims.block(first + bit as u64)))
+        let wanted = count.div_ceil(u64::from(layout.blocks_per_cluster()));
+        let mut from = 0;
+        while let Some(bit) = bitmap::find_zero(&used, from..clusters) {
+            let end = bitmap::find_one(&used, bit..clusters).unwrap_or(clusters);
+            if (end - bit) as u64 >= wanted {
+                let cluster = first + bit as u64;
+                self.checker.claims.used.add_range(cluster..cluster + wanted);
+                return Ok(Some(self.checker.claims.block(cluster)));
+            }
+            from = end;
+        }
+        Ok(None)
     }
 
     /// Takes a block for the next block of a file that has `extents`: in the same cluster, if that goes on.
@@ -191,6 +223,7 @@ impl<'m, 'i> Mender<'m, 'i> {
     pub fn holds_value(&self, number: InodeNumber, length: u64) -> bool {
         let Ok(Some((inode, _))) = self.checker.inode(number) else { return false };
         inode.flags.contains(InodeFlags::EA_INODE)
+            && !inode.flags.contains(InodeFlags::INLINE_DATA)
             && inode.is_regular()
             && inode.links_count > 0
             && inode.size_bytes == length

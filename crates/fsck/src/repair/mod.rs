@@ -17,6 +17,7 @@
 //! that an image that no rule can mend ends the repair.
 
 mod attributes;
+mod connections;
 mod directories;
 mod fields;
 mod groups;
@@ -143,8 +144,10 @@ pub fn repair(
         suspects: BTreeSet::new(),
         victims: BTreeSet::new(),
         garbled: HashMap::new(),
+        lost_tables: BTreeSet::new(),
         unindexed: BTreeSet::new(),
-        is_indexed: false,
+        had_lost_and_found: None,
+        is_completed: false,
     };
     for round in 0..ROUNDS_MAX {
         let mut steps = |step: CheckProgress<'_>| {
@@ -188,10 +191,14 @@ struct Session<'a> {
     victims: BTreeSet<u32>,
     /// How much speaks for an inode holding something that never was one.
     garbled: HashMap<u32, u32>,
+    /// Groups whose inode tables were looked for, and not found.
+    lost_tables: BTreeSet<u32>,
     /// Directories that have lost their index.
     unindexed: BTreeSet<u32>,
-    /// Whether such have got one again.
-    is_indexed: bool,
+    /// Whether the root named `lost+found` when the repair began, once that was looked at.
+    had_lost_and_found: Option<bool>,
+    /// Whether directories have got an index again, or the root `lost+found`.
+    is_completed: bool,
 }
 
 impl Session<'_> {
@@ -240,15 +247,19 @@ impl Session<'_> {
                     let garbled = std::mem::take(&mut self.garbled);
                     let mut mender = Mender::new(&mut checker, self.now_seconds, suspects);
                     mender.garbled = garbled;
+                    mender.lost_tables = std::mem::take(&mut self.lost_tables);
+                    if self.had_lost_and_found.is_none() {
+                        self.had_lost_and_found = Some(connections::has_lost_and_found(&mender)?);
+                    }
                     let is_changed = self.mend(&report, &mut mender)?;
                     self.suspects = std::mem::take(&mut mender.suspects);
+                    self.lost_tables = std::mem::take(&mut mender.lost_tables);
+                    self.unindexed.append(&mut mender.unindexed);
                     if is_changed {
-                        self.unindexed.append(&mut mender.unindexed);
                         return Ok(Round::Changed);
                     }
-                    self.unindexed.append(&mut mender.unindexed);
                     let is_settled = report.errors == 0 && !self.report.is_cancelled;
-                    if is_settled && self.index(&mut mender)? {
+                    if is_settled && self.complete(&mut mender)? {
                         return Ok(Round::Changed);
                     }
                     if is_settled
@@ -265,13 +276,25 @@ impl Session<'_> {
         }
     }
 
-    /// Gives the directories an index that have lost theirs; whether one got it.
-    fn index(&mut self, mender: &mut Mender<'_, '_>) -> Result<bool, Error> {
+    /// Gives the root `lost+found` again, and an index to the directories that have lost theirs; whether
+    /// something was changed.
+    fn complete(&mut self, mender: &mut Mender<'_, '_>) -> Result<bool, Error> {
         let mut is_changed = false;
+        // It is tried once.
+        if self.had_lost_and_found.replace(false) == Some(true)
+            && !connections::has_lost_and_found(mender)?
+        {
+            is_changed = connections::make_lost_and_found(mender)?.is_some();
+            self.unindexed.append(&mut mender.unindexed);
+        }
+        if is_changed {
+            self.is_completed = true;
+            return Ok(true);
+        }
         for number in std::mem::take(&mut self.unindexed) {
             is_changed |= index::build(mender, InodeNumber::new(number))?;
         }
-        self.is_indexed |= is_changed;
+        self.is_completed |= is_changed;
         Ok(is_changed)
     }
 
@@ -343,8 +366,8 @@ impl Session<'_> {
             return Ok(RepairOutcome::Impossible);
         }
         *tries += 1;
-        // The directories were agreed to: so is what their indexes take or leave of blocks.
-        if self.is_indexed && stage::is_safe(&problem.issue) {
+        // The directories were agreed to: so is what they take or leave of blocks when they are completed.
+        if self.is_completed && stage::is_safe(&problem.issue) {
             let done = rules::mend(mender, &problem.issue)?;
             return Ok(done.map_or(RepairOutcome::Impossible, |_| RepairOutcome::Repaired));
         }

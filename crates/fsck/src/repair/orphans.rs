@@ -33,6 +33,14 @@ fn give_up(mender: &mut Mender<'_, '_>, inode: InodeNumber) -> Result<Mended, Er
     if mended.is_none() {
         return Ok(None);
     }
+    release_file(mender, inode)
+}
+
+/// Has the superblock name no orphan file, and clears the inode that it named.
+pub(super) fn release_file(
+    mender: &mut Mender<'_, '_>,
+    inode: InodeNumber,
+) -> Result<Mended, Error> {
     mender.edit_superblock(|superblock| superblock.set_orphan_file_inode(None))?;
     // Anything that has a name is not the orphan file.
     if mender.checker.states.names(inode) == 0 && inode >= mender.checker.image.layout.first_inode()

@@ -3,8 +3,8 @@
 use super::mender::{Mended, Mender};
 use super::stage::{self, Stage};
 use super::{
-    attributes, directories, fields, groups, growth, inodes, journal, maps, orphans, quota,
-    salvage, superblock, totals,
+    attributes, connections, directories, fields, groups, growth, inodes, journal, maps, orphans,
+    quota, salvage, superblock, totals,
 };
 use crate::image::Error;
 use crate::issue::{
@@ -12,7 +12,7 @@ use crate::issue::{
     SuperblockIssue,
 };
 use drystone_ext4_format::dir::EntryType;
-use drystone_ext4_format::error::InlineProblem;
+use drystone_ext4_format::error::{ExtentHeaderProblem, InlineProblem};
 use drystone_ext4_format::inode::InodeFlags;
 use drystone_ext4_format::{Corrupt, InodeNumber, PhysicalBlock};
 
@@ -138,9 +138,13 @@ fn mend_structure(mender: &mut Mender<'_, '_>, corrupt: &Corrupt) -> Result<Mend
         | Corrupt::BlockPointer { inode, .. } => match inode {
             InodeNumber::RESIZE => growth::rebuild(mender),
             InodeNumber::JOURNAL => journal::mend_map(mender),
+            inode if is_empty_node(corrupt) => match salvage::uncover_node(mender, inode)? {
+                Some(done) => Ok(Some(done)),
+                None => maps::rebuild(mender, inode, Some),
+            },
             InodeNumber::ROOT => match maps::rebuild(mender, inode, Some)? {
                 Some(done) => Ok(Some(done)),
-                None => directories::make_root(mender),
+                None => connections::make_root(mender),
             },
             inode => maps::rebuild(mender, inode, Some),
         },
@@ -175,6 +179,10 @@ fn mend_structure(mender: &mut Mender<'_, '_>, corrupt: &Corrupt) -> Result<Mend
     }
 }
 
+const fn is_empty_node(corrupt: &Corrupt) -> bool {
+    matches!(corrupt, Corrupt::ExtentHeader { problem: ExtentHeaderProblem::Empty, .. })
+}
+
 fn mend_inode(
     mender: &mut Mender<'_, '_>,
     inode: InodeNumber,
@@ -192,10 +200,15 @@ fn mend_inode(
         },
         InodeIssue::RootNotDirectory => match groups::mend_root(mender)? {
             Some(done) => Ok(Some(done)),
-            None => directories::make_root(mender),
+            None => connections::make_root(mender),
         },
+        InodeIssue::SharedNode { .. } | InodeIssue::Misaligned { .. }
+            if inode == InodeNumber::JOURNAL =>
+        {
+            journal::mend_map(mender)
+        }
         InodeIssue::SplitCluster { .. } => maps::unshare(mender, inode, false),
-        InodeIssue::Unattached => directories::connect(mender, inode),
+        InodeIssue::Unattached => connections::connect(mender, inode),
         InodeIssue::Unconnected => {
             let directories = &mender.checker.directories;
             let parent = directories.position(inode).map(|at| directories.all[at].parent);
@@ -206,7 +219,14 @@ fn mend_inode(
                 _ => Ok(None),
             }
         }
-        InodeIssue::SecondParent { second, .. } => directories::rebuild(mender, second, None),
+        InodeIssue::ReservedInUse
+            if mender.checker.image.superblock.orphan_file_inode() == Some(inode) =>
+        {
+            orphans::release_file(mender, inode)
+        }
+        InodeIssue::SecondParent { first, second } => {
+            connections::choose_parent(mender, inode, first, second)
+        }
         InodeIssue::Parent { .. } => directories::rebuild(mender, inode, None),
         InodeIssue::DirectoryHole { .. } | InodeIssue::DirectoryUnwritten { .. } => {
             maps::close_holes(mender, inode)

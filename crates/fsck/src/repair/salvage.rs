@@ -169,6 +169,19 @@ pub(super) fn uncover_entries(
     Ok(None)
 }
 
+/// The same for a node that says that it has none, by the sectors that the inode says it has.
+pub(super) fn uncover_node(mender: &Mender<'_, '_>, number: InodeNumber) -> Result<Mended, Error> {
+    let layout = mender.checker.image.layout;
+    let Some((inode, _)) = mender.checker.inode(number)? else { return Ok(None) };
+    let held = Footprint::of(&mender.checker.image, &inode)?.clusters(mender)
+        + u64::from(inode.attribute_block.is_some());
+    let per_cluster = layout.sectors_per_block() << layout.log_cluster_ratio();
+    match (inode.sectors / per_cluster).saturating_sub(held) {
+        0 => Ok(None),
+        missing => uncover_entries(mender, number, missing),
+    }
+}
+
 /// What a map refers to.
 #[derive(Default)]
 pub(super) struct Footprint {

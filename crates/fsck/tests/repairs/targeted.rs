@@ -119,3 +119,161 @@ fn a_directory_gets_its_index_again() {
         assert!(flags.contains(InodeFlags::INDEX), "{}: {flags:?}", set.name);
     }
 }
+
+fn inode_of(map: &MetadataMap, number: InodeNumber) -> Inode {
+    Inode::read(&map.inode_bytes(number), number, map.layout()).unwrap()
+}
+
+/// The byte of the device where an inode starts.
+fn place_of(map: &MetadataMap, number: InodeNumber) -> u64 {
+    let layout = map.layout();
+    let table = map.descriptor(layout.group_of_inode(number).unwrap()).inode_table;
+    let (block, offset) = layout.inode_location(number, table).unwrap();
+    block.get() * layout.block_size() as u64 + offset as u64
+}
+
+/// The inodes of a kind that have links.
+fn inodes_of(map: &MetadataMap, is_wanted: impl Fn(&Inode) -> bool) -> Vec<InodeNumber> {
+    let numbers = (1..=map.layout().inodes_count()).map(InodeNumber::new);
+    let inodes = numbers.map(|number| (number, map.inode_bytes(number)));
+    inodes
+        .filter(|(number, bytes)| {
+            Inode::read(bytes, *number, map.layout())
+                .is_ok_and(|inode| inode.links_count > 0 && is_wanted(&inode))
+        })
+        .map(|(number, _)| number)
+        .collect()
+}
+
+/// The only attribute of a file goes with its value.
+#[test]
+fn a_lost_value_takes_its_attribute() {
+    let Some(treated) = treat("attribute-inodes", |map, device| {
+        let values = inodes_of(map, |inode| inode.flags.contains(InodeFlags::EA_INODE));
+        assert!(!values.is_empty());
+        for value in values {
+            device.write_at(place_of(map, value), &vec![0; map.layout().inode_size()]).unwrap();
+        }
+    }) else {
+        return;
+    };
+    let ours = treated.ours.unwrap();
+    assert_eq!(ours.bytes, treated.theirs.unwrap().bytes);
+}
+
+/// Blocks of pointers of a journal, wiped with zeros and with ones: the copy of the inode leads to them too.
+#[test]
+fn a_journal_whose_map_is_lost_is_made_anew() {
+    for (pointer, garbage) in [(48, 0), (48, 0xff), (52, 0), (52, 0xff)] {
+        let Some(treated) = treat("ext3", |map, device| {
+            let area = inode_of(map, InodeNumber::JOURNAL).block_area;
+            let block = u32::from_le_bytes(*area[pointer..].first_chunk().unwrap());
+            assert!(matches!(map.blocks[&u64::from(block)], BlockContent::IndirectBlock));
+            let size = map.layout().block_size();
+            device.write_at(u64::from(block) * size as u64, &vec![garbage; size]).unwrap();
+        }) else {
+            return;
+        };
+        assert!(all_is_saved(&treated), "{pointer}: {:?} {:?}", treated.ours, treated.sound);
+    }
+}
+
+/// Groups without flexible places and without checksums: their tables are where mke2fs puts them.
+#[test]
+fn descriptors_without_a_copy_are_guessed() {
+    let Some(treated) = treat("group-checksums", |map, device| {
+        let size = map.layout().block_size();
+        let is_descriptor = |kind: &BlockContent| {
+            matches!(kind, BlockContent::Descriptors | BlockContent::DescriptorsBackup)
+        };
+        for block in blocks_of(map, is_descriptor) {
+            device.write_at(block * size as u64, &vec![0; size]).unwrap();
+        }
+    }) else {
+        return;
+    };
+    assert!(all_is_saved(&treated), "{:?} {:?}", treated.ours, treated.sound);
+}
+
+/// The table of a group goes with all copies of the descriptor: the group gets an empty one.
+#[test]
+fn a_group_without_its_table_gets_an_empty_one() {
+    let Some(treated) = treat("bigalloc-quota", |map, device| {
+        let size = map.layout().block_size();
+        let is_lost = |kind: &BlockContent| {
+            matches!(kind, BlockContent::Descriptors | BlockContent::InodeTable(_))
+        };
+        for block in blocks_of(map, is_lost) {
+            device.write_at(block * size as u64, &vec![0; size]).unwrap();
+        }
+    }) else {
+        return;
+    };
+    assert!(treated.ours.is_some());
+}
+
+/// A leaf that counts no entries, and an entry that counts too many blocks.
+#[test]
+fn damaged_leaves_keep_their_entries() {
+    let damages: [(u64, &[u8]); 2] = [(2, &[0, 0]), (12 + 20 * 12 + 4, &[129, 0])];
+    for (offset, bytes) in damages {
+        let Some(treated) = treat("group-checksums", |map, device| {
+            let leaf = |block: &u64| map.block(*block)[6..8] == [0, 0];
+            let nodes = blocks_of(map, |kind| matches!(kind, BlockContent::ExtentNode(..)));
+            let block = nodes.into_iter().find(leaf).unwrap();
+            device.write_at(block * map.layout().block_size() as u64 + offset, bytes).unwrap();
+        }) else {
+            return;
+        };
+        assert!(all_is_saved(&treated), "{offset}: {:?} {:?}", treated.ours, treated.sound);
+    }
+}
+
+#[test]
+fn lost_and_found_comes_back() {
+    let Some(treated) = treat("modern", |map, device| {
+        let number = map.layout().first_inode();
+        device.write_at(place_of(map, number), &vec![0; map.layout().inode_size()]).unwrap();
+    }) else {
+        return;
+    };
+    assert!(all_is_saved(&treated), "{:?} {:?}", treated.ours, treated.sound);
+}
+
+/// A damaged superblock names an orphan file, though it has none.
+#[test]
+fn a_directory_is_no_orphan_file() {
+    let Some(treated) = treat("group-checksums", |map, device| {
+        let directory = *inodes_of(map, Inode::is_directory).last().unwrap();
+        let mut superblock = map.superblock.clone();
+        superblock.set_orphan_file_inode(Some(directory));
+        device.write_at(1024, &superblock.encode()).unwrap();
+    }) else {
+        return;
+    };
+    assert!(all_is_saved(&treated), "{:?} {:?}", treated.ours, treated.sound);
+}
+
+/// A damaged entry in a directory that is read first names a directory that another one holds.
+#[test]
+fn a_directory_stays_where_its_dots_lead() {
+    let Some(treated) = treat("ext2", |map, device| {
+        let size = map.layout().block_size() as u64;
+        let first = |number: InodeNumber| {
+            let area = inode_of(map, number).block_area;
+            u64::from(u32::from_le_bytes(*area.first_chunk().unwrap()))
+        };
+        let parent = |number: &InodeNumber| {
+            u32::from_le_bytes(*map.block(first(*number))[12..].first_chunk().unwrap())
+        };
+        let directories = inodes_of(map, Inode::is_directory);
+        let deepest = directories.iter().rev().find(|number| parent(number) > 2).unwrap();
+        // The third entry of the root, behind both dots.
+        let place = first(InodeNumber::ROOT) * size + 24;
+        device.write_at(place, &deepest.get().to_le_bytes()).unwrap();
+    }) else {
+        return;
+    };
+    let ours = treated.ours.unwrap();
+    assert!(ours.names + 1 >= treated.sound.names, "{ours:?} {:?}", treated.sound);
+}

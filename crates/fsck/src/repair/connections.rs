@@ -1,0 +1,285 @@
+//! The tree of directories: the root, `lost+found`, and names for what has none.
+
+use super::directories::{blocks_of, rebuild};
+use super::fields;
+use super::maps;
+use super::mender::{Mended, Mender};
+use crate::directories;
+use crate::directory::DirectoryContext;
+use crate::image::Error;
+use drystone_ext4_format::block_map::set_pointer;
+use drystone_ext4_format::dir::{
+    self, DirectoryBlockBuilder, DirectoryBlockMut, EntryType, NewEntry,
+};
+use drystone_ext4_format::extent::{Extent, ExtentNodeMut, NodePlace};
+use drystone_ext4_format::features::Incompat;
+use drystone_ext4_format::group::GroupFlags;
+use drystone_ext4_format::inode::{Inode, InodeFlags, InodeTimestamp, ModeFileType};
+use drystone_ext4_format::{InodeNumber, LogicalBlock, PhysicalBlock};
+
+/// The name of the directory for what has no name.
+const LOST_AND_FOUND: &[u8] = b"lost+found";
+
+/// Takes one of two names from a directory: it stays where `..` leads, if that is in the tree without it.
+pub(super) fn choose_parent(
+    mender: &mut Mender<'_, '_>,
+    number: InodeNumber,
+    first: InodeNumber,
+    second: InodeNumber,
+) -> Result<Mended, Error> {
+    let is_second = first != second
+        && mender.checker.directories.get_mut(number).is_some_and(|directory| {
+            directory.parent == first.get() && directory.dotdot == second.get()
+        })
+        && reaches_root(mender, second, number);
+    if !is_second {
+        return rebuild(mender, second, None);
+    }
+    if let Some(directory) = mender.checker.directories.get_mut(number) {
+        directory.parent = second.get();
+    }
+    rebuild(mender, first, Some(number))
+}
+
+/// Whether a directory is below the root by a way that doesn't pass another one.
+fn reaches_root(mender: &Mender<'_, '_>, from: InodeNumber, without: InodeNumber) -> bool {
+    let directories = &mender.checker.directories;
+    let mut at = from;
+    // A longer way is a loop.
+    for _ in 0..=directories.all.len() {
+        if at == InodeNumber::ROOT {
+            return true;
+        }
+        match directories.position(at) {
+            Some(position) if at != without => {
+                at = InodeNumber::new(directories.all[position].parent);
+            }
+            _ => return false,
+        }
+    }
+    false
+}
+
+/// What the root names `lost+found`.
+fn named_lost_and_found(mender: &Mender<'_, '_>) -> Result<Option<InodeNumber>, Error> {
+    let Some((root, bytes)) = mender.checker.inode(InodeNumber::ROOT)? else { return Ok(None) };
+    if !root.is_directory() {
+        return Ok(None);
+    }
+    let context = DirectoryContext::new(&mender.checker.image, root);
+    let mut found = None;
+    directories::for_each_entry(mender.checker, &context, &bytes, &mut |_, _, name, inode| {
+        if name == LOST_AND_FOUND {
+            found = Some(inode);
+        }
+    })?;
+    Ok(found)
+}
+
+/// The directory for what has no name.
+fn lost_and_found(mender: &Mender<'_, '_>) -> Result<Option<InodeNumber>, Error> {
+    let is_usable = |inode: &InodeNumber| {
+        mender.checker.states.is_used(*inode)
+            && mender.checker.states.kind(*inode) == EntryType::Directory
+    };
+    Ok(named_lost_and_found(mender)?.filter(is_usable))
+}
+
+/// Whether the root names `lost+found`, whatever that is.
+pub(super) fn has_lost_and_found(mender: &Mender<'_, '_>) -> Result<bool, Error> {
+    Ok(named_lost_and_found(mender)?.is_some())
+}
+
+/// Gives an inode without a name one in `lost+found`.
+pub(super) fn connect(mender: &mut Mender<'_, '_>, number: InodeNumber) -> Result<Mended, Error> {
+    if mender.lost_and_found == Some(Some(number)) {
+        return Ok(Some("lost+found got its name back"));
+    }
+    if mender.checker.states.holds_value(number) {
+        // No attribute has this value.
+        return mender.clear_inode(number);
+    }
+    let target = match mender.lost_and_found {
+        Some(known) => known,
+        None => {
+            let found = match lost_and_found(mender)? {
+                Some(target) => Some(target),
+                None => make_lost_and_found(mender)?,
+            };
+            mender.lost_and_found = Some(found);
+            found
+        }
+    };
+    let Some(target) = target else { return Ok(None) };
+    if target == number {
+        return Ok(Some("lost+found got its name back"));
+    }
+    let name = format!("#{number}");
+    let kind = mender.checker.states.kind(number);
+    let added = add(mender, target, name.as_bytes(), number, kind)?;
+    Ok(added.and(Some("the inode got a name in lost+found")))
+}
+
+/// Whether [`add`] can give a directory another name.
+fn takes_names(inode: &Inode) -> bool {
+    inode.is_directory() && !inode.flags.intersects(InodeFlags::INLINE_DATA | InodeFlags::ENCRYPT)
+}
+
+/// Adds a name to a directory without an index.
+fn add(
+    mender: &mut Mender<'_, '_>,
+    directory: InodeNumber,
+    name: &[u8],
+    number: InodeNumber,
+    kind: EntryType,
+) -> Result<Mended, Error> {
+    let Some((inode, _)) = mender.checker.inode(directory)? else { return Ok(None) };
+    if !takes_names(&inode) {
+        return Ok(None);
+    }
+    if inode.flags.contains(InodeFlags::INDEX) {
+        rebuild(mender, directory, None)?;
+    }
+    let context = DirectoryContext::new(&mender.checker.image, inode);
+    let entry_type = if context.layout.file_type { kind } else { EntryType::Unknown };
+    let entry = NewEntry { name, inode: number, entry_type, hash: None };
+    // The block with the last name probably has room for another.
+    let is_lost_and_found = mender.lost_and_found == Some(Some(directory));
+    let last = mender.lost_and_found_block.filter(|_| is_lost_and_found);
+    let blocks = match last {
+        Some(block) => vec![block],
+        None => blocks_of(mender, &context)?,
+    };
+    for block in blocks {
+        let mut bytes = mender.checker.image.read_block(block)?;
+        if DirectoryBlockMut::trusted(&mut bytes, &context.layout).insert(&entry).is_ok() {
+            dir::seal(&mut bytes, &context.layout);
+            mender.write_block(block, &bytes)?;
+            mender.lost_and_found_block = Some(block).filter(|_| is_lost_and_found);
+            return Ok(Some("the name was added"));
+        }
+    }
+    // A new block behind the others.
+    let Some(mut pieces) = maps::take_apart(mender, directory)? else { return Ok(None) };
+    let layout = mender.checker.image.layout;
+    let end = pieces.extents.last().map_or(0, Extent::logical_end);
+    let Ok(logical) = u32::try_from(end).map(LogicalBlock::new) else { return Ok(None) };
+    let Some(block) = mender.allocate_for(&pieces.extents, logical)? else { return Ok(None) };
+    pieces.extents.push(one_block(logical, block));
+    let mut bytes = mender.checker.image.block_buffer();
+    let mut builder = DirectoryBlockBuilder::new(&mut bytes, &context.layout);
+    if builder.push(&entry).is_err() {
+        return Ok(None);
+    }
+    builder.finish();
+    dir::seal(&mut bytes, &context.layout);
+    mender.write_block(block, &bytes)?;
+    if maps::store(mender, pieces)?.is_none() {
+        return Ok(None);
+    }
+    mender.lost_and_found_block = Some(block).filter(|_| is_lost_and_found);
+    fields::set_size(mender, directory, (end + 1) << layout.log_block_size())
+}
+
+/// An inode that nothing uses: of those that readers look at, or the next one behind them.
+fn free_inode(mender: &mut Mender<'_, '_>) -> Result<Option<InodeNumber>, Error> {
+    let layout = mender.checker.image.layout;
+    let inodes = || (layout.first_inode().get()..=layout.inodes_count()).map(InodeNumber::new);
+    let states = &mender.checker.states;
+    let found = inodes().find(|inode| !states.is_used(*inode) && mender.can_use(*inode));
+    if found.is_some() {
+        return Ok(found);
+    }
+    for group in layout.groups() {
+        let state = &mender.checker.groups[group.index()];
+        let unused = state.descriptor.unused_inodes_count;
+        let is_open = state.has_inode_table && !state.flags.contains(GroupFlags::INODE_UNINIT);
+        if !is_open || unused == 0 || unused > layout.inodes_per_group() {
+            continue;
+        }
+        let Some(number) = layout.inode_of_bit(group, layout.inodes_per_group() - unused) else {
+            continue;
+        };
+        if number >= layout.first_inode() {
+            mender.edit_descriptor(group, |descriptor| descriptor.unused_inodes_count -= 1)?;
+            return Ok(Some(number));
+        }
+    }
+    Ok(None)
+}
+
+/// Makes `lost+found` in the root.
+pub(super) fn make_lost_and_found(
+    mender: &mut Mender<'_, '_>,
+) -> Result<Option<InodeNumber>, Error> {
+    let layout = mender.checker.image.layout;
+    let root = mender.checker.inode(InodeNumber::ROOT)?;
+    if !root.is_some_and(|(root, _)| takes_names(&root)) {
+        return Ok(None);
+    }
+    // The one that has lost its name, or a new one.
+    let old = layout.first_inode();
+    let directories = &mender.checker.directories;
+    if directories.position(old).is_some_and(|at| directories.all[at].parent == 0) {
+        let added = add(mender, InodeNumber::ROOT, LOST_AND_FOUND, old, EntryType::Directory)?;
+        return Ok(added.map(|_| old));
+    }
+    let Some(number) = free_inode(mender)? else { return Ok(None) };
+    if make(mender, number, 0o700)?.is_none() {
+        return Ok(None);
+    }
+    mender.checker.states.set_used(number, EntryType::Directory, 2, false);
+    let added = add(mender, InodeNumber::ROOT, LOST_AND_FOUND, number, EntryType::Directory)?;
+    Ok(added.map(|_| number))
+}
+
+/// Makes the root a directory: with the blocks that it has, or an empty one.
+pub(super) fn make_root(mender: &mut Mender<'_, '_>) -> Result<Mended, Error> {
+    let number = InodeNumber::ROOT;
+    let pieces = maps::take_apart(mender, number)?;
+    if pieces.is_some_and(|pieces| !pieces.extents.is_empty()) {
+        let mode = ModeFileType::Directory.mode_bits();
+        return mender.edit_fields(number, |inode| inode.mode = inode.mode & 0o7777 | mode);
+    }
+    Ok(make(mender, number, 0o755)?.and(Some("an empty root was made")))
+}
+
+/// Makes an inode an empty directory of the root.
+fn make(
+    mender: &mut Mender<'_, '_>,
+    number: InodeNumber,
+    permissions: u16,
+) -> Result<Mended, Error> {
+    let layout = mender.checker.image.layout;
+    let has_extents = layout.features().incompat.contains(Incompat::EXTENTS);
+    let Some(block) = mender.allocate()? else { return Ok(None) };
+    let mode = ModeFileType::Directory.mode_bits() | permissions;
+    let now = InodeTimestamp::from_seconds(i64::from(mender.now));
+    let mut inode = Inode::new(number, mode, now, &layout);
+    inode.links_count = 2;
+    inode.size_bytes = layout.block_size() as u64;
+    inode.flags.set(InodeFlags::EXTENTS, has_extents);
+    if has_extents {
+        let mut root = ExtentNodeMut::init(&mut inode.block_area, NodePlace::root(number), 0);
+        root.insert_extent(0, &one_block(LogicalBlock::FIRST, block));
+    } else if u32::try_from(block.get()).is_ok() {
+        set_pointer(&mut inode.block_area, 0, Some(block));
+    } else {
+        return Ok(None);
+    }
+    let context = DirectoryContext::new(&mender.checker.image, inode.clone());
+    let mut bytes = mender.checker.image.block_buffer();
+    dir::init_with_dots(&mut bytes, &context.layout, number, InodeNumber::ROOT);
+    dir::seal(&mut bytes, &context.layout);
+    mender.write_block(block, &bytes)?;
+    let mut encoded = vec![0; layout.inode_size()];
+    if inode.encode_into(&mut encoded, &layout).is_err() {
+        return Ok(None);
+    }
+    mender.edit_inode(number, |bytes| bytes.copy_from_slice(&encoded))
+}
+
+/// One block of a file, written.
+const fn one_block(logical: LogicalBlock, physical: PhysicalBlock) -> Extent {
+    Extent { logical, length: 1, physical, unwritten: false }
+}
