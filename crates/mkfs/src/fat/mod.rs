@@ -14,6 +14,7 @@
 //! # Reference
 //! Microsoft FAT Specification; UEFI Specification, 13.3 "File System Format".
 
+mod geometry;
 mod names;
 mod raw;
 
@@ -21,35 +22,20 @@ use crate::build::BuildMonitor;
 use crate::error::{Error, Result};
 use crate::tree::{FileTree, NodeKind, Segment, TreeNodeId};
 use drystone_blockdev::BlockDevice;
+use geometry::{FIRST_CLUSTER, Geometry, SECTOR_BYTES, TABLES};
 use names::{FatName, stored_names};
 use raw::{BootSector, FatDirectoryEntry, InformationSector, long_name_entries};
 use std::ops::Range;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U32};
 
-const SECTOR_BYTES: u64 = 512;
 const ENTRY_BYTES: u64 = size_of::<FatDirectoryEntry>() as u64;
-/// Fewer clusters would be a FAT16 to some; a few more, because implementations don't agree on the number.
-const CLUSTERS_MIN: u64 = 65_525 + 16;
-/// The largest file system with clusters of a sector; then of so many sectors up to so many bytes. As in the
-/// specification.
-const CLUSTER_SECTORS: [(u64, u64); 5] =
-    [(260 << 20, 1), (8 << 30, 8), (16 << 30, 16), (32 << 30, 32), (u64::MAX, 64)];
-/// The size of a file system is a multiple of this.
-const SIZE_UNIT: u64 = 1 << 20;
-const SIZE_MAX: u64 = u32::MAX as u64 * SECTOR_BYTES / SIZE_UNIT * SIZE_UNIT;
 const FILE_BYTES_MAX: u64 = u32::MAX as u64;
 const DIRECTORY_BYTES_MAX: u64 = 65_536 * ENTRY_BYTES;
-const RESERVED_SECTORS: u64 = 32;
 const INFORMATION_SECTOR: u64 = 1;
 const BACKUP_SECTOR: u64 = 6;
-const TABLES: u64 = 2;
-/// The first cluster; the numbers below it stand for other things.
-const FIRST_CLUSTER: u32 = 2;
 const END_OF_CHAIN: u32 = 0x0fff_ffff;
 const MEDIA: u8 = 0xf8;
-/// Data begin at a multiple of so many sectors.
-const DATA_ALIGNMENT: u64 = 8;
 /// What is copied at once.
 const PIECE_BYTES: u64 = 1 << 20;
 
@@ -87,42 +73,6 @@ struct FatItem {
     clusters: u64,
 }
 
-/// Sizes of the parts, in sectors.
-#[derive(Clone, Copy, Debug)]
-struct Geometry {
-    sectors: u64,
-    cluster_sectors: u64,
-    reserved: u64,
-    table: u64,
-    clusters: u64,
-}
-
-impl Geometry {
-    fn new(size_bytes: u64, cluster_sectors: u64) -> Geometry {
-        let sectors = size_bytes / SECTOR_BYTES;
-        let bound = sectors / cluster_sectors + u64::from(FIRST_CLUSTER);
-        let table = (bound * size_of::<u32>() as u64).div_ceil(SECTOR_BYTES);
-        let before_data = (RESERVED_SECTORS + TABLES * table).next_multiple_of(DATA_ALIGNMENT);
-        let clusters = sectors.saturating_sub(before_data) / cluster_sectors;
-        let reserved = before_data - TABLES * table;
-        Geometry { sectors, cluster_sectors, reserved, table, clusters }
-    }
-
-    fn size_bytes(&self) -> u64 {
-        self.sectors * SECTOR_BYTES
-    }
-
-    fn cluster_bytes(&self) -> u64 {
-        self.cluster_sectors * SECTOR_BYTES
-    }
-
-    /// Where a cluster begins, in bytes.
-    fn offset(&self, cluster: u32) -> u64 {
-        let data = (self.reserved + TABLES * self.table) * SECTOR_BYTES;
-        data + u64::from(cluster - FIRST_CLUSTER) * self.cluster_bytes()
-    }
-}
-
 impl<'t> FatBuilder<'t> {
     /// Lays out a FAT32 of all that is in the tree.
     ///
@@ -130,22 +80,8 @@ impl<'t> FatBuilder<'t> {
     /// Something that FAT can't hold or name; [`Error::DoesNotFit`] for a fixed size that is too small.
     pub fn new(tree: &'t FileTree, options: FatOptions) -> Result<FatBuilder<'t>> {
         let mut items = collect(tree)?;
-        let needed = needed(&items)?;
-        let geometry = match options.size_bytes {
-            None => needed,
-            Some(size_bytes) => {
-                if !size_bytes.is_multiple_of(SIZE_UNIT) || size_bytes > SIZE_MAX {
-                    let problem = "the size of a FAT32 is a multiple of 1 MiB, below 2 TiB";
-                    return Err(Error::Option(problem.to_owned()));
-                }
-                if size_bytes < needed.size_bytes() {
-                    let needed_bytes = needed.size_bytes();
-                    let missing_bytes = needed_bytes - size_bytes;
-                    return Err(Error::DoesNotFit { missing_bytes, needed_bytes });
-                }
-                Geometry::new(size_bytes, cluster_sectors(size_bytes))
-            }
-        };
+        let sizes = || items.iter().map(|item| item.bytes);
+        let geometry = Geometry::for_content(sizes, options.size_bytes)?;
         let mut next = u64::from(FIRST_CLUSTER);
         for item in &mut items {
             item.clusters = item.bytes.div_ceil(geometry.cluster_bytes());
@@ -425,26 +361,4 @@ fn collect(tree: &FileTree) -> Result<Vec<FatItem>> {
         at += 1;
     }
     Ok(items)
-}
-
-fn cluster_sectors(size_bytes: u64) -> u64 {
-    let found = CLUSTER_SECTORS.iter().find(|(bytes_max, _)| size_bytes <= *bytes_max);
-    found.map_or(1, |(_, sectors)| *sectors)
-}
-
-/// The smallest that holds the items.
-fn needed(items: &[FatItem]) -> Result<Geometry> {
-    for (bytes_max, sectors) in CLUSTER_SECTORS {
-        let cluster_bytes = sectors * SECTOR_BYTES;
-        let used: u64 = items.iter().map(|item| item.bytes.div_ceil(cluster_bytes)).sum();
-        let clusters = used.max(CLUSTERS_MIN);
-        let mut size_bytes = (clusters * cluster_bytes).next_multiple_of(SIZE_UNIT);
-        while Geometry::new(size_bytes, sectors).clusters < clusters {
-            size_bytes += SIZE_UNIT;
-        }
-        if size_bytes <= bytes_max.min(SIZE_MAX) {
-            return Ok(Geometry::new(size_bytes, sectors));
-        }
-    }
-    Err(Error::Option("the files are too large for a FAT32".to_owned()))
 }
