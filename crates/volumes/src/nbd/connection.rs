@@ -66,6 +66,8 @@ struct PendingRequests {
 struct PendingRequest {
     /// What is read, as far as it is there.
     data: Vec<u8>,
+    /// How many bytes of it are there, holes too.
+    received: u64,
     /// Where the range that is read begins, to which chunks refer.
     offset: u64,
     /// The error that a chunk has told.
@@ -102,8 +104,8 @@ impl Connection {
             let cookie = pending.next;
             pending.next += 1;
             let data = vec![0; length];
-            let awaited =
-                PendingRequest { data, offset: request.offset, failed: None, answer: None };
+            let offset = request.offset;
+            let awaited = PendingRequest { data, received: 0, offset, failed: None, answer: None };
             pending.requests.insert(cookie, awaited);
             cookie
         };
@@ -202,8 +204,15 @@ impl Shared {
                 let offset = self.stream.read_u64()?;
                 self.receive(cookie, offset, data as usize)?;
             }
-            // The buffer has zeros there already.
-            CHUNK_HOLE => self.stream.skip(u64::from(length))?,
+            CHUNK_HOLE => {
+                let rest = length.checked_sub(12).ok_or_else(short)?;
+                let (_, hole) = (self.stream.read_u64()?, self.stream.read_u32()?);
+                self.stream.skip(u64::from(rest))?;
+                // The buffer has zeros there already.
+                let mut pending = self.pending.lock();
+                let request = pending.requests.get_mut(&cookie).ok_or_else(unasked)?;
+                request.received += u64::from(hole);
+            }
             _ if kind & CHUNK_ERROR != 0 => {
                 let rest = length.checked_sub(4).ok_or_else(short)?;
                 errno = Some(self.stream.read_u32()?.max(1));
@@ -236,6 +245,7 @@ impl Shared {
         self.stream.read_exact(&mut data[start..end.ok_or_else(unasked)?])?;
         if let Some(request) = self.pending.lock().requests.get_mut(&cookie) {
             request.data = data;
+            request.received += length as u64;
         }
         Ok(())
     }
@@ -248,6 +258,10 @@ impl Shared {
             request.failed = Some(errno);
         }
         if is_complete {
+            // The rest of the buffer would pass for zeros.
+            if request.failed.is_none() && request.received != request.data.len() as u64 {
+                return Err(wrong("an answer that leaves bytes out"));
+            }
             request.answer = Some(request.failed.map_or(Ok(()), Err));
             self.answered.notify_all();
         }
@@ -257,4 +271,85 @@ impl Shared {
 
 fn unasked() -> io::Error {
     wrong("an answer to what wasn't asked")
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::super::address::SocketAddress;
+    use super::*;
+    use std::io::{Read, Write};
+    use std::os::unix::net::{UnixListener, UnixStream};
+
+    /// Answers the handshake of one client, and then the first request with these chunks.
+    fn serve(listener: &UnixListener, chunks: &[u8]) -> io::Result<()> {
+        let mut client = listener.accept()?.0;
+        let hello = [&b"NBDMAGICIHAVEOPT"[..], &[0, FIXED_NEWSTYLE as u8]].concat();
+        client.write_all(&hello)?;
+        client.read_exact(&mut [0; 4])?;
+        let reply = |option: u32, kind: u32, data: &[u8]| {
+            let mut bytes = OPTION_REPLY_MAGIC.to_be_bytes().to_vec();
+            for number in [option, kind, data.len() as u32] {
+                bytes.extend_from_slice(&number.to_be_bytes());
+            }
+            [&bytes, data].concat()
+        };
+        skip_option(&mut client)?;
+        client.write_all(&reply(OPTION_STRUCTURED_REPLY, REPLY_ACK, &[]))?;
+        skip_option(&mut client)?;
+        let export = [&[0, 0][..], &(1_u64 << 20).to_be_bytes(), &[0, 1]].concat();
+        client.write_all(&reply(OPTION_GO, REPLY_INFO, &export))?;
+        client.write_all(&reply(OPTION_GO, REPLY_ACK, &[]))?;
+        client.read_exact(&mut [0; 28])?;
+        client.write_all(chunks)
+    }
+
+    fn skip_option(client: &mut UnixStream) -> io::Result<()> {
+        let mut header = [0; 16];
+        client.read_exact(&mut header)?;
+        let length = u32::from_be_bytes([header[12], header[13], header[14], header[15]]);
+        client.read_exact(&mut vec![0; length as usize])
+    }
+
+    fn chunk(flags: u16, kind: u16, data: &[u8]) -> Vec<u8> {
+        let mut bytes = STRUCTURED_REPLY_MAGIC.to_be_bytes().to_vec();
+        bytes.extend_from_slice(&flags.to_be_bytes());
+        bytes.extend_from_slice(&kind.to_be_bytes());
+        bytes.extend_from_slice(&0_u64.to_be_bytes());
+        bytes.extend_from_slice(&(data.len() as u32).to_be_bytes());
+        [&bytes, data].concat()
+    }
+
+    /// What a server leaves out isn't taken for zeros.
+    #[test]
+    fn an_answer_without_all_bytes_is_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("socket");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let data = chunk(0, CHUNK_DATA, &[&4096_u64.to_be_bytes()[..], &[7; 512]].concat());
+        let hole = [&4608_u64.to_be_bytes()[..], &512_u32.to_be_bytes()].concat();
+        let (rest, end) =
+            (chunk(CHUNK_DONE, CHUNK_HOLE, &hole), chunk(CHUNK_DONE, CHUNK_NONE, &[]));
+        for (chunks, is_whole) in
+            [([&data[..], &rest].concat(), true), ([data, end].concat(), false)]
+        {
+            thread::scope(|scope| {
+                let server = scope.spawn(|| serve(&listener, &chunks));
+                let mut address = NbdAddress::parse("nbd+unix:///?socket=x").unwrap();
+                address.socket = SocketAddress::Unix(socket.clone());
+                let (connection, _) = Connection::open(&address, Duration::from_secs(20)).unwrap();
+                let (kind, flags, data) = (COMMAND_READ, 0, &[][..]);
+                let request = Request { kind, flags, offset: 4096, length: 1024, data };
+                match connection.call(request) {
+                    Ok(data) => assert!(is_whole && data[..512] == [7; 512] && data[512] == 0),
+                    Err(Failed::Lost(error)) => {
+                        assert!(!is_whole && error.to_string().contains("leaves bytes out"));
+                    }
+                    Err(error) => panic!("{error:?}"),
+                }
+                connection.close();
+                server.join().unwrap().unwrap();
+            });
+        }
+    }
 }

@@ -19,6 +19,7 @@ mod connection;
 mod device;
 mod handshake;
 mod log;
+mod pool;
 mod protocol;
 mod stream;
 

@@ -1,0 +1,132 @@
+//! The connections to an export: made, lost, and made again.
+//!
+//! # Locking
+//!
+//! The thread that finds them lost holds the pool's lock while it makes new ones, so that everybody else waits.
+
+use super::connection::{Connection, Failed, Request};
+use super::device::NbdDevice;
+use super::handshake::wrong;
+use super::protocol::*;
+use drystone_sync::{Arc, clock, thread};
+use std::io;
+use std::time::Duration;
+
+/// How long to wait before a lost connection is tried again.
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
+
+impl NbdDevice {
+    /// Adds connections to a first one, where the server allows several.
+    pub(super) fn with_others(&self, first: Connection) -> io::Result<Vec<Arc<Connection>>> {
+        let mut connections = vec![Arc::new(first)];
+        let count = match self.export.has(HAS_MULTI_CONNECTION) {
+            true => self.address.connections,
+            false => 1,
+        };
+        while connections.len() < count {
+            let (connection, _) = Connection::open(&self.address, self.address.answer_timeout)?;
+            connections.push(Arc::new(connection));
+        }
+        Ok(connections)
+    }
+
+    /// Has a request carried out, on new connections if the old ones are lost.
+    pub(super) fn call(&self, request: Request<'_>) -> io::Result<Vec<u8>> {
+        let mut first_loss = None;
+        loop {
+            let (connection, generation) = self.connection()?;
+            let error = match connection.call(request) {
+                Ok(data) => return Ok(data),
+                Err(Failed::Refused(error)) => return Err(error),
+                Err(Failed::Lost(error)) => error,
+            };
+            self.give_up(generation, &error);
+            // A server may take every connection, and answer nothing.
+            if first_loss.get_or_insert_with(clock::now).elapsed() > self.address.reconnect_timeout
+            {
+                return Err(self.fail(error));
+            }
+        }
+    }
+
+    /// Ends all use of the server.
+    fn fail(&self, error: io::Error) -> io::Error {
+        tracing::error!("{}: {error}", self.name);
+        let told = io::Error::new(error.kind(), error.to_string());
+        self.pool.lock().failed.get_or_insert_with(|| Arc::new(error));
+        told
+    }
+
+    /// A connection for one request.
+    fn connection(&self) -> io::Result<(Arc<Connection>, u64)> {
+        let mut pool = self.pool.lock();
+        if let Some(error) = &pool.failed {
+            return Err(io::Error::new(error.kind(), error.to_string()));
+        }
+        if pool.connections.is_empty() {
+            match self.reconnect() {
+                Ok(connections) => {
+                    tracing::warn!("{}: connected again", self.name);
+                    pool.connections = connections;
+                }
+                Err(error) => {
+                    tracing::error!("{}: {error}", self.name);
+                    let told = io::Error::new(error.kind(), error.to_string());
+                    pool.failed = Some(Arc::new(error));
+                    return Err(told);
+                }
+            }
+        }
+        pool.turn = (pool.turn + 1) % pool.connections.len();
+        Ok((Arc::clone(&pool.connections[pool.turn]), pool.generation))
+    }
+
+    /// Drops all connections: what one of them has lost, the others may not show.
+    fn give_up(&self, generation: u64, error: &io::Error) {
+        let mut pool = self.pool.lock();
+        if pool.generation == generation {
+            tracing::warn!("{}: connection lost: {error}", self.name);
+            pool.generation += 1;
+            for connection in pool.connections.drain(..) {
+                connection.close();
+            }
+        }
+    }
+
+    /// Makes new connections within the time limit, and brings the server up to date.
+    fn reconnect(&self) -> io::Result<Vec<Arc<Connection>>> {
+        let start = clock::now();
+        loop {
+            let error = match self.reconnect_once() {
+                Ok(connections) => return Ok(connections),
+                // Another disk, or one that refuses what it took before.
+                Err(error) if error.kind() == io::ErrorKind::InvalidData => return Err(error),
+                Err(error) => error,
+            };
+            if start.elapsed() + RETRY_INTERVAL > self.address.reconnect_timeout {
+                let seconds = self.address.reconnect_timeout.as_secs();
+                let problem = format!("no connection to the server for {seconds} s: {error}");
+                return Err(io::Error::new(io::ErrorKind::TimedOut, problem));
+            }
+            thread::sleep(RETRY_INTERVAL);
+        }
+    }
+
+    fn reconnect_once(&self) -> io::Result<Vec<Arc<Connection>>> {
+        let (first, export) = Connection::open(&self.address, self.address.answer_timeout)?;
+        if export != self.export {
+            return Err(wrong("the server comes back with an export of another size or kind"));
+        }
+        let connections = self.with_others(first)?;
+        let changes = self.log.lock().all();
+        for (offset, change) in &changes {
+            self.send_change(*offset, change, 0, |request| {
+                connections[0].call(request).map_err(|failed| match failed {
+                    Failed::Refused(error) => wrong(&format!("unflushed data is lost: {error}")),
+                    Failed::Lost(error) => error,
+                })
+            })?;
+        }
+        Ok(connections)
+    }
+}
