@@ -33,7 +33,7 @@ pub(super) struct MetadataMove {
 pub(super) struct Evacuation {
     pub moves: Moves,
     pub metadata: Vec<MetadataMove>,
-    /// Metadata of groups that go, in front of the new end.
+    /// Where metadata were in front of the new end: of groups that go, or that move across the end.
     pub released: Vec<Range<u64>>,
     /// Inodes in use of groups that go.
     pub inodes: Vec<InodeNumber>,
@@ -51,8 +51,10 @@ impl Evacuation {
             return Err(Refusal::Value(problem.into()).into());
         }
         let inodes = leaving_inodes(image, &new)?;
-        let released = release(image, &new)?;
+        let mut released = release(image, &new)?;
         let metadata = place_metadata(image, &new)?;
+        let crossing = metadata.iter().filter(|one| one.from.start < new.blocks_count());
+        released.extend(crossing.map(|one| one.from.clone()));
         let runs = leaving_runs(image, new.blocks_count(), kept)?;
         let moves = find_places(image, &runs, &new)?;
         let cuts = (moves.len() - runs.len()) as u64 + 1;
