@@ -9,6 +9,7 @@ use drystone_blockdev::{
 use drystone_sync::Arc;
 use drystone_testkit::crash::CrashImages;
 use drystone_testkit::environment;
+use std::os::unix::fs::PermissionsExt;
 
 const IMAGE_BYTES: u64 = 200_000;
 const PROTECTED_BYTES: u64 = 150_500;
@@ -126,8 +127,11 @@ fn any_crash_is_taken_back() {
             let second = Arc::new(Recording::new(copy.snapshot()));
             let (image, log) = windows(&second);
             let check = |result: Result<u64, UndoError>, image: &dyn BlockDevice| {
-                // A crash while the log was made left the image alone.
-                assert!(matches!(result, Ok(_) | Err(UndoError::NoLog)), "{}", crash.description);
+                // A crash while the log was made left the image alone, and one at the end of a rollback
+                // left it restored.
+                let is_restored =
+                    matches!(result, Ok(_) | Err(UndoError::NoLog | UndoError::TakenBack));
+                assert!(is_restored, "{}: {result:?}", crash.description);
                 let mut found = vec![0; PROTECTED_BYTES as usize];
                 image.read_at(0, &mut found).unwrap();
                 assert!(found == before[..found.len()], "{}", crash.description);
@@ -154,11 +158,76 @@ fn an_image_that_changed_since_is_left_alone() {
     let refused = roll_back(&image, &log);
     assert!(matches!(refused, Err(UndoError::OtherImage { offset: 8192 })), "{refused:?}");
     image.write_at(10_000, b"chang").unwrap();
+    // What wrote elsewhere has changed the superblock, which the log doesn't cover.
+    image.write_at(1100, b"mounted").unwrap();
+    let refused = roll_back(&image, &log);
+    assert!(matches!(refused, Err(UndoError::OtherImage { offset: 0 })), "{refused:?}");
+    image.zero_range(1100, 7).unwrap();
     roll_back(&image, &log).unwrap();
     assert!(image.to_vec().iter().all(|&byte| byte == 0));
+    // A log that comes back when the host crashes after it was removed.
+    let again = roll_back(&image, &log);
+    assert!(matches!(again, Err(UndoError::TakenBack)), "{again:?}");
     let short = MemoryDevice::new(1000);
     assert!(matches!(roll_back(&short, &log), Err(UndoError::OtherSize { .. })));
     assert!(matches!(roll_back(&image, &short), Err(UndoError::NoLog)));
+}
+
+/// An interrupted change has written each sector of its last batch or not. Nothing else is taken for it.
+#[test]
+fn another_image_is_not_taken_for_an_interrupted_change() {
+    let mut random = fastrand::Rng::with_seed(seed());
+    let image = filled(&mut random);
+    let before = image.to_vec();
+    let log = MemoryDevice::new(LOG_BYTES);
+    let device = UndoDevice::begin(&image, &log, PROTECTED_BYTES).unwrap();
+    device.write_at(0, &[1; 6000]).unwrap();
+    device.flush().unwrap();
+    device.write_at(3000, &[2; 10_000]).unwrap();
+    device.flush().unwrap();
+    let log_now = log.snapshot();
+    drop(device);
+    let torn = image.snapshot();
+    torn.write_at(8192, &before[8192..8704]).unwrap();
+    torn.write_at(3072, &[1; 512]).unwrap();
+    for (offset, bytes) in [(8192, &[7; 512][..]), (3072, &before[3072..3584]), (512, &[2])] {
+        let other = torn.snapshot();
+        other.write_at(offset, bytes).unwrap();
+        let kept = other.to_vec();
+        let refused = roll_back(&other, log_now.snapshot());
+        assert!(matches!(refused, Err(UndoError::OtherImage { .. })), "{offset}: {refused:?}");
+        assert!(other.to_vec() == kept, "{offset}");
+    }
+    roll_back(&torn, &log).unwrap();
+    assert!(torn.to_vec() == before);
+}
+
+/// On a full host, neither the end of a change nor its rollback needs space.
+#[test]
+fn a_full_host_keeps_no_change_from_its_end() {
+    for is_undone in [false, true] {
+        let image = Faulty::new(MemoryDevice::new(IMAGE_BYTES));
+        let log = Faulty::new(Recording::new(MemoryDevice::new(LOG_BYTES)));
+        let device = UndoDevice::begin(&image, &log, IMAGE_BYTES).unwrap();
+        device.write_at(0, &[1; 9000]).unwrap();
+        device.flush().unwrap();
+        if is_undone {
+            image.inject(Fault::of(DeviceOperation::Write, Effect::NoSpace));
+            device.write_at(20_000, &[1; 9000]).unwrap();
+            assert!(device.flush().is_err());
+        }
+        let events = log.inner().events();
+        let ends = events.iter().filter_map(|event| event.kind.range());
+        let end = ends.map(|(offset, length)| offset + length).max().unwrap();
+        log.inject(Fault::of_any(Effect::NoSpace).in_range(end..LOG_BYTES));
+        if is_undone {
+            drop(device);
+            roll_back(&image, &log).unwrap();
+            assert!(image.inner().to_vec().iter().all(|&byte| byte == 0));
+        } else {
+            device.finish().unwrap();
+        }
+    }
 }
 
 #[test]
@@ -189,7 +258,7 @@ fn a_failure_stops_the_change() {
     let log = MemoryDevice::new(LOG_BYTES);
     let device = UndoDevice::begin(Arc::clone(&image), &log, IMAGE_BYTES).unwrap();
     device.write_at(0, &[1; 9000]).unwrap();
-    image.inject(Fault::of(DeviceOperation::Write, Effect::Short { bytes: 5000 }));
+    image.inject(Fault::of(DeviceOperation::Write, Effect::Short { bytes: 5120 }));
     assert!(device.flush().is_err());
     image.repair();
     assert!(matches!(device.write_at(0, &[2; 10]), Err(DeviceError::Io { .. })));
@@ -261,6 +330,8 @@ fn a_kept_file_takes_a_complete_change_back() {
     assert!(undo.settle(&image).is_err() && !undo.is_incomplete().unwrap());
     drop(image);
     let image = FileDevice::open(&path, OpenMode::ReadWrite).unwrap();
+    // Nobody else reads old bytes.
+    assert_eq!(undo.path().metadata().unwrap().permissions().mode() & 0o777, 0o600);
     undo.take_back(&image).unwrap();
     assert!(std::fs::read(&path).unwrap().iter().all(|&byte| byte == 0));
     assert!(!undo.path().exists());

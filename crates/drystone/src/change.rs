@@ -27,12 +27,32 @@ pub struct ChangeOptions {
 pub fn undo(name: &Path, log: Option<&Path>) -> Result<bool, Error> {
     let name = VolumeName::find_whole(name)?;
     // Looking for the volume takes a lock that its opening would keep out.
-    let interrupted = undo_file(&name)?;
+    let beside = undo_file(&name)?;
     let volume = ChangeableVolume::open(&name)?;
-    let is_settled = interrupted.settle(&volume)?;
-    let Some(log) = log else { return Ok(is_settled) };
-    UndoFile::kept(log.to_owned()).take_back(&volume)?;
+    let Some(log) = log else { return Ok(beside.settle(&volume)?) };
+    if is_same_place(log, beside.path()) {
+        beside.take_back(&volume)?;
+        return Ok(true);
+    }
+    beside.settle(&volume)?;
+    let log = UndoFile::kept(log.to_owned());
+    let image = SettledImage { volume, undo: beside };
+    // It is a change like any other: if it is interrupted, nothing opens the image, and the log is still good.
+    let size_bytes = change(&image, &ChangeOptions::default(), None, |device| {
+        Ok(log.take_back_as_change(device)?)
+    })?;
+    image.volume.restore_size(size_bytes)?;
+    log.remove()?;
     Ok(true)
+}
+
+/// Whether two paths are one file, which need not exist.
+fn is_same_place(one: &Path, other: &Path) -> bool {
+    let place = |path: &Path| {
+        let path = std::path::absolute(path).ok()?;
+        Some((path.parent()?.canonicalize().ok()?, path.file_name()?.to_owned()))
+    };
+    one == other || place(one).is_some_and(|place_of_one| place(other) == Some(place_of_one))
 }
 
 /// An ext4 image that is open to be changed.
@@ -65,16 +85,19 @@ pub(crate) fn change<T>(
     let SettledImage { volume, undo } = image;
     let size_bytes = volume.device().size_bytes();
     let undo = match &options.undo {
+        // There, the next change would take it for its own.
+        Some(path) if is_same_place(path, undo.path()) => {
+            return Err(ErrorCause::LogBeside(path.clone()).into());
+        }
         Some(path) if path.exists() => return Err(ErrorCause::LogExists(path.clone()).into()),
         // Beside the image the next change finds it if this one is interrupted.
         Some(_) => &UndoFile::kept(undo.path().to_owned()),
         None => undo,
     };
-    if let Some((file, size_bytes)) = growth {
-        file.resize(size_bytes)?;
-    }
     let device = undo.begin(volume.device(), size_bytes)?;
-    match body(&device) {
+    let grown = growth.map_or(Ok(()), |(file, size_bytes)| file.resize(size_bytes));
+    let changed = grown.map_err(Error::from).and_then(|()| body(&device));
+    match changed.and_then(|value| Ok(device.flush().map(|()| value)?)) {
         Ok(value) => {
             undo.finish(device)?;
             if let Some(path) = &options.undo {
@@ -83,8 +106,7 @@ pub(crate) fn change<T>(
             Ok(value)
         }
         Err(error) => {
-            drop(device);
-            undo.take_back(volume)?;
+            undo.give_up(device, volume)?;
             Err(error)
         }
     }

@@ -1,7 +1,7 @@
 //! Checks images.
 
 use crate::change::{change, now, open_rolled_back};
-use crate::settled::check_settled;
+use crate::settled::open_settled;
 use crate::{ChangeOptions, Error, ErrorCause, Image, VolumeName};
 use drystone_blockdev::{BlockDevice, OpenMode, Overlay, UndoTarget};
 use drystone_ext4_format::features::{Compat, Incompat};
@@ -41,9 +41,8 @@ pub fn check_image(
     progress: &mut dyn FnMut(CheckProgress<'_>),
 ) -> Result<Report, Error> {
     let name = VolumeName::find_whole(name)?;
-    check_settled(&name)?;
     let options = &CheckOptions { now_seconds: options.now_seconds.or(Some(now())), ..*options };
-    let device = drystone_volumes::open(&name, OpenMode::ReadOnly)?;
+    let device = open_settled(&name, OpenMode::ReadOnly)?;
     let report = drystone_fsck::check(&*device, options, progress)?;
     let pending = Issue::Journal(JournalIssue::FastCommit);
     if !report.problems.iter().any(|problem| problem.issue == pending) {
@@ -97,8 +96,7 @@ pub fn plan_repair(
     progress: &mut dyn FnMut(CheckProgress<'_>),
 ) -> Result<RepairReport, Error> {
     let name = VolumeName::find_whole(name)?;
-    check_settled(&name)?;
-    let mut device = drystone_volumes::open(&name, OpenMode::ReadOnly)?;
+    let mut device = open_settled(&name, OpenMode::ReadOnly)?;
     if may_hold_fast_commits(&*device)?
         && let Ok(recovered) = drystone_ext4::recovered(device.clone())
     {

@@ -225,6 +225,9 @@ pub enum ErrorCause {
     /// The undo log of a change was to be kept where there is a file.
     #[error("{} exists already", .0.display())]
     LogExists(std::path::PathBuf),
+    /// The undo log of a change was to be kept where each change has its own while it runs.
+    #[error("{} is for the undo log of a running change; keep this one elsewhere", .0.display())]
+    LogBeside(std::path::PathBuf),
     /// A change of the whole image was interrupted.
     #[error("a change of it was interrupted: 'drystone undo' rolls it back")]
     Interrupted,
@@ -267,6 +270,7 @@ impl ErrorCause {
             #[cfg(feature = "fsck")]
             ErrorCause::Inspect(_) => Errno::EINVAL,
             ErrorCause::Undo(_)
+            | ErrorCause::LogBeside(_)
             | ErrorCause::DeviceSize { .. }
             | ErrorCause::UnsafePolicy(_)
             | ErrorCause::Volume(_) => Errno::EINVAL,

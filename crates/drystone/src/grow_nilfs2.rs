@@ -1,12 +1,11 @@
 //! Grows NILFS2 images.
 
-use crate::settled::check_settled;
 use crate::{Error, ErrorCause, FileSystemKind, VolumeName};
 use drystone_blockdev::BlockDevice;
 use drystone_nilfs2::GrownVolume;
 use drystone_reshape::NewSize;
 use drystone_sync::Arc;
-use drystone_volumes::ChangeableVolume;
+use drystone_volumes::{ChangeableVolume, undo_file};
 use std::path::Path;
 
 /// Grows the NILFS2 image that `name` stands for. A regular file grows with it; a partition or a block
@@ -18,8 +17,11 @@ use std::path::Path;
 /// file; [`ErrorCause::DeviceSize`] for a partition or a block device of another size.
 pub fn grow_nilfs2(name: &Path, size: NewSize) -> Result<GrownVolume, Error> {
     let name = VolumeName::find_whole(name)?;
-    check_settled(&name)?;
+    let undo = undo_file(&name)?;
     let volume = ChangeableVolume::open(&name)?;
+    if undo.is_incomplete()? {
+        return Err(ErrorCause::Interrupted.into());
+    }
     let size_before = match &volume {
         ChangeableVolume::Whole(file) => file.size_bytes(),
         ChangeableVolume::Fixed(device) => device.size_bytes(),

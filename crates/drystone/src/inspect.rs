@@ -1,6 +1,6 @@
 //! Looks inside ext4 images, which may be damaged.
 
-use crate::settled::check_settled;
+use crate::settled::open_settled;
 use crate::{Error, VolumeName};
 use drystone_blockdev::OpenMode;
 use drystone_ext4_format::InodeNumber;
@@ -16,8 +16,7 @@ use std::path::Path;
 /// [`ErrorCause::Inspect`](crate::ErrorCause::Inspect) if there is no such part. Damage in it is shown.
 pub fn inspect_image(name: &Path, subject: &ImagePart) -> Result<Decoded, Error> {
     let name = VolumeName::find_whole(name)?;
-    check_settled(&name)?;
-    let device = drystone_volumes::open(&name, OpenMode::ReadOnly)?;
+    let device = open_settled(&name, OpenMode::ReadOnly)?;
     Ok(inspect(&*device, subject)?)
 }
 
@@ -28,8 +27,7 @@ pub fn inspect_image(name: &Path, subject: &ImagePart) -> Result<Decoded, Error>
 /// As for [`inspect_image`].
 pub fn which_inode(name: &Path, blocks: &[u64]) -> Result<Vec<BlockOwner>, Error> {
     let name = VolumeName::find_whole(name)?;
-    check_settled(&name)?;
-    let device = drystone_volumes::open(&name, OpenMode::ReadOnly)?;
+    let device = open_settled(&name, OpenMode::ReadOnly)?;
     Ok(owners_of(&InspectedImage::open(&*device)?, blocks)?)
 }
 
@@ -40,8 +38,7 @@ pub fn which_inode(name: &Path, blocks: &[u64]) -> Result<Vec<BlockOwner>, Error
 /// As for [`inspect_image`].
 pub fn which_name(name: &Path, inodes: &[u32]) -> Result<Vec<InodeName>, Error> {
     let name = VolumeName::find_whole(name)?;
-    check_settled(&name)?;
-    let device = drystone_volumes::open(&name, OpenMode::ReadOnly)?;
+    let device = open_settled(&name, OpenMode::ReadOnly)?;
     let inodes: Vec<InodeNumber> = inodes.iter().map(|&inode| InodeNumber::new(inode)).collect();
     Ok(names_of(&InspectedImage::open(&*device)?, &inodes)?)
 }

@@ -10,7 +10,7 @@ use drystone_ext4_format::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES
 use drystone_fsck as fsck;
 use drystone_reshape::{
     FreeSpaceAction, FreedSpace, NewSize, ReshapeProgress, Resized, Tuning, needs_recovery,
-    new_size_bytes,
+    new_size_bytes, note_write,
 };
 use drystone_volumes::ChangeableVolume;
 use std::path::Path;
@@ -60,6 +60,12 @@ pub fn resize_image(
         }
         _ => None,
     };
+    let is_smaller =
+        size == NewSize::Minimum || size_bytes < new_size_bytes(volume.device(), NewSize::More(0))?;
+    if is_smaller {
+        // Moved blocks fill free ones, also if this is undone.
+        note_write(volume.device(), now())?;
+    }
     let growth = file.filter(|_| size_bytes > device_bytes);
     let resized = change(&image, options, growth.map(|file| (file, size_bytes)), |device| {
         let resized = drystone_reshape::resize(device, size, now(), progress)?;
@@ -94,7 +100,7 @@ pub fn clear_free_space(
         FreeSpaceAction::Discard => "discarding free blocks",
         FreeSpaceAction::Zero => "zeroing free blocks",
     };
-    Ok(drystone_reshape::clear_free_space(&device, action, &mut |done, total| {
+    Ok(drystone_reshape::clear_free_space(&device, action, now(), &mut |done, total| {
         progress(ReshapeProgress { step, done, total });
     })?)
 }
@@ -129,7 +135,7 @@ fn open_settled(name: &Path) -> Result<SettledImage, Error> {
     }
     drop(settled.volume);
     Image::open(name)?.close()?;
-    Ok(SettledImage { volume: ChangeableVolume::open(&volume_name)?, undo: settled.undo })
+    open_rolled_back(&volume_name)
 }
 
 fn superblock(device: &dyn BlockDevice) -> Result<Superblock, Error> {

@@ -2,10 +2,10 @@
 //!
 //! # Crash
 //! Only blocks that the bitmaps call free are touched, and the bitmaps don't change. The caller has checked
-//! the image, so that they are right.
+//! the image, so that they are right. The superblock says before that something was written.
 
 use crate::error::Result;
-use crate::image::{Image, ReshapeDevice};
+use crate::image::{Image, ReshapeDevice, note_write};
 use drystone_ondisk::bitmap;
 use std::ops::Range;
 
@@ -27,16 +27,18 @@ pub struct FreedSpace {
     pub runs: u64,
 }
 
-/// Discards or zeroes the free blocks of the image on `device`.
+/// Discards or zeroes the free blocks of the image on `device`. `now` is in seconds since 1970.
 ///
 /// # Errors
 /// A refusal, or an error of the device. The image's files are as they were.
 pub fn clear_free_space(
     device: &dyn ReshapeDevice,
     action: FreeSpaceAction,
+    now: u64,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<FreedSpace> {
     let mut image = Image::open(device)?;
+    note_write(&device, now)?;
     let mut freed = FreedSpace::default();
     let groups = image.layout.groups();
     let total = u64::from(image.layout.group_count());

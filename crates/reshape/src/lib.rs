@@ -10,8 +10,8 @@
 //! make a change.
 //!
 //! # Crash
-//! Free space can be discarded and zeroed at any time. Any other change writes in no particular order: the caller gives it a device that can go back: an
-//! [`UndoDevice`](drystone_blockdev::UndoDevice).
+//! Free space can be discarded and zeroed at any time. Any other change writes in no particular order: the
+//! caller gives it a device that can go back, an [`UndoDevice`](drystone_blockdev::UndoDevice).
 #![forbid(unsafe_code)]
 
 mod error;
@@ -24,6 +24,6 @@ mod tune;
 
 pub use error::{Refusal, ReshapeError};
 pub use free_space::{FreeSpaceAction, FreedSpace, clear_free_space};
-pub use image::{ReshapeDevice, needs_recovery};
+pub use image::{ReshapeDevice, needs_recovery, note_write};
 pub use resize::{NewSize, ReshapeProgress, Resized, new_size_bytes, resize};
 pub use tune::{MountOptionChange, ReservedSpace, Tuning, mount_option_names, tune};

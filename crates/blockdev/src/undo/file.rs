@@ -5,10 +5,11 @@
 //! The log of an interrupted change stays. The next change of the image finds it: see
 //! [`UndoFile::settle`].
 
-use super::roll_back::{ChangeState, change_state};
-use super::{UndoDevice, UndoError, roll_back};
+use super::roll_back::{ChangeState, Trust, begin_roll_back, change_state, roll_back_as_change};
+use super::{UndoDevice, UndoError};
 use crate::{BlockDevice, DeviceError, DeviceResult, Existing, FileDevice, OpenMode};
 use drystone_sync::Arc;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// A log may take this much and twice the image, up to `LOG_BYTES_MAX`. The file is sparse.
@@ -89,7 +90,7 @@ impl UndoFile {
     ///
     /// # Errors
     ///
-    /// Those of [`roll_back`]; a kept file that holds a complete change is [`DeviceError::Open`].
+    /// Those of [`roll_back`](super::roll_back); a kept file that holds a complete change is [`DeviceError::Open`].
     pub fn settle(&self, image: &impl UndoTarget) -> Result<bool, UndoError> {
         if !self.path.exists() {
             return Ok(false);
@@ -116,15 +117,49 @@ impl UndoFile {
     ///
     /// # Errors
     ///
-    /// Those of [`roll_back`].
+    /// Those of [`roll_back`](super::roll_back).
     pub fn take_back(&self, image: &impl UndoTarget) -> Result<(), UndoError> {
         let log = FileDevice::open(&self.path, OpenMode::ReadWrite)?;
+        self.restore(image, log, Trust::Nothing)
+    }
+
+    /// Ends a change that has failed: undoes it, as [`take_back`](Self::take_back) does. `image` is what
+    /// `device` is on.
+    ///
+    /// # Errors
+    ///
+    /// A write failed. The log stays and the image has to be rolled back.
+    pub fn give_up<D: BlockDevice>(
+        &self,
+        device: UndoDevice<D, FileDevice>,
+        image: &impl UndoTarget,
+    ) -> Result<(), UndoError> {
+        self.restore(image, device.into_parts().1, Trust::Image)
+    }
+
+    fn restore(
+        &self,
+        image: &impl UndoTarget,
+        log: FileDevice,
+        trust: Trust,
+    ) -> Result<(), UndoError> {
         // A kept log was cut at its end; the rollback appends to it.
         log.resize(log.size_bytes() + LOG_BYTES_MIN)?;
-        let size_bytes = roll_back(image.device(), &log)?;
+        let (size_bytes, mut log) = begin_roll_back(image.device(), log, trust)?;
         image.restore_size(size_bytes)?;
+        log.append_rolled_back()?;
         drop(log);
         Ok(self.remove()?)
+    }
+
+    /// Undoes the change, complete or not, as another change: `image` has an undo log of its own. The file
+    /// stays as it is. Returns the size that the image had.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`roll_back`](super::roll_back).
+    pub fn take_back_as_change(&self, image: &impl BlockDevice) -> Result<u64, UndoError> {
+        roll_back_as_change(image, FileDevice::open(&self.path, OpenMode::ReadOnly)?)
     }
 
     /// Starts a log for changes of `image`, of which the first `protected_bytes` can be restored.
@@ -139,6 +174,9 @@ impl UndoFile {
     ) -> DeviceResult<UndoDevice<D, FileDevice>> {
         let size = (protected_bytes.saturating_mul(2) + LOG_BYTES_MIN).min(LOG_BYTES_MAX);
         let log = FileDevice::create(&self.path, size, Existing::Refuse)?;
+        // It gets bytes of an image that not everybody may read.
+        let permissions = std::fs::Permissions::from_mode(0o600);
+        std::fs::set_permissions(&self.path, permissions).map_err(|error| self.failed(error))?;
         UndoDevice::begin(image, log, protected_bytes)
     }
 
@@ -159,7 +197,12 @@ impl UndoFile {
         Ok(image)
     }
 
-    fn remove(&self) -> DeviceResult {
+    /// Removes the file.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Open`] with what the system said.
+    pub fn remove(&self) -> DeviceResult {
         std::fs::remove_file(&self.path).map_err(|error| self.failed(error))
     }
 

@@ -3,9 +3,12 @@
 //! All numbers are little-endian. The header takes 32 bytes: a magic of 8, the protected size (8), a
 //! number that tells this log from an older one in the same file (8), padding (4), and the checksum of
 //! the 28 bytes before. Entries follow without gaps: kind (4), count of pieces (4), the log's number (8),
-//! checksum of the body (4), checksum of the 20 bytes before (4), then the body. It has 16 bytes for each
-//! piece: number (8), checksum of the new bytes (4), and how the old bytes are kept (4). The old bytes
-//! follow.
+//! checksum of the body (4), checksum of the 20 bytes before (4), then the body. It has 44 bytes for each
+//! piece: number (8), how the old bytes are kept (4), and a checksum of the new bytes of each of its eight
+//! sectors (32). The old bytes follow.
+//!
+//! Zeros behind the last entry take the space of the entries that end or undo a change, which must not
+//! fail on a full disk.
 
 use crate::{BlockDevice, DeviceError, DeviceResult};
 use drystone_ondisk::crc32c;
@@ -15,26 +18,53 @@ use std::ops::Range;
 /// Unit of what is logged.
 pub(super) const PIECE_BYTES: usize = 4096;
 
-const MAGIC: &[u8; 8] = b"drysundo";
+/// What a disk writes as a whole, and a crash leaves as it was or as it was to be.
+const SECTOR_BYTES: usize = 512;
+const SECTORS: usize = PIECE_BYTES / SECTOR_BYTES;
+
+const MAGIC: &[u8; 8] = b"drysund2";
 const HEADER_BYTES: usize = 32;
 const ENTRY_HEADER_BYTES: usize = 24;
-const PIECE_HEADER_BYTES: usize = 16;
+const PIECE_HEADER_BYTES: usize = 12 + 4 * SECTORS;
+/// The end of a change with one piece, the begin of a rollback, and its end.
+const SPARE_BYTES: usize = 3 * ENTRY_HEADER_BYTES + PIECE_HEADER_BYTES;
 /// Pieces of an entry; more are damage.
 const PIECES_MAX: u32 = super::HELD_PIECES_MAX as u32;
 
 const KIND_BATCH: u32 = 1;
 const KIND_FINISHED: u32 = 2;
 const KIND_ROLLING_BACK: u32 = 3;
+const KIND_ROLLED_BACK: u32 = 4;
 
 const OLD_IN_EARLIER_BATCH: u32 = 0;
 const OLD_BYTES: u32 = 1;
 const OLD_ZEROS: u32 = 2;
 
+/// A checksum of each sector of a piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SectorSums(pub [u32; SECTORS]);
+
+impl SectorSums {
+    /// Of a piece, or of the part of it that is protected.
+    pub fn of(bytes: &[u8]) -> Self {
+        let mut sums = [0; SECTORS];
+        for (sum, sector) in sums.iter_mut().zip(bytes.chunks(SECTOR_BYTES)) {
+            *sum = crc32c(!0, sector);
+        }
+        Self(sums)
+    }
+
+    /// Whether each sector is as in one of these.
+    pub fn is_made_of(&self, others: &[Self]) -> bool {
+        (0..SECTORS).all(|index| others.iter().any(|other| other.0[index] == self.0[index]))
+    }
+}
+
 /// One piece of a batch.
 pub(super) struct PieceChange {
     pub number: u64,
-    /// Checksum of the new bytes.
-    pub new: u32,
+    /// Of the new bytes.
+    pub new: SectorSums,
     /// The old bytes, unless an earlier batch has them.
     pub old: Option<Box<[u8; PIECE_BYTES]>>,
 }
@@ -43,10 +73,12 @@ pub(super) struct PieceChange {
 pub(super) enum Entry {
     /// These pieces are about to be written to the image.
     Batch(Vec<PieceChange>),
-    /// The change is complete.
-    Finished,
+    /// The change is complete, and left this piece so, which any later change of the file system changes.
+    Finished(Vec<PieceChange>),
     /// A rollback has begun.
     RollingBack,
+    /// The image is as it was before.
+    RolledBack,
 }
 
 /// Appends to a log.
@@ -76,6 +108,22 @@ impl<L: BlockDevice> LogWriter<L> {
     }
 
     pub fn append_batch(&mut self, changes: &[PieceChange]) -> DeviceResult {
+        self.append_pieces(KIND_BATCH, changes)
+    }
+
+    pub fn append_finish(&mut self, first: PieceChange) -> DeviceResult {
+        self.append_pieces(KIND_FINISHED, &[first])
+    }
+
+    pub fn append_rolling_back(&mut self) -> DeviceResult {
+        self.append_pieces(KIND_ROLLING_BACK, &[])
+    }
+
+    pub fn append_rolled_back(&mut self) -> DeviceResult {
+        self.append_pieces(KIND_ROLLED_BACK, &[])
+    }
+
+    fn append_pieces(&mut self, kind: u32, changes: &[PieceChange]) -> DeviceResult {
         let mut body = Vec::with_capacity(changes.len() * (PIECE_HEADER_BYTES + PIECE_BYTES));
         for change in changes {
             let kept = match &change.old {
@@ -84,27 +132,21 @@ impl<L: BlockDevice> LogWriter<L> {
                 Some(_) => OLD_BYTES,
             };
             body.extend_from_slice(&change.number.to_le_bytes());
-            body.extend_from_slice(&change.new.to_le_bytes());
             body.extend_from_slice(&kept.to_le_bytes());
+            for sum in change.new.0 {
+                body.extend_from_slice(&sum.to_le_bytes());
+            }
         }
         for old in changes.iter().filter_map(|change| change.old.as_ref()) {
             if old.iter().any(|&byte| byte != 0) {
                 body.extend_from_slice(&old[..]);
             }
         }
-        self.append(KIND_BATCH, changes.len() as u32, &body)
-    }
-
-    pub fn append_finish(&mut self) -> DeviceResult {
-        self.append(KIND_FINISHED, 0, &[])
-    }
-
-    pub fn append_rolling_back(&mut self) -> DeviceResult {
-        self.append(KIND_ROLLING_BACK, 0, &[])
+        self.append(kind, changes.len() as u32, &body)
     }
 
     fn append(&mut self, kind: u32, count: u32, body: &[u8]) -> DeviceResult {
-        let mut entry = Vec::with_capacity(ENTRY_HEADER_BYTES + body.len());
+        let mut entry = Vec::with_capacity(ENTRY_HEADER_BYTES + body.len() + SPARE_BYTES);
         entry.extend_from_slice(&kind.to_le_bytes());
         entry.extend_from_slice(&count.to_le_bytes());
         entry.extend_from_slice(&self.number.to_le_bytes());
@@ -113,8 +155,12 @@ impl<L: BlockDevice> LogWriter<L> {
         entry.extend_from_slice(&checksum.to_le_bytes());
         entry.extend_from_slice(body);
         let length = entry.len() as u64;
-        if self.log.size_bytes().saturating_sub(self.end) < length {
+        let room = self.log.size_bytes().saturating_sub(self.end);
+        if room < length {
             return Err(DeviceError::NoSpace { offset: self.end, length });
+        }
+        if kind == KIND_BATCH {
+            entry.resize((length + SPARE_BYTES as u64).min(room) as usize, 0);
         }
         self.log.write_durable_at(self.end, &entry)?;
         self.end += length;
@@ -176,7 +222,7 @@ impl<L: BlockDevice> LogReader<L> {
         }
         let mut body = vec![0; count as usize * PIECE_HEADER_BYTES];
         let Some(old_start) = self.read(body_start, &mut body)? else { return Ok(None) };
-        let kept = |index: usize| u32_at(&body, index * PIECE_HEADER_BYTES + 12);
+        let kept = |index: usize| u32_at(&body, index * PIECE_HEADER_BYTES + 8);
         let stored = (0..count as usize).filter(|&index| kept(index) == OLD_BYTES).count();
         let mut old = vec![0; stored * PIECE_BYTES];
         let Some(end) = self.read(old_start, &mut old)? else { return Ok(None) };
@@ -191,12 +237,14 @@ impl<L: BlockDevice> LogReader<L> {
                 OLD_ZEROS => Some(Box::new([0; PIECE_BYTES])),
                 _ => None,
             };
-            PieceChange { number: u64_at(header, 0), new: u32_at(header, 8), old }
+            let new = SectorSums(std::array::from_fn(|sector| u32_at(header, 12 + 4 * sector)));
+            PieceChange { number: u64_at(header, 0), new, old }
         });
         let entry = match u32_at(&header, 0) {
             KIND_BATCH => Entry::Batch(changes.collect()),
-            KIND_FINISHED => Entry::Finished,
+            KIND_FINISHED => Entry::Finished(changes.collect()),
             KIND_ROLLING_BACK => Entry::RollingBack,
+            KIND_ROLLED_BACK => Entry::RolledBack,
             _ => return Ok(None),
         };
         self.position = end;

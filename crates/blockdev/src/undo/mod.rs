@@ -7,8 +7,13 @@
 //! # State
 //!
 //! Changes are held in memory, in pieces of 4 KiB, until a flush or until they take 16 MiB. Then they
-//! are written as one *batch*. Its log entry holds the checksum of each piece's new bytes, and the old
+//! are written as one *batch*. Its log entry holds checksums of each piece's new bytes, and the old
 //! bytes of each piece that no earlier batch has logged.
+//!
+//! A rollback first looks whether the image is what the change left. The blocks that the log covers aren't
+//! enough for that: a later change of other blocks may rely on them. So the log of a complete change also
+//! has checksums of the first 4 KiB, where file systems have the superblock. Whatever changes a file system
+//! must change its superblock too, before it overwrites what an undo log may need.
 //!
 //! # Locking
 //!
@@ -31,7 +36,7 @@ pub use roll_back::{UndoError, roll_back};
 use crate::lock_classes::UNDO;
 use crate::{BlockDevice, DeviceError, DeviceOperation, DeviceResult, check_range};
 use drystone_sync::RwLock;
-use log::{LogWriter, PIECE_BYTES, PieceChange, pieces};
+use log::{LogWriter, PIECE_BYTES, PieceChange, SectorSums, pieces};
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 
@@ -56,6 +61,8 @@ struct UndoState<L> {
     held: BTreeMap<u64, NewBytes>,
     /// Pieces whose old bytes the log has.
     saved: HashSet<u64>,
+    /// Whether unlogged writes may not be durable yet.
+    has_unlogged: bool,
     has_failed: bool,
 }
 
@@ -73,6 +80,7 @@ impl<D: BlockDevice, L: BlockDevice> UndoDevice<D, L> {
             log: LogWriter::begin(log, protected_bytes)?,
             held: BTreeMap::new(),
             saved: HashSet::new(),
+            has_unlogged: false,
             has_failed: false,
         };
         Ok(Self { image, protected_bytes, state: RwLock::new(&UNDO, state) })
@@ -119,8 +127,10 @@ impl<D: BlockDevice, L: BlockDevice> UndoDevice<D, L> {
 
     fn finish_log(self) -> DeviceResult<(D, LogWriter<L>)> {
         self.flush()?;
+        let first = self.read_piece(0)?;
+        let new = SectorSums::of(&first[..self.protected_length(0)]);
         let mut log = self.state.into_inner().log;
-        log.append_finish()?;
+        log.append_finish(PieceChange { number: 0, new, old: None })?;
         Ok((self.image, log))
     }
 
@@ -174,6 +184,7 @@ impl<D: BlockDevice, L: BlockDevice> UndoDevice<D, L> {
         if range.is_empty() {
             return Ok(());
         }
+        state.has_unlogged = true;
         let written = self.image.write_at(offset + range.start as u64, &data[range.clone()]);
         state.heed(written)
     }
@@ -187,6 +198,10 @@ impl<D: BlockDevice, L: BlockDevice> UndoDevice<D, L> {
         if state.held.is_empty() {
             return Ok(());
         }
+        // What is logged as old is what a crash leaves.
+        if std::mem::take(&mut state.has_unlogged) {
+            self.image.flush()?;
+        }
         let mut changes = Vec::with_capacity(state.held.len());
         for (&number, new) in &state.held {
             let length = self.protected_length(number);
@@ -196,11 +211,7 @@ impl<D: BlockDevice, L: BlockDevice> UndoDevice<D, L> {
             };
             let zeros = [0; PIECE_BYTES];
             let new = new.as_deref().unwrap_or(&zeros);
-            changes.push(PieceChange {
-                number,
-                new: drystone_ondisk::crc32c(!0, &new[..length]),
-                old,
-            });
+            changes.push(PieceChange { number, new: SectorSums::of(&new[..length]), old });
         }
         state.log.append_batch(&changes)?;
         state.saved.extend(changes.iter().map(|change| change.number));

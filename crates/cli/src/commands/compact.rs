@@ -19,8 +19,8 @@ use std::path::Path;
 Everything moves to the front, the image is made as small as its files allow and an image file is cut. What \
 is still free in it becomes holes. A partition or a block device keeps its size. Until the image has its \
 new size, IMAGE.undo beside it keeps the old bytes: after an interruption the image is rolled back the next \
-time it is changed, or by 'drystone undo'. 'drystone resize' makes it larger again. An undo log \
-that an earlier change has kept must not be used afterwards: it relies on blocks that are free now.
+time it is changed, or by 'drystone undo'. 'drystone resize' makes it larger again. An earlier \
+change can't be undone afterwards: its undo log relies on blocks that are free now.
 
 Examples:
   drystone compact disk.img

@@ -11,8 +11,8 @@ use drystone::reshape::FreeSpaceAction;
 #[command(after_help = "\
 The image must not be in use, and is checked first. In an image file, free blocks become holes; a block \
 device is asked to discard them, as fstrim(8) does for a mounted one. A kill at any time loses nothing. What \
-was deleted can't be brought back afterwards. An undo log \
-that an earlier change has kept must not be used afterwards: it relies on blocks that are free now.
+was deleted can't be brought back afterwards. An earlier \
+change can't be undone afterwards: its undo log relies on blocks that are free now.
 
 Examples:
   drystone trim disk.img

@@ -12,7 +12,8 @@ use std::path::PathBuf;
 #[command(after_help = "\
 While 'tune', 'resize' and the like change an image, IMAGE.undo beside it keeps the old bytes. If they are \
 interrupted, that file stays, and this command makes the image what it was. With FILE it takes back a \
-change that was made with '--undo FILE', unless the image has changed since.
+change that was made with '--undo FILE'. It refuses if the image has changed since: by a mount, by another \
+change, or by 'trim', 'zero-free' or 'compact'.
 
 Examples:
   drystone undo disk.img

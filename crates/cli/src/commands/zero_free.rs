@@ -11,8 +11,8 @@ use drystone::reshape::FreeSpaceAction;
 #[command(after_help = "\
 The image must not be in use, and is checked first. Deleted data can't be read from it afterwards, and it \
 compresses better. In an image file, zeros are holes where the host can do that. A kill at any time loses \
-nothing. Journal blocks and the rest of a file's last block stay as they are. An undo log \
-that an earlier change has kept must not be used afterwards: it relies on blocks that are free now.
+nothing. Journal blocks and the rest of a file's last block stay as they are. An earlier \
+change can't be undone afterwards: its undo log relies on blocks that are free now.
 
 Examples:
   drystone zero-free disk.img

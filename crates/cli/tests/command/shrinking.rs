@@ -44,3 +44,23 @@ fn an_image_with_errors_is_left_alone() {
     }
     assert!(fixture.line("trim --read-only disk.img").bad(2).contains("changes the image"));
 }
+
+/// Free blocks may be what an earlier change would need to be undone.
+#[test]
+fn a_change_before_free_space_was_cleared_is_not_undone() {
+    let fixture = Fixture::with(&["--size", "40M"]);
+    fixture.fill(&["a", "b"]);
+    for command in ["trim", "zero-free", "compact"] {
+        fixture.line("tune disk.img --features ^has_journal --undo before.undo").good();
+        fixture.line(&format!("{command} -q disk.img")).good();
+        let message = fixture.line("undo disk.img before.undo").bad(1);
+        // A compact image was cut, too.
+        let is_refused = ["has changed since", "before the change"];
+        assert!(is_refused.iter().any(|why| message.contains(why)), "{command}: {message}");
+        assert_eq!(fixture.line("cat disk.img:/a").good(), "a");
+        fixture.expect_sound();
+        std::fs::remove_file(fixture.path("before.undo")).unwrap();
+        fixture.line("resize -q disk.img 40M").good();
+        fixture.line("tune disk.img --features has_journal").good();
+    }
+}

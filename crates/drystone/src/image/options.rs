@@ -2,7 +2,7 @@
 
 use super::Image;
 use crate::engine::Engine;
-use crate::settled::check_settled;
+use crate::settled::open_settled;
 use crate::{Error, ErrorCause, FileSystemKind, Result, VolumeName};
 use drystone_blockdev::{BlockDevice, OpenMode};
 use drystone_ext4::{AccessTimes, Ext4, InodeSearch, MountOptions, OrphanPolicy, Policy};
@@ -104,8 +104,7 @@ impl ImageOptions {
         let checkpoint = self.checkpoint.or(name.checkpoint());
         let is_read_only = self.read_only || checkpoint.is_some();
         let mode = if is_read_only { OpenMode::ReadOnly } else { OpenMode::ReadWrite };
-        check_settled(&name)?;
-        self.mount(drystone_volumes::open(&name, mode)?, checkpoint)
+        self.mount(open_settled(&name, mode)?, checkpoint)
     }
 
     /// Opens the image on a device: one in memory, a part of another, or one of the caller's own.

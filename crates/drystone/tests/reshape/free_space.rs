@@ -58,7 +58,7 @@ fn an_interruption_anywhere_loses_nothing() {
                 Fault::of(operation, Effect::Short { bytes: 4096 }).when(Trigger::From(cut));
             image.inject(fault);
             let device: &dyn BlockDevice = &image;
-            let done = clear_free_space(&device, action, &mut |_, _| {});
+            let done = clear_free_space(&device, action, 1_700_000_000, &mut |_, _| {});
             drop(image);
             sample.judge(&format!("{action:?} cut at {cut}: {done:?}"), &before);
         }

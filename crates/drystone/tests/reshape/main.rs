@@ -8,3 +8,4 @@ mod resizing;
 mod sequences;
 mod support;
 mod tuning;
+mod undoing;

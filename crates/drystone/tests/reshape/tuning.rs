@@ -2,14 +2,11 @@
 
 use crate::support::Sample;
 use drystone::reshape::{MountOptionChange, ReservedSpace, Tuning};
-use drystone::{
-    ChangeOptions, Error, ErrorCause, ErrorPolicy, Features, HashVersion, Image, tune_image, undo,
-};
-use drystone_blockdev::{BlockDevice, FileDevice, OpenMode, UndoFile};
+use drystone::{ChangeOptions, ErrorCause, ErrorPolicy, Features, HashVersion, Image, tune_image};
 
 const UUID: [u8; 16] = *b"\x12\x34\x56\x78\x9a\xbc\x4e\xf0\x81\x23\x45\x67\x89\xab\xcd\xef";
 
-fn label(text: &str) -> Tuning {
+pub fn label(text: &str) -> Tuning {
     Tuning { label: Some(text.into()), ..Tuning::default() }
 }
 
@@ -97,44 +94,6 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn a_kept_log_takes_a_change_back() {
-    let Some(sample) = Sample::new("default", 16) else { return };
-    let before = std::fs::read(sample.path()).unwrap();
-    let log = sample.beside("log");
-    let options = ChangeOptions { undo: Some(log.clone()) };
-    tune_image(&sample.path(), &label("new"), &options).unwrap();
-    assert_eq!(sample.field("Filesystem volume name"), "new");
-    let again = tune_image(&sample.path(), &label("newer"), &options);
-    assert!(matches!(again.map_err(Error::into_cause), Err(ErrorCause::LogExists(_))));
-    assert!(undo(&sample.path(), Some(&log)).unwrap() && !log.exists());
-    assert!(std::fs::read(sample.path()).unwrap() == before);
-    assert!(!undo(&sample.path(), None).unwrap());
-}
-
-/// Nothing reads what may be half old, half new, until it is rolled back.
-#[test]
-fn an_interrupted_change_is_rolled_back() {
-    let Some(sample) = Sample::new("default", 16) else { return };
-    let before = std::fs::read(sample.path()).unwrap();
-    let interrupt = || {
-        let image = FileDevice::open(sample.path(), OpenMode::ReadWrite).unwrap();
-        let size = image.size_bytes();
-        let log = UndoFile::beside(&sample.path());
-        let device = log.begin(&image, size).unwrap();
-        device.write_at(0, &[7; 65536]).unwrap();
-        device.flush().unwrap();
-    };
-    interrupt();
-    let opened = Image::open(sample.path());
-    assert!(matches!(opened.map_err(Error::into_cause), Err(ErrorCause::Interrupted)));
-    assert!(undo(&sample.path(), None).unwrap());
-    assert!(std::fs::read(sample.path()).unwrap() == before);
-    interrupt();
-    tune_image(&sample.path(), &label("new"), &ChangeOptions::default()).unwrap();
-    assert_eq!(sample.field("Filesystem volume name"), "new");
-}
-
-#[test]
 fn a_journal_is_replayed_first() {
     let Some(sample) = Sample::new("default", 16) else { return };
     let image = Image::open(sample.path()).unwrap();
@@ -177,6 +136,27 @@ fn features_come_and_go() {
         sample.fill(3, 40);
         let after = sample.tree();
         sample.judge("filled", &after);
+    }
+}
+
+/// What one change frees or makes, the next one sees.
+#[test]
+fn several_features_change_at_once() {
+    for (name, list) in [
+        ("default", "^orphan_file,quota"),
+        ("default", "^has_journal,quota,project"),
+        ("modern", "^orphan_file,^metadata_csum_seed"),
+        ("default-1k", "orphan_file,^project,metadata_csum_seed"),
+    ] {
+        let Some(sample) = Sample::new(name, 64) else { return };
+        sample.fill(2, 60);
+        let before = sample.tree();
+        let uuid = Some(UUID);
+        let features = Features::parse(list).unwrap();
+        let tuning = Tuning { features, uuid, ..Tuning::default() };
+        let tuned = tune_image(&sample.path(), &tuning, &ChangeOptions::default());
+        assert!(tuned.is_ok(), "{name} {list}: {tuned:?}");
+        sample.judge(list, &before);
     }
 }
 

@@ -251,7 +251,7 @@ fn a_repair_that_is_cut_is_rolled_back() {
         for cut in 0.. {
             let image = Faulty::new(MemoryDevice::from_bytes(&before));
             let log = Faulty::new(MemoryDevice::new(4 * before.len() as u64));
-            let effect = Effect::Short { bytes: cut * 700 % 5000 };
+            let effect = Effect::Short { bytes: cut * 512 % 5120 };
             let fault = Fault::of(DeviceOperation::Write, effect).when(Trigger::From(cut));
             if cuts_log { &log } else { &image }.inject(fault);
             let run = || -> Result<(), String> {

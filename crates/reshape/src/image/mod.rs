@@ -19,6 +19,7 @@ use drystone_ext4_format::superblock::{
 };
 use drystone_ext4_format::{FormatError, GroupNumber, InodeNumber, PhysicalBlock};
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// What an image is changed on.
 pub trait ReshapeDevice: BlockDevice {
@@ -47,6 +48,8 @@ pub(crate) struct Image<'d> {
     pub superblock: Superblock,
     pub layout: Layout,
     pub groups: Vec<GroupDescriptor>,
+    /// Where bitmaps and inode tables are, in order, as long as nothing has changed.
+    stored_metadata: Vec<Range<u64>>,
     /// Bitmaps that were loaded to be changed, by group.
     pub(crate) block_bitmaps: BTreeMap<u32, Vec<u8>>,
     pub(crate) inode_bitmaps: BTreeMap<u32, Vec<u8>>,
@@ -70,10 +73,14 @@ impl<'d> Image<'d> {
             superblock,
             layout,
             groups: Vec::new(),
+            stored_metadata: Vec::new(),
             block_bitmaps: BTreeMap::new(),
             inode_bitmaps: BTreeMap::new(),
         };
         image.read_groups()?;
+        let groups = layout.groups();
+        image.stored_metadata = groups.flat_map(|group| image.group_metadata(group)).collect();
+        image.stored_metadata.sort_unstable_by_key(|run| run.start);
         image.check_multi_mount()?;
         Ok(image)
     }
@@ -206,6 +213,23 @@ impl<'d> Image<'d> {
         }
         Ok(self.device.write_at(SUPERBLOCK_OFFSET_BYTES, &self.superblock.encode())?)
     }
+}
+
+/// Notes in the superblock of the image on `device` that something is about to be written where nothing is now.
+/// The undo log of an earlier change, which may need what was there, then no longer fits the image. `now` is in
+/// seconds since 1970.
+///
+/// Nothing logs it: like a mount, it relies on the disk to write a superblock as a whole.
+///
+/// # Errors
+/// The device holds no image, or fails.
+pub fn note_write(device: &dyn BlockDevice, now: u64) -> Result<()> {
+    let mut bytes = [0; SUPERBLOCK_BYTES];
+    device.read_at(SUPERBLOCK_OFFSET_BYTES, &mut bytes)?;
+    let mut superblock = Superblock::check(&bytes)?;
+    superblock.set_kibibytes_written(superblock.kibibytes_written().wrapping_add(1));
+    superblock.set_write_time_seconds(now);
+    Ok(device.write_durable_at(SUPERBLOCK_OFFSET_BYTES, &superblock.encode())?)
 }
 
 /// Whether a journal has to be replayed or deleted files have to be removed before the image can be

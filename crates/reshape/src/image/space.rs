@@ -78,15 +78,16 @@ impl Image<'_> {
         let mut bits = base_bitmap(&self.layout, group);
         let first = self.layout.group_first_block(group).get();
         let end = first + u64::from(self.layout.group_block_count(group));
-        // Metadata lie in the flexible group, but may be anywhere.
-        for other in 0..self.groups.len() as u32 {
-            for run in self.group_metadata(GroupNumber::new(other)) {
-                let (from, to) = (run.start.max(first), run.end.min(end));
-                if from < to {
-                    let ratio = self.layout.log_cluster_ratio();
-                    let bit = |block: u64| ((block - first) >> ratio) as usize;
-                    bitmap::set_range(&mut bits, bit(from)..bit(to - 1) + 1);
-                }
+        // Metadata lie in the flexible group, but may be anywhere. What was put here since was put into a
+        // bitmap that is loaded.
+        let length_max = u64::from(self.layout.inode_table_blocks()).max(1);
+        let from = self.stored_metadata.partition_point(|run| run.start + length_max <= first);
+        for run in self.stored_metadata[from..].iter().take_while(|run| run.start < end) {
+            let (from, to) = (run.start.max(first), run.end.min(end));
+            if from < to {
+                let ratio = self.layout.log_cluster_ratio();
+                let bit = |block: u64| ((block - first) >> ratio) as usize;
+                bitmap::set_range(&mut bits, bit(from)..bit(to - 1) + 1);
             }
         }
         bits
@@ -112,14 +113,21 @@ impl Image<'_> {
             && self.groups[group.index()].flags.contains(GroupFlags::INODE_UNINIT)
     }
 
-    /// The inodes of a group that are in use.
+    /// The inodes of a group that are in use, as the bitmap is now.
     pub fn used_inodes(&self, group: GroupNumber) -> Result<Vec<InodeNumber>> {
         if self.is_without_inodes(group) {
             return Ok(Vec::new());
         }
-        let bits = self.read_block(self.groups[group.index()].inode_bitmap)?;
+        let stored;
+        let bits = match self.inode_bitmaps.get(&group.get()) {
+            Some(bits) => bits,
+            None => {
+                stored = self.read_block(self.groups[group.index()].inode_bitmap)?;
+                &stored
+            }
+        };
         let count = self.layout.inodes_per_group() as usize;
-        let used = used_runs(&bits, 0..count).flatten();
+        let used = used_runs(bits, 0..count).flatten();
         Ok(used.filter_map(|bit| self.layout.inode_of_bit(group, bit as u32)).collect())
     }
 
