@@ -7,7 +7,6 @@ use drystone_ext4_format::superblock::{
     ErrorPolicy, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, StateFlags, Superblock,
 };
 use drystone_nilfs2_format::superblock::{Superblock as Nilfs2Superblock, VolumeState};
-use drystone_volumes::{nilfs2_superblocks, read_nilfs2};
 use std::path::Path;
 
 /// What a superblock says.
@@ -130,14 +129,10 @@ impl Information {
 
     /// Reads the superblock of what a device holds.
     pub(crate) fn of(device: &dyn BlockDevice) -> Result<Information, Error> {
-        if FileSystemKind::of(device)? == Some(FileSystemKind::Nilfs2) {
-            let found = nilfs2_superblocks(device.size_bytes()).map(|at| read_nilfs2(device, at));
-            let [first, second] = found;
-            // The one that knows the newer checkpoint counts; the first if both know the same.
-            let newer = [second?, first?].into_iter().flatten();
-            if let Some(superblock) = newer.max_by_key(|found| found.cursor().checkpoint) {
-                return Ok(Information::Nilfs2(Nilfs2Information::of(&superblock)));
-            }
+        if FileSystemKind::of(device)? == Some(FileSystemKind::Nilfs2)
+            && let Some(superblock) = drystone_volumes::nilfs2_superblock(device)?
+        {
+            return Ok(Information::Nilfs2(Nilfs2Information::of(&superblock)));
         }
         let mut bytes = [0; SUPERBLOCK_BYTES];
         device.read_at(SUPERBLOCK_OFFSET_BYTES, &mut bytes)?;

@@ -29,18 +29,8 @@ struct Arguments {
     /// that the workload's published table compares]
     #[arg(short, long = "policy", value_name = "POLICY")]
     policies: Vec<String>,
-    /// Operations of each worker.
-    #[arg(long, value_name = "N")]
-    ops: Option<u64>,
-    /// Files of each worker, or in each directory.
-    #[arg(short = 'n', long, value_name = "N")]
-    files: Option<u64>,
-    /// Directories in each root (inodes).
-    #[arg(long, value_name = "N")]
-    dirs: Option<u64>,
-    /// Bytes in each file (append).
-    #[arg(long, value_name = "N")]
-    size: Option<u64>,
+    #[command(flatten)]
+    sizes: Sizes,
     /// Runs of each, whose workers are shifted against each other in another way.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seeds: u32,
@@ -74,13 +64,7 @@ fn run(arguments: &Arguments) -> Result<bool> {
         workloads: workload::select(&arguments.workloads)?,
         policies: policies.collect::<Result<_>>()?,
         workers: arguments.cores.clone(),
-        sizes: Sizes {
-            operations: arguments.ops,
-            files: arguments.files,
-            directories: arguments.dirs,
-            bytes: arguments.size,
-            ..Sizes::default()
-        },
+        sizes: arguments.sizes.clone(),
         rounds: arguments.seeds,
         warms_up: false,
         verify: false,

@@ -1,4 +1,6 @@
 //! Byte strings shown as text, and numbers parsed from them.
+//!
+//! The crate `bstr` escapes blanks, but not the control characters above ASCII, which terminals obey.
 
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;

@@ -3,6 +3,9 @@
 //! Fields are separated by blanks. In a field `\s` stands for a space, `\t` for a tab, `\n` for a
 //! newline, `\\` for a backslash and `\x41` for any byte. Empty lines, and those that begin with
 //! `#`, say nothing.
+//!
+//! The escapes are decoded here because the crate `bstr` has none for a space, and takes a wrong escape for
+//! text instead of saying where it is.
 
 use crate::bytes::Shown;
 use crate::tar::hex;

@@ -1,4 +1,7 @@
 //! Shell patterns for names: `*`, `?`, `[a-z]`, `[!x]`, and `\` to escape.
+//!
+//! The crate `globset` isn't used: it gives `{` and `/` a meaning that fnmatch(3) doesn't, has `?` stand for a
+//! character where names are bytes, and brings a compiler for regular expressions into the library.
 
 /// True if all of `name` matches `pattern`. Both are bytes; a `?` stands for one byte.
 pub fn matches(pattern: &[u8], name: &[u8]) -> bool {

@@ -1,6 +1,6 @@
 //! What a device or partition holds.
 
-use crate::kind::{nilfs2_superblocks, read_if_there, read_nilfs2};
+use crate::kind::{nilfs2_superblock, read_if_there};
 use crate::{FileSystemKind, Partition};
 use drystone_blockdev::{BlockDevice, DeviceError};
 use drystone_ext4_format::superblock as ext4;
@@ -76,12 +76,8 @@ fn ext4_name(device: &dyn BlockDevice) -> Result<Option<LabelAndUuid>, DeviceErr
 }
 
 fn nilfs2_name(device: &dyn BlockDevice) -> Result<Option<LabelAndUuid>, DeviceError> {
-    for offset in nilfs2_superblocks(device.size_bytes()) {
-        if let Some(found) = read_nilfs2(device, offset)? {
-            return Ok(Some((found.label().to_vec(), Some(found.uuid()))));
-        }
-    }
-    Ok(None)
+    let superblock = nilfs2_superblock(device)?;
+    Ok(superblock.map(|found| (found.label().to_vec(), Some(found.uuid()))))
 }
 
 fn other(device: &dyn BlockDevice) -> Result<Option<VolumeContent>, DeviceError> {

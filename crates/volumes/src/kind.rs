@@ -42,11 +42,7 @@ impl FileSystemKind {
                 return Ok(Some(Self::Ext4));
             }
         }
-        let mut is_nilfs2 = false;
-        for offset in nilfs2_superblocks(device.size_bytes()) {
-            is_nilfs2 |= read_nilfs2(device, offset)?.is_some();
-        }
-        Ok(is_nilfs2.then_some(Self::Nilfs2))
+        Ok(nilfs2_superblock(device)?.map(|_| Self::Nilfs2))
     }
 }
 
@@ -56,26 +52,25 @@ impl fmt::Display for FileSystemKind {
     }
 }
 
-/// Where a device may have superblocks of NILFS2, in bytes.
-#[must_use]
-pub fn nilfs2_superblocks(device_bytes: u64) -> [u64; 2] {
-    [nilfs2::SUPERBLOCK_OFFSET_BYTES, nilfs2::second_superblock_offset(device_bytes)]
-}
-
-/// The superblock of NILFS2 at an offset, if it is a whole one.
+/// The superblock of NILFS2 that counts: of two usable ones the one that knows the newer checkpoint, the
+/// first if both know the same.
 ///
 /// # Errors
 ///
 /// What the device says.
-pub fn read_nilfs2(
+pub fn nilfs2_superblock(
     device: &dyn BlockDevice,
-    offset: u64,
 ) -> Result<Option<Nilfs2Superblock>, DeviceError> {
-    let mut bytes = [0; nilfs2::SUPERBLOCK_BYTES];
-    if !read_if_there(device, offset, &mut bytes)? {
-        return Ok(None);
-    }
-    Ok(Nilfs2Superblock::check(&bytes, device.size_bytes()).ok())
+    let size = device.size_bytes();
+    let read = |offset| -> Result<Option<Nilfs2Superblock>, DeviceError> {
+        let mut bytes = [0; nilfs2::SUPERBLOCK_BYTES];
+        let is_there = read_if_there(device, offset, &mut bytes)?;
+        Ok(is_there.then(|| Nilfs2Superblock::check(&bytes, size).ok()).flatten())
+    };
+    let first = read(nilfs2::SUPERBLOCK_OFFSET_BYTES)?;
+    let second = read(nilfs2::second_superblock_offset(size))?;
+    // The last of several largest counts.
+    Ok([second, first].into_iter().flatten().max_by_key(|found| found.cursor().checkpoint))
 }
 
 /// Reads a range, unless the device ends before it does.

@@ -25,7 +25,7 @@ mod table;
 pub use container::{ContainerError, ContainerFormat, create_qcow2, is_named_qcow2};
 pub use content::{FoundPartition, VolumeContent};
 pub use error::{PartitionList, VolumeError};
-pub use kind::{FileSystemKind, nilfs2_superblocks, read_nilfs2};
+pub use kind::{FileSystemKind, nilfs2_superblock};
 pub use name::{NameError, PartitionChoice, VolumeName, VolumePart};
 pub use nbd::{NbdAddress, NbdDevice};
 pub use open::{

@@ -1,4 +1,7 @@
 //! Pieces of SVG.
+//!
+//! The crate `plotters` isn't used: it has no words that show under the pointer, so the bars would need this
+//! module all the same, and it puts the legend over the curves.
 
 use std::fmt::Write;
 

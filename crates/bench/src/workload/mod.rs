@@ -25,20 +25,26 @@ use std::collections::BTreeMap;
 /// Bytes in a block of the images that are made for workloads.
 pub const BLOCK_BYTES: u64 = 4096;
 
-/// The size of a workload, which chooses what isn't given.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// The size of a workload, which chooses what isn't given. Also the flags for it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::Args)]
 pub struct Sizes {
     /// Operations of each worker.
+    #[arg(long = "ops", value_name = "N")]
     pub operations: Option<u64>,
-    /// Roots of each worker's tree.
-    pub roots: Option<u64>,
-    /// Directories in each root.
-    pub directories: Option<u64>,
-    /// Files in each directory, or of each worker.
+    /// Files of each worker, or in each directory.
+    #[arg(short = 'n', long, value_name = "N")]
     pub files: Option<u64>,
-    /// Directories of each root whose files are deleted again.
+    /// Directories in each root (inodes).
+    #[arg(long = "dirs", value_name = "N")]
+    pub directories: Option<u64>,
+    /// Roots of each worker (inodes).
+    #[arg(long, value_name = "N")]
+    pub roots: Option<u64>,
+    /// Directories of each root whose files are deleted again (inodes).
+    #[arg(long = "delete", value_name = "N")]
     pub deleted_directories: Option<u64>,
-    /// Bytes in each file.
+    /// Bytes in each file (append): 4M, 1G, …
+    #[arg(long = "size", value_name = "SIZE", value_parser = drystone_volumes::parse_size)]
     pub bytes: Option<u64>,
 }
 

@@ -65,24 +65,8 @@ pub struct Arguments {
     /// Measured rounds of each combination.
     #[arg(short, long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
-    /// Operations of each worker.
-    #[arg(long, value_name = "N")]
-    ops: Option<u64>,
-    /// Files of each worker, or in each directory.
-    #[arg(short = 'n', long, value_name = "N")]
-    files: Option<u64>,
-    /// Directories in each root (inodes).
-    #[arg(long, value_name = "N")]
-    dirs: Option<u64>,
-    /// Roots of each worker (inodes).
-    #[arg(long, value_name = "N")]
-    roots: Option<u64>,
-    /// Directories of each root whose files are deleted again (inodes).
-    #[arg(long, value_name = "N")]
-    delete: Option<u64>,
-    /// Bytes in each file (append): 4M, 1G, …
-    #[arg(long, value_parser = size::parse)]
-    size: Option<u64>,
+    #[command(flatten)]
+    sizes: Sizes,
     /// Write all results to a file, as one JSON object.
     // The type and the name in `Global`.
     #[arg(id = "json", long, value_name = "FILE", num_args = 1)]
@@ -174,14 +158,7 @@ fn plan(arguments: &Arguments) -> anyhow::Result<Plan> {
         workloads,
         policies,
         workers: arguments.procs.clone(),
-        sizes: Sizes {
-            operations: arguments.ops,
-            roots: arguments.roots,
-            directories: arguments.dirs,
-            files: arguments.files,
-            deleted_directories: arguments.delete,
-            bytes: arguments.size,
-        },
+        sizes: arguments.sizes.clone(),
         rounds: arguments.rounds,
         warms_up: true,
         verify: !arguments.no_verify,

@@ -1,7 +1,8 @@
 //! Where a server's messages go: the system's log, a file, or the terminal.
 //!
 //! The system's log may write to one of our mounts, and so wait for a thread that logs. Therefore
-//! no thread waits for the log: messages that it doesn't accept at once are dropped and counted.
+//! no thread waits for the log: messages that it doesn't accept at once are dropped and counted. The crate
+//! `syslog` waits.
 //!
 //! # Reference
 //! RFC 3164, as `/dev/log` has it: a datagram of a priority and a line.

@@ -1,8 +1,8 @@
 //! Converts values of requests and replies between fuser's types and ours.
 
-use crate::operations::{EntryReply, NodeAttributes, Reply, RequestCaller, encode_device};
+use crate::operations::{EntryReply, NodeAttributes, RequestCaller, encode_device};
 use drystone_vfs::{Errno, FileType, InodeAttributes, SetTime, Timestamp};
-use fuser::{FileAttr, FopenFlags, Generation, INodeNo, TimeOrNow};
+use fuser::{FileAttr, Generation, INodeNo, TimeOrNow};
 use std::time::{Duration, SystemTime};
 
 pub(super) fn request_of(request: &fuser::Request) -> RequestCaller {
@@ -130,43 +130,6 @@ pub(super) fn common_parts(entry: &EntryReply) -> (Duration, Generation) {
     let (_, attribute_timeout, entry_timeout, generation) = entry_parts(entry);
     (attribute_timeout.min(entry_timeout), generation)
 }
-
-pub(super) fn reply_entry(reply: fuser::ReplyEntry, result: Reply<EntryReply>) {
-    match result {
-        Ok(entry) => {
-            let (attributes, attribute_timeout, entry_timeout, generation) = entry_parts(&entry);
-            reply.entry_with_ttls(&attribute_timeout, &entry_timeout, &attributes, generation);
-        }
-        Err(error) => reply.error(errno(error)),
-    }
-}
-
-pub(super) fn reply_attributes(reply: fuser::ReplyAttr, result: Reply<NodeAttributes>) {
-    match result {
-        Ok(node) => reply.attr(&node.timeout, &file_attributes(&node.attributes)),
-        Err(error) => reply.error(errno(error)),
-    }
-}
-
-pub(super) fn reply_empty(reply: fuser::ReplyEmpty, result: Reply<()>) {
-    match result {
-        Ok(()) => reply.ok(),
-        Err(error) => reply.error(errno(error)),
-    }
-}
-
-/// Answers a request for a value of unknown length: a size of 0 asks how long it is.
-pub(super) fn reply_sized(reply: fuser::ReplyXattr, result: Reply<Vec<u8>>, size: u32) {
-    match result {
-        Ok(value) if size == 0 => reply.size(value.len() as u32),
-        Ok(value) if value.len() > size as usize => reply.error(errno(Errno::ERANGE)),
-        Ok(value) => reply.data(&value),
-        Err(error) => reply.error(errno(error)),
-    }
-}
-
-/// Nothing else changes a file, so what the kernel has cached of it stays valid.
-pub(super) const OPENED: FopenFlags = FopenFlags::FOPEN_KEEP_CACHE;
 
 #[cfg(test)]
 mod tests {
