@@ -78,16 +78,20 @@ impl Image {
 
     /// Makes everything durable and closes the image. One that is closed stays so.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let Some(open) = self.open.write().take() else { return Ok(()) };
-        match Arc::try_unwrap(open) {
+        let alone = {
+            // Another thread doesn't see it closed if it can't be.
+            let mut slot = self.open.write();
+            let Some(open) = slot.take() else { return Ok(()) };
+            Arc::try_unwrap(open).map_err(|open| *slot = Some(open))
+        };
+        match alone {
             Ok(Open { fs, image }) => py
                 .detach(move || {
                     drop(fs);
                     image.close()
                 })
                 .map_err(from_drystone),
-            Err(open) => {
-                *self.open.write() = Some(open);
+            Err(()) => {
                 const EBUSY: i32 = 16;
                 Err(PyOSError::new_err((EBUSY, "files of the image are open, or calls run")))
             }
