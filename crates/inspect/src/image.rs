@@ -165,6 +165,10 @@ impl<'d> InspectedImage<'d> {
         let group = self.layout.group_of_inode(number)?;
         let (descriptor, _) = self.descriptor(group)?;
         let (block, offset) = self.layout.inode_location(number, descriptor.inode_table)?;
+        if block.get() >= self.device.size_bytes() >> self.layout.log_block_size() {
+            let problem = format!("the inode table of group {group} is beyond the end, at {block}");
+            return Err(InspectError::Missing(problem));
+        }
         let offset = self.offset_of(block) + offset as u64;
         let mut bytes = vec![0; self.layout.inode_size()];
         self.device.read_at(offset, &mut bytes)?;

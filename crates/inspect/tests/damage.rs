@@ -72,3 +72,25 @@ fn look(device: &MemoryDevice, name: &str, is_sound: bool) {
         assert!(!is_sound || names.is_ok_and(|names| names.len() == 2), "{name}");
     }
 }
+
+/// Where a damaged descriptor says that a table is, no bytes are shown for those of its inodes.
+#[test]
+fn an_inode_table_far_beyond_the_end_is_missing() {
+    if !have("mke2fs") {
+        return;
+    }
+    let set = FEATURE_SETS.iter().find(|set| set.name == "default").unwrap();
+    let scratch = Scratch::new("inspect").unwrap();
+    let path = scratch.join("disk.img");
+    mke2fs(&path, set, 16 << 20).unwrap().expect_clean(set.name);
+    let device = MemoryDevice::from_bytes(&std::fs::read(&path).unwrap());
+    let root = || InspectedImage::open(&device).unwrap().inode(InodeNumber::ROOT).map(drop);
+    root().unwrap();
+    // In bytes, the high half of the table's block no longer fits.
+    let image = InspectedImage::open(&device).unwrap();
+    let descriptor = image.descriptor_offset(0.into()).unwrap();
+    assert_eq!(image.layout().descriptor_size(), 64);
+    device.write_at(descriptor + 0x28, &0x40_0000_u32.to_le_bytes()).unwrap();
+    let missing = root().unwrap_err().to_string();
+    assert!(missing.contains("beyond the end"), "{missing}");
+}
