@@ -6,8 +6,11 @@
 
 use crate::{Error, ErrorCause, FileSystemKind, VolumeName};
 use drystone_blockdev::{BlockDevice, FileDevice, UndoDevice, UndoFile, UndoTarget};
+use drystone_sync::Arc;
 use drystone_volumes::{ChangeableVolume, undo_file};
+use std::fs::{File, OpenOptions};
 use std::io::ErrorKind;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// How an image is changed as a whole.
@@ -83,26 +86,42 @@ pub(crate) fn change<T>(
     body: impl FnOnce(&UndoDevice<&dyn BlockDevice, FileDevice>) -> Result<T, Error>,
 ) -> Result<T, Error> {
     let SettledImage { volume, undo } = image;
-    let size_bytes = volume.device().size_bytes();
     let undo = match &options.undo {
         // There, the next change would take it for its own.
         Some(path) if is_same_place(path, undo.path()) => {
             return Err(ErrorCause::LogBeside(path.clone()).into());
         }
-        Some(path) if path.exists() => return Err(ErrorCause::LogExists(path.clone()).into()),
         // Beside the image the next change finds it if this one is interrupted.
-        Some(_) => &UndoFile::kept(undo.path().to_owned()),
+        Some(path) => {
+            reserve(path)?;
+            &UndoFile::kept(undo.path().to_owned())
+        }
         None => undo,
     };
+    let changed = change_logged(volume, undo, growth, body);
+    if let Some(path) = &options.undo {
+        match &changed {
+            Ok(_) => move_log(undo.path(), path)?,
+            // What went wrong before is what is told.
+            Err(_) => drop(std::fs::remove_file(path)),
+        }
+    }
+    changed
+}
+
+fn change_logged<T>(
+    volume: &ChangeableVolume,
+    undo: &UndoFile,
+    growth: Option<(&FileDevice, u64)>,
+    body: impl FnOnce(&UndoDevice<&dyn BlockDevice, FileDevice>) -> Result<T, Error>,
+) -> Result<T, Error> {
+    let size_bytes = volume.device().size_bytes();
     let device = undo.begin(volume.device(), size_bytes)?;
     let grown = growth.map_or(Ok(()), |(file, size_bytes)| file.resize(size_bytes));
     let changed = grown.map_err(Error::from).and_then(|()| body(&device));
     match changed.and_then(|value| Ok(device.flush().map(|()| value)?)) {
         Ok(value) => {
             undo.finish(device)?;
-            if let Some(path) = &options.undo {
-                move_file(undo.path(), path)?;
-            }
             Ok(value)
         }
         Err(error) => {
@@ -112,14 +131,34 @@ pub(crate) fn change<T>(
     }
 }
 
-/// Moves a file, to another file system too.
-fn move_file(from: &Path, to: &Path) -> Result<(), Error> {
-    match std::fs::rename(from, to) {
-        Err(error) if error.kind() == ErrorKind::CrossesDevices => {
-            Ok(std::fs::copy(from, to).and_then(|_| std::fs::remove_file(from))?)
-        }
-        moved => Ok(moved?),
+/// Makes the file in which a log is to be kept, before anything is changed. One that is empty is left of a change
+/// that was killed.
+fn reserve(path: &Path) -> Result<(), Error> {
+    if path.metadata().is_ok_and(|found| !found.is_file() || found.len() > 0) {
+        return Err(ErrorCause::LogExists(path.to_owned()).into());
     }
+    let mut options = OpenOptions::new();
+    let made = options.write(true).create(true).truncate(false).mode(0o600).open(path);
+    made.map(drop).map_err(|error| Error::from(error).during("make the undo log").at(path))
+}
+
+/// Moves the log of a complete change over the file that was made for it, which may be in another file system.
+fn move_log(from: &Path, to: &Path) -> Result<(), Error> {
+    let moved = match std::fs::rename(from, to) {
+        Err(error) if error.kind() == ErrorKind::CrossesDevices => {
+            copy_durably(from, to).and_then(|()| std::fs::remove_file(from))
+        }
+        moved => moved,
+    };
+    moved.map_err(|source| {
+        ErrorCause::LogStays { path: from.to_owned(), source: Arc::new(source) }.into()
+    })
+}
+
+fn copy_durably(from: &Path, to: &Path) -> std::io::Result<()> {
+    let mut copy = OpenOptions::new().write(true).open(to)?;
+    std::io::copy(&mut File::open(from)?, &mut copy)?;
+    copy.sync_all()
 }
 
 /// In seconds since 1970.

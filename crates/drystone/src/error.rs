@@ -228,6 +228,17 @@ pub enum ErrorCause {
     /// The undo log of a change was to be kept where each change has its own while it runs.
     #[error("{} is for the undo log of a running change; keep this one elsewhere", .0.display())]
     LogBeside(std::path::PathBuf),
+    /// A change is complete, and its undo log could not be moved to where it was to be kept.
+    #[error(
+        "the change is complete, but its undo log stays in {}, which the next change removes: {source}",
+        path.display()
+    )]
+    LogStays {
+        /// Where the log is.
+        path: std::path::PathBuf,
+        /// What the host says.
+        source: drystone_sync::Arc<io::Error>,
+    },
     /// A change of the whole image was interrupted.
     #[error("a change of it was interrupted: 'drystone undo' rolls it back")]
     Interrupted,
@@ -269,6 +280,7 @@ impl ErrorCause {
             ErrorCause::Reshape(_) => Errno::EINVAL,
             #[cfg(feature = "fsck")]
             ErrorCause::Inspect(_) => Errno::EINVAL,
+            ErrorCause::LogStays { .. } => Errno::EIO,
             ErrorCause::Undo(_)
             | ErrorCause::LogBeside(_)
             | ErrorCause::DeviceSize { .. }

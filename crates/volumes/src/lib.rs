@@ -21,6 +21,7 @@ mod nbd;
 mod open;
 mod size;
 mod table;
+mod undo;
 
 pub use container::{ContainerError, ContainerFormat, create_qcow2, is_named_qcow2};
 pub use content::{FoundPartition, VolumeContent};
@@ -30,7 +31,7 @@ pub use name::{NameError, PartitionChoice, VolumeName, VolumePart};
 pub use nbd::{NbdAddress, NbdDevice};
 pub use open::{
     ChangeableVolume, DiskContent, disk_content, kind_of, open, open_as_named, open_unless_raw,
-    undo_file,
 };
 pub use size::parse_size;
 pub use table::{Partition, PartitionTable, PartitionType, TableError, TableKind};
+pub use undo::undo_file;

@@ -12,7 +12,7 @@ use crate::{
     PartitionTable, PartitionType, VolumeContent, VolumeError, VolumeName, VolumePart,
 };
 use drystone_blockdev::{
-    BlockDevice, DeviceError, DeviceResult, FileDevice, OpenMode, Region, UndoFile, UndoTarget,
+    BlockDevice, DeviceError, DeviceResult, FileDevice, OpenMode, Region, UndoTarget,
 };
 use drystone_sync::Arc;
 use std::ops::Range;
@@ -122,22 +122,8 @@ impl UndoTarget for ChangeableVolume {
     }
 }
 
-/// The undo log that a change of a volume has while it runs. Whatever name the volume was given, this is the
-/// same file.
-///
-/// # Errors
-///
-/// As [`VolumeError`] says.
-pub fn undo_file(name: &VolumeName) -> Result<UndoFile, VolumeError> {
-    let range = find_range(&look(name)?.device()?, name, true)?;
-    let Some(range) = range else { return Ok(UndoFile::beside(name.source())) };
-    let mut path = name.source().as_os_str().to_owned();
-    path.push(format!("@{}", range.start));
-    Ok(UndoFile::beside(Path::new(&path)))
-}
-
 /// What a volume is found to be in, before it is opened.
-enum Source<'n> {
+pub(crate) enum Source<'n> {
     /// A file or block device, open to be looked at.
     Raw(FileDevice),
     /// A disk image.
@@ -147,7 +133,7 @@ enum Source<'n> {
 }
 
 /// Looks what a volume is in.
-fn look(name: &VolumeName) -> Result<Source<'_>, VolumeError> {
+pub(crate) fn look(name: &VolumeName) -> Result<Source<'_>, VolumeError> {
     if let Some(address) = name.address() {
         return Ok(Source::Nbd(address));
     }
@@ -160,7 +146,7 @@ fn look(name: &VolumeName) -> Result<Source<'_>, VolumeError> {
 
 impl Source<'_> {
     /// All of it, to be read.
-    fn device(self) -> Result<Arc<dyn BlockDevice>, VolumeError> {
+    pub fn device(self) -> Result<Arc<dyn BlockDevice>, VolumeError> {
         Ok(match self {
             Source::Raw(file) => Arc::new(file),
             Source::Container(path, format) => {
@@ -236,7 +222,7 @@ fn fixed(
 }
 
 /// Which part of its source a volume is; `None` for all of it.
-fn find_range(
+pub(crate) fn find_range(
     whole: &Arc<dyn BlockDevice>,
     name: &VolumeName,
     is_file_system: bool,

@@ -51,7 +51,8 @@ pub struct UndoFile {
 }
 
 impl UndoFile {
-    /// `IMAGE.undo` beside the image; it is removed when the change is complete.
+    /// `IMAGE.undo` beside the image; it is removed when the change is complete. The folder is made if it is
+    /// missing.
     #[must_use]
     pub fn beside(image: &Path) -> Self {
         let mut path = image.as_os_str().to_owned();
@@ -78,7 +79,7 @@ impl UndoFile {
     ///
     /// The file can't be read, or a change is going on.
     pub fn is_incomplete(&self) -> DeviceResult<bool> {
-        if !self.path.exists() {
+        if !self.is_there()? {
             return Ok(false);
         }
         let log = FileDevice::open(&self.path, OpenMode::ReadOnly)?;
@@ -92,7 +93,7 @@ impl UndoFile {
     ///
     /// Those of [`roll_back`](super::roll_back); a kept file that holds a complete change is [`DeviceError::Open`].
     pub fn settle(&self, image: &impl UndoTarget) -> Result<bool, UndoError> {
-        if !self.path.exists() {
+        if !self.is_there()? {
             return Ok(false);
         }
         let log = FileDevice::open(&self.path, OpenMode::ReadOnly)?;
@@ -172,6 +173,10 @@ impl UndoFile {
         image: D,
         protected_bytes: u64,
     ) -> DeviceResult<UndoDevice<D, FileDevice>> {
+        if let Some(folder) = self.path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+            // Logs of block devices have one of their own.
+            std::fs::create_dir_all(folder).map_err(|error| self.failed(error))?;
+        }
         let size = (protected_bytes.saturating_mul(2) + LOG_BYTES_MIN).min(LOG_BYTES_MAX);
         let log = FileDevice::create(&self.path, size, Existing::Refuse)?;
         // It gets bytes of an image that not everybody may read.
@@ -204,6 +209,11 @@ impl UndoFile {
     /// [`DeviceError::Open`] with what the system said.
     pub fn remove(&self) -> DeviceResult {
         std::fs::remove_file(&self.path).map_err(|error| self.failed(error))
+    }
+
+    /// An error is no sign that there is no file.
+    fn is_there(&self) -> DeviceResult<bool> {
+        self.path.try_exists().map_err(|error| self.failed(error))
     }
 
     fn exists(&self) -> DeviceError {

@@ -4,10 +4,14 @@ use crate::support::Sample;
 use crate::tuning::label;
 use drystone::reshape::{FreeSpaceAction, NewSize, Tuning};
 use drystone::{
-    ChangeOptions, Error, ErrorCause, Features, Image, clear_free_space, resize_image, tune_image,
-    undo,
+    ChangeOptions, Error, ErrorCause, Features, Image, VolumeName, clear_free_space, resize_image,
+    tune_image, undo,
 };
 use drystone_blockdev::{BlockDevice, FileDevice, OpenMode, UndoFile};
+use drystone_testkit::judges::run;
+use drystone_testkit::skip::{Prerequisite, is_root, skip};
+use drystone_volumes::undo_file;
+use std::path::{Path, PathBuf};
 
 #[test]
 fn a_kept_log_takes_a_change_back() {
@@ -68,6 +72,36 @@ fn a_kept_log_does_not_fit_an_image_that_changed_since() {
     sample.judge("undone", &before);
 }
 
+/// What would keep the log from being kept is told before anything is changed.
+#[test]
+fn a_log_that_can_not_be_kept_is_refused_first() {
+    let Some(sample) = Sample::new("default", 16) else { return };
+    let before = std::fs::read(sample.path()).unwrap();
+    let tune = |name: &str, tuning: &Tuning| {
+        let options = ChangeOptions { undo: Some(sample.beside(name)) };
+        tune_image(&sample.path(), tuning, &options)
+    };
+    let refused = tune("nowhere/log", &label("new")).unwrap_err().to_string();
+    assert!(refused.contains("nowhere/log"), "{refused}");
+    // A change that fails leaves none.
+    tune("log", &label("seventeen letters")).unwrap_err();
+    assert!(!sample.beside("log").exists());
+    assert!(std::fs::read(sample.path()).unwrap() == before);
+    // A change that was killed has left it empty.
+    std::fs::write(sample.beside("log"), "").unwrap();
+    tune("log", &label("new")).unwrap();
+    // In another file system.
+    let elsewhere = tempfile::Builder::new().tempdir_in("/dev/shm");
+    let Ok(elsewhere) = elsewhere else { return };
+    let log = elsewhere.path().join("log");
+    let options = ChangeOptions { undo: Some(log.clone()) };
+    tune_image(&sample.path(), &label("newer"), &options).unwrap();
+    assert!(!UndoFile::beside(&sample.path()).path().exists());
+    assert!(undo(&sample.path(), Some(&log)).unwrap() && !log.exists());
+    assert!(undo(&sample.path(), Some(&sample.beside("log"))).unwrap());
+    assert!(std::fs::read(sample.path()).unwrap() == before);
+}
+
 /// A rollback by a kept log is a change like any other: interrupted, it goes back itself.
 #[test]
 fn an_interrupted_rollback_goes_back() {
@@ -101,20 +135,87 @@ fn an_interrupted_rollback_goes_back() {
 fn an_interrupted_change_is_rolled_back() {
     let Some(sample) = Sample::new("default", 16) else { return };
     let before = std::fs::read(sample.path()).unwrap();
-    let interrupt = || {
-        let image = FileDevice::open(sample.path(), OpenMode::ReadWrite).unwrap();
-        let size = image.size_bytes();
-        let log = UndoFile::beside(&sample.path());
-        let device = log.begin(&image, size).unwrap();
-        device.write_at(0, &[7; 65536]).unwrap();
-        device.flush().unwrap();
-    };
-    interrupt();
+    let beside = UndoFile::beside(&sample.path());
+    interrupt(&sample.path(), &beside);
     let opened = Image::open(sample.path());
     assert!(matches!(opened.map_err(Error::into_cause), Err(ErrorCause::Interrupted)));
     assert!(undo(&sample.path(), None).unwrap());
     assert!(std::fs::read(sample.path()).unwrap() == before);
-    interrupt();
+    interrupt(&sample.path(), &beside);
     tune_image(&sample.path(), &label("new"), &ChangeOptions::default()).unwrap();
     assert_eq!(sample.field("Filesystem volume name"), "new");
+}
+
+/// Whatever name an image is given, the log of an interrupted change is found.
+#[test]
+fn a_link_to_an_image_leads_to_its_log() {
+    let Some(sample) = Sample::new("default", 16) else { return };
+    let before = std::fs::read(sample.path()).unwrap();
+    std::fs::create_dir(sample.beside("folder")).unwrap();
+    let link = sample.beside("folder/link.img");
+    std::os::unix::fs::symlink("../disk.img", &link).unwrap();
+    interrupt(&sample.path(), &UndoFile::beside(&sample.path()));
+    let opened = Image::open(&link);
+    assert!(matches!(opened.map_err(Error::into_cause), Err(ErrorCause::Interrupted)));
+    assert!(undo(&link, None).unwrap());
+    assert!(std::fs::read(sample.path()).unwrap() == before);
+}
+
+/// Beside a block device, a log would be lost when the machine stops.
+#[test]
+fn the_log_of_a_block_device_is_on_a_disk() {
+    let Some(sample) = Sample::new("default", 16) else { return };
+    let before = std::fs::read(sample.path()).unwrap();
+    let Some(device) = LoopDevice::of(&sample.path()) else { return };
+    let log = undo_file(&VolumeName::of_file(&device.0)).unwrap();
+    assert!(log.path().starts_with("/var/lib/drystone"), "{log:?}");
+    let had_folder = log.path().parent().unwrap().exists();
+    interrupt(&device.0, &log);
+    let opened = Image::open(&device.0);
+    assert!(matches!(opened.map_err(Error::into_cause), Err(ErrorCause::Interrupted)));
+    assert!(undo(&device.0, None).unwrap() && !log.path().exists());
+    tune_image(&device.0, &label("device"), &ChangeOptions::default()).unwrap();
+    let kept = ChangeOptions { undo: Some(sample.beside("kept")) };
+    tune_image(&device.0, &label("again"), &kept).unwrap();
+    assert!(undo(&device.0, kept.undo.as_deref()).unwrap());
+    drop(device);
+    assert_eq!(sample.field("Filesystem volume name"), "device");
+    assert_ne!(std::fs::read(sample.path()).unwrap(), before);
+    if !had_folder {
+        std::fs::remove_dir(log.path().parent().unwrap()).unwrap();
+    }
+}
+
+/// Ends a change in the middle.
+fn interrupt(path: &Path, log: &UndoFile) {
+    let image = FileDevice::open(path, OpenMode::ReadWrite).unwrap();
+    let size = image.size_bytes();
+    let device = log.begin(&image, size).unwrap();
+    device.write_at(0, &[7; 65536]).unwrap();
+    device.flush().unwrap();
+}
+
+/// A file as a block device.
+struct LoopDevice(PathBuf);
+
+impl LoopDevice {
+    /// `None`, after a note of the skip, where there are none.
+    fn of(path: &Path) -> Option<LoopDevice> {
+        if !is_root("a change of a block device") {
+            return None;
+        }
+        if !Path::new("/dev/loop-control").exists() {
+            skip(Prerequisite::LoopMounts, "a change of a block device");
+            return None;
+        }
+        let attached = run("losetup", ["--find", "--show", path.to_str().unwrap()]).unwrap();
+        attached.expect_clean("losetup");
+        Some(LoopDevice(attached.output.trim().into()))
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        let _ = run("losetup", [Path::new("-d"), &self.0]);
+    }
 }
