@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use drystone::{Image, check_image};
-use drystone_testkit::judges::{Scratch, have, kernel_mount, run};
+use drystone_testkit::judges::{Scratch, crashed_image, have, kernel_mount, run};
 use drystone_vfs::RequestContext;
 use std::fs::{self, File};
 use std::io::Write;
@@ -24,7 +24,7 @@ fn fast_commits_are_checked_and_read() {
     file.write_all(&[7; 5000]).unwrap();
     file.sync_all().unwrap();
     drop(file);
-    fs::copy(&image, &copy).unwrap();
+    fs::write(&copy, crashed_image(&image).unwrap()).unwrap();
     mounted.unmount().unwrap();
     let before = fs::read(&copy).unwrap();
 

@@ -6,7 +6,7 @@ use crate::recovery::{
 };
 use drystone_blockdev::MemoryDevice;
 use drystone_sync::Arc;
-use drystone_testkit::judges::{Scratch, have, kernel_mount, run, write_image};
+use drystone_testkit::judges::{Scratch, crashed_image, have, kernel_mount, run, write_image};
 use drystone_testkit::tree::{TreeSnapshot, diff};
 use drystone_vfs::{FileSystem, NewNode, RequestContext};
 use rustix::fs::FallocateFlags;
@@ -45,7 +45,7 @@ fn crashed(case: &Case, scratch: &Scratch) -> Option<(MemoryDevice, TreeSnapshot
     rustix::fs::syncfs(File::open(root).unwrap()).unwrap();
     (case.work)(root);
     let expected = comparable(TreeSnapshot::from_host(root, &options()).unwrap());
-    let device = MemoryDevice::from_bytes(&fs::read(&image).unwrap());
+    let device = MemoryDevice::from_bytes(&crashed_image(&image).unwrap());
     mounted.unmount().unwrap();
     Some((device, expected))
 }

@@ -5,7 +5,7 @@ use crate::foreign::kernel_tree;
 use crate::script;
 use crate::support::{Image, assert_same, checked_image, load, open, open_read_only, tree};
 use drystone_sync::Arc;
-use drystone_testkit::judges::{FeatureSet, kernel_mount};
+use drystone_testkit::judges::{FeatureSet, crashed_image, kernel_mount};
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
@@ -26,13 +26,13 @@ for_sets! { check:
 fn check(set: &'static FeatureSet) {
     let Some(image) = Image::new(set) else { return };
     let mount = image.scratch.join("mount");
-    // No commit, and so no write, happens while the image is copied.
+    // No commit of the timer happens between the work and the copy.
     let mounted = kernel_mount(&image.path, &mount, "commit=1000").unwrap();
     let Some(mounted) = mounted else { return };
     script::everything(mounted.path(), set, NAMES).unwrap();
     let [copy, second] = ["copy", "second"].map(|name| image.scratch.join(name));
     let open_files = work_on(mounted.path());
-    fs::copy(&image.path, &copy).unwrap();
+    fs::write(&copy, crashed_image(&image.path).unwrap()).unwrap();
     drop(open_files);
     mounted.unmount().unwrap();
     // Not asked of debugfs, which refuses bitmaps that only the journal makes right.

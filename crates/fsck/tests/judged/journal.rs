@@ -6,7 +6,7 @@ use drystone_ext4_format::superblock::{SUPERBLOCK_OFFSET_BYTES, Superblock};
 use drystone_fsck::{CheckOptions, Issue, JournalIssue, check};
 use drystone_jbd2_format as jbd2;
 use drystone_testkit::judges::{
-    FeatureSet, Scratch, e2fsck_check, e2fsck_repair, have, kernel_mount, run,
+    FeatureSet, Scratch, crashed_image, e2fsck_check, e2fsck_repair, have, kernel_mount, run,
 };
 use std::fs::{self, File};
 
@@ -36,7 +36,7 @@ fn a_copy_of_a_mounted_image_is_clean_once_replayed() {
         }
         run("sync", ["-f", mount.to_str().unwrap()]).unwrap();
         let copy = scratch.join("copy");
-        fs::copy(&image, &copy).unwrap();
+        fs::write(&copy, crashed_image(&image).unwrap()).unwrap();
         drop(open);
         mounted.unmount().unwrap();
 
@@ -80,7 +80,7 @@ fn a_log_that_is_damaged_in_the_middle_is_not_replayed() {
         fs::create_dir(mount.join(format!("directory {number}"))).unwrap();
         run("sync", ["-f", mount.to_str().unwrap()]).unwrap();
     }
-    fs::copy(&image, &copy).unwrap();
+    fs::write(&copy, crashed_image(&image).unwrap()).unwrap();
     mounted.unmount().unwrap();
     let bytes = fs::read(&copy).unwrap();
     let find = |kind, sequence| {

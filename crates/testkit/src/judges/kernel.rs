@@ -16,6 +16,8 @@ use crate::skip::{Prerequisite, skip};
 /// How often a busy mount is tried again.
 const UNMOUNT_ATTEMPTS_MAX: u32 = 50;
 const UNMOUNT_PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
+/// How often a mounted image that changes is read again.
+const READINGS_MAX: u32 = 50;
 
 /// An image that the kernel has mounted, until dropped or unmounted.
 #[derive(Debug)]
@@ -119,6 +121,27 @@ pub(super) fn kernel_mounts(image: &Path, directory: &Path, options: &str) -> io
         Mounted { directory: directory.to_owned(), mounted }.unmount()?;
     }
     Ok(mounted)
+}
+
+/// The bytes of an image that the kernel has mounted, as a loss of power would leave them.
+///
+/// Whatever asks the machine to write back (`sync` of another program) makes the kernel commit and
+/// write at any time, and a reading beside that mixes old blocks with new ones. So the image is read
+/// until two readings are equal.
+///
+/// # Errors
+///
+/// The image changes all the time.
+pub fn crashed_image(image: &Path) -> io::Result<Vec<u8>> {
+    let mut before = std::fs::read(image)?;
+    for _ in 0..READINGS_MAX {
+        let now = std::fs::read(image)?;
+        if now == before {
+            return Ok(now);
+        }
+        before = now;
+    }
+    Err(io::Error::other(format!("{} changed in each of {READINGS_MAX} readings", image.display())))
 }
 
 /// True if the kernel mounts ext4 through a loop device here.
