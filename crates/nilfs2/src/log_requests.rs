@@ -26,7 +26,7 @@ struct RequestState {
     /// Number of the newest request for room, and of the newest that was served.
     space_requested: u64,
     space_served: u64,
-    /// The most blocks that one of them wants to add.
+    /// What those that weren't begun want to add.
     space_blocks: u64,
     /// Much is dirty.
     is_woken: bool,
@@ -110,7 +110,7 @@ impl LogRequests {
     pub(crate) fn make_space(&self, blocks: u64) -> Result<()> {
         let mut state = self.state.lock();
         state.space_requested += 1;
-        state.space_blocks = state.space_blocks.max(blocks);
+        state.space_blocks += blocks;
         let number = state.space_requested;
         self.changed.notify_one();
         while state.space_served < number && state.failure.is_none() {
@@ -205,5 +205,31 @@ impl LogRequests {
             }
         }
         self.served.notify_all();
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+#[allow(clippy::unwrap_used, reason = "a test")]
+mod tests {
+    use super::*;
+    use drystone_sync::{clock, thread};
+
+    #[test]
+    fn room_is_made_for_all_that_wait() {
+        let requests = LogRequests::new();
+        thread::scope(|scope| {
+            let waiting = [5, 7].map(|blocks| {
+                let requests = &requests;
+                scope.spawn(move || requests.make_space(blocks))
+            });
+            while requests.state.lock().space_requested < 2 {
+                thread::yield_now();
+            }
+            let task = requests.next_task(clock::now(), None);
+            // First, for a thread that waited on would never end.
+            requests.finish_space(Ok(()), 2);
+            waiting.into_iter().for_each(|thread| thread.join().unwrap().unwrap());
+            assert!(matches!(task, Task::Space(2, 12)), "{task:?}");
+        });
     }
 }

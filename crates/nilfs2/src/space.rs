@@ -2,8 +2,11 @@
 //!
 //! # State
 //! A log takes more blocks than are dirty: nodes of maps, and the blocks of the DAT that have entries of
-//! new and of ended blocks. The bounds here are for the worst case: each logged block has a block of the
-//! DAT of its own. They cost little, since a log is written before anybody is refused.
+//! new and of ended blocks. The bounds here are for the worst case: each logged block changes blocks of the
+//! DAT that no other one changes. They cost little, since a log is written before anybody is refused.
+//!
+//! Blocks of data logs are counted as dirty until the next checkpoint: it has the nodes above them, and
+//! after a crash recovery logs them again.
 //!
 //! Clean segments are given out in three steps. Additions leave the *reserve*, removals what one log of
 //! them takes, and the cleaner needs the rest.
@@ -17,6 +20,11 @@ use drystone_sync::atomic::{AtomicU64, Ordering};
 /// Of so many dirty blocks, one more is dirty in nodes of maps and the inode file. Nodes above blocks that
 /// don't follow each other are counted as dirty themselves.
 const METADATA_SHARE: u64 = 8;
+/// Blocks of the DAT that a logged block changes at most: those with the entries that it takes and ends, and
+/// one for bitmaps and nodes.
+const DAT_BLOCKS_PER_BLOCK: u64 = 3;
+/// Segments of a recovery that don't hold what it logs: the rest of the one that it finds, the next one.
+const RECOVERY_SEGMENTS: u64 = 2;
 /// Blocks of metadata files, of any size, that change with every checkpoint, and the super root; without
 /// the DAT.
 const CHECKPOINT_BLOCKS_MAX: u64 = 16;
@@ -113,7 +121,8 @@ impl Space {
 
     /// So many blocks with what changes of the DAT for them.
     fn with_dat(&self, blocks: u64) -> u64 {
-        blocks + blocks.min(self.dat_blocks.load(Ordering::Relaxed))
+        let dat = blocks.saturating_mul(DAT_BLOCKS_PER_BLOCK);
+        blocks + dat.min(self.dat_blocks.load(Ordering::Relaxed))
     }
 
     /// Blocks of a checkpoint of `dirty` blocks, without those of the DAT.
@@ -162,6 +171,12 @@ impl Space {
     pub(crate) fn has_room(&self, more: u64) -> bool {
         let blocks = self.with_dat(self.blocks_without_dat(self.dirty_blocks() + more));
         self.clean_segments() > self.reserved_segments() + self.segments_with(blocks)
+    }
+
+    /// Whether a data log of what is dirty leaves room for a recovery, which may have to log it again.
+    pub(crate) fn has_room_for_data_log(&self) -> bool {
+        let recovery = self.log_segments() + self.cleaner_segments() + RECOVERY_SEGMENTS;
+        self.clean_segments() >= self.segments_for(self.dirty_blocks()) + recovery
     }
 
     /// Whether not even a log of removals may have room: they may end blocks all over the DAT.

@@ -13,7 +13,6 @@ pub(crate) fn run(engine: &Engine, interval: Option<Duration>) {
     let requests = &engine.requests;
     let (writer, cleaner) = (LogWriter::new(engine), Cleaner::new(engine));
     let mut is_cleaning = false;
-    let mut futile_at = u64::MAX;
     let mut last = clock::now();
     loop {
         let task = requests.next_task(last, interval);
@@ -23,7 +22,7 @@ pub(crate) fn run(engine: &Engine, interval: Option<Duration>) {
                 let is_due = interval.is_some_and(|interval| last.elapsed() >= interval);
                 last = clock::now();
                 let result = is_running.and_then(|()| writer.write_checkpoint());
-                let result = result.and_then(|()| cleaner.refill_reserve(&mut futile_at));
+                let result = result.and_then(|()| cleaner.refill_reserve());
                 let has_failed = result.is_err();
                 requests.finish_checkpoint(result, number);
                 if is_due && !has_failed {

@@ -114,15 +114,16 @@ impl<'a> Cleaner<'a> {
     /// Cleans until there is room for so many blocks more, or nothing more can be taken back. History that
     /// isn't in a snapshot gives way.
     pub(crate) fn clean_for_space(&self, blocks: u64) -> Result<()> {
-        while !self.space.has_room(blocks) {
-            let before = self.space.clean_segments();
+        while !self.space.has_room(blocks) && !self.is_futile() {
             self.clean_emptiest(0)?;
-            // The gain was an estimate.
-            if self.space.clean_segments() <= before {
-                break;
-            }
         }
         Ok(())
+    }
+
+    /// Whether nothing can be gained: the last attempt has failed, and too few blocks have died since.
+    fn is_futile(&self) -> bool {
+        let log = self.log.lock();
+        self.gate.is_frozen() || log.dead_blocks < log.futile_until
     }
 
     /// Cleans as long as that gains segments. Says how many were cleaned.
@@ -140,14 +141,10 @@ impl<'a> Cleaner<'a> {
     }
 
     /// Cleans if a checkpoint has taken from the segments that are kept for the log itself, so that what
-    /// is removed from a full volume can always be logged. Where nothing was gained, it looks again only
-    /// when one more has been taken.
-    pub(crate) fn refill_reserve(&self, futile_at: &mut u64) -> Result<()> {
-        let clean = self.space.clean_segments();
-        if clean < self.space.reserved_segments() && clean != *futile_at {
+    /// is removed from a full volume can always be logged.
+    pub(crate) fn refill_reserve(&self) -> Result<()> {
+        if self.space.clean_segments() < self.space.reserved_segments() && !self.is_futile() {
             self.clean_emptiest(0)?;
-            let has_gained = self.space.clean_segments() > clean;
-            *futile_at = if has_gained { u64::MAX } else { self.space.clean_segments() };
         }
         Ok(())
     }
@@ -166,7 +163,9 @@ impl<'a> Cleaner<'a> {
         (batch.work.cleaned.len() as u64 * per_segment).cast_signed() - taken.cast_signed()
     }
 
-    /// Cleans the segments with the fewest live blocks, if that gains at least a segment. Says how many.
+    /// Cleans the segments with the fewest live blocks, if that gains at least a segment. Says how many. The
+    /// search reads the whole DAT: if it finds nothing, the state notes how many blocks have to die before
+    /// the next one can.
     fn clean_emptiest(&self, protection_s: u64) -> Result<usize> {
         let mut log = self.log.lock();
         if self.gate.is_frozen() {
@@ -184,6 +183,7 @@ impl<'a> Cleaner<'a> {
         let per_segment = self.volume.geometry.blocks_per_segment();
         let room = self.room();
         let mut batch = CleanerBatch::default();
+        let mut gain_max = 0;
         for (live, segment, usage) in candidates {
             let is_enough = self.gain(&batch) >= (SEGMENTS_GAINED * per_segment).cast_signed();
             if is_enough || batch.cost_max() + live > room || live >= per_segment {
@@ -194,11 +194,22 @@ impl<'a> Cleaner<'a> {
                 break;
             }
             batch.append(found);
+            gain_max = self.gain(&batch).max(gain_max);
         }
+        let missing = per_segment.saturating_sub(gain_max.unsigned_abs());
         if self.gain(&batch) < per_segment.cast_signed() {
+            if protection_s == 0 {
+                log.note_futile(missing);
+            }
             return Ok(0);
         }
-        self.finish_cleaning(&mut log, &kept, batch)
+        let before = self.space.clean_segments();
+        let cleaned = self.finish_cleaning(&mut log, &kept, batch)?;
+        if protection_s == 0 && self.space.clean_segments() <= before {
+            // The gain was an estimate.
+            log.note_futile(per_segment);
+        }
+        Ok(cleaned)
     }
 
     /// Blocks that live in each segment, by the DAT, which is read as a whole. That is a hundredth of what

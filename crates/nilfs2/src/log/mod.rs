@@ -39,8 +39,22 @@ pub(crate) struct LogState {
     pub(crate) file_blocks: u64,
     /// Data may have been logged since the newest checkpoint: recovery reads on behind that.
     pub(crate) has_data_logs: bool,
+    /// What data logs since the newest checkpoint have, as it is counted as dirty.
+    pub(crate) data_log_blocks: i64,
+    /// Blocks that have died since the mount.
+    pub(crate) dead_blocks: u64,
+    /// Until so many have, cleaning can gain nothing.
+    pub(crate) futile_until: u64,
     /// A log couldn't be written. What is in memory refers to places that hold something else.
     pub(crate) has_failed: bool,
     /// When the cleaner left segments for later, in seconds since 1970.
     pub(crate) left_for_later: HashMap<SegmentNumber, u64>,
+}
+
+impl LogState {
+    /// Notes that cleaning would have needed so many more dead blocks. One that dies may save more than
+    /// itself, with blocks of the DAT that needn't be written.
+    pub(crate) fn note_futile(&mut self, missing_blocks: u64) {
+        self.futile_until = self.dead_blocks + missing_blocks.div_ceil(2).max(1);
+    }
 }

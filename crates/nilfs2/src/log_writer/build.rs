@@ -31,6 +31,8 @@ use std::collections::{HashMap, VecDeque};
 const SECTOR_BYTES: usize = 512;
 /// Holds the place of a block that isn't placed yet in the DAT's map.
 const UNPLACED: u64 = u64::MAX;
+/// Entries of the DAT that change with a logged block: the one that it takes, and the one that it ends.
+const DAT_ENTRIES: u64 = 2;
 /// Blocks of one log beyond those that are counted before it is placed: nodes and the super root.
 const SLACK_BLOCKS: u64 = 64;
 
@@ -40,11 +42,13 @@ pub(super) struct Builder<'a> {
     source: Translated<'a>,
     checkpoint: CheckpointNumber,
     pub(super) blocks: Vec<LoggedBlock>,
+    /// Blocks that die with the log.
+    dead_blocks: u64,
 }
 
 impl<'a> Builder<'a> {
     pub(super) fn new(engine: &'a Engine, checkpoint: CheckpointNumber) -> Self {
-        Self { engine, source: engine.source(), checkpoint, blocks: Vec::new() }
+        Self { engine, source: engine.source(), checkpoint, blocks: Vec::new(), dead_blocks: 0 }
     }
 
     fn allocate(&self) -> Result<VirtualBlock> {
@@ -52,7 +56,8 @@ impl<'a> Builder<'a> {
     }
 
     /// Ends virtual blocks that a file doesn't lead to any more.
-    fn end(&self, inode: InodeNumber, pointers: &[u64]) -> Result<()> {
+    fn end(&mut self, inode: InodeNumber, pointers: &[u64]) -> Result<()> {
+        self.dead_blocks += pointers.len() as u64;
         let has_history = !inode.is_without_history();
         let mut dat = self.engine.dat.write();
         for pointer in pointers {
@@ -249,7 +254,8 @@ impl<'a> Builder<'a> {
         let mut dat = self.engine.dat.write();
         let keys = dat.file.dirty_keys();
         for key in &keys {
-            dat.file.map.set(*key, UNPLACED, volume)?;
+            let old = dat.file.map.set(*key, UNPLACED, volume)?;
+            self.dead_blocks += u64::from(old != 0);
         }
         // The DAT's nodes have no virtual blocks to end.
         dat.file.map.take_released();
@@ -265,11 +271,27 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// How many segments beside the current and the next the log may need at most.
-    fn spare_segments(&self) -> u64 {
-        let dat = self.engine.dat.read().file.dirty_count() as u64;
-        let blocks = self.blocks.len() as u64 + 3 * dat + SLACK_BLOCKS;
+    /// How many segments beside the current and the next the log may need at most, as far as is known
+    /// before the segment usage file is complete: each segment that is taken may change a block of that.
+    fn spare_segments(&self, log: &LogState) -> u64 {
+        // With a node each, of both files.
+        let sufile = 2 * log.segments.file.dirty_count() as u64;
+        let dat = self.engine.dat.read().file.dirty_count() as u64 + DAT_ENTRIES * sufile;
+        let blocks = self.blocks.len() as u64 + sufile + 2 * dat + SLACK_BLOCKS;
         blocks.div_ceil(self.engine.space.segment_payload_min()) + 1
+    }
+
+    /// Takes the segments that the log may need beside the current and the next, as far as there are any.
+    fn take_spare(&self, log: &mut LogState) -> Result<Vec<SegmentNumber>> {
+        let mut spare = Vec::new();
+        while (spare.len() as u64) < self.spare_segments(log) {
+            match log.segments.allocate(&self.engine.volume, &self.source) {
+                Ok(segment) => spare.push(segment),
+                Err(Error::Errno(Errno::ENOSPC)) => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(spare)
     }
 
     /// Places what was added and writes it. With a record of a checkpoint, metadata and super root follow.
@@ -281,14 +303,7 @@ impl<'a> Builder<'a> {
     ) -> Result<LogCursor> {
         let volume = &self.engine.volume;
         let last_allocated = log.segments.header.last_allocated;
-        let mut spare = Vec::new();
-        for _ in 0..self.spare_segments() {
-            match log.segments.allocate(volume, &self.source) {
-                Ok(segment) => spare.push(segment),
-                Err(Error::Errno(Errno::ENOSPC)) => break,
-                Err(error) => return Err(error),
-            }
-        }
+        let spare = self.take_spare(log)?;
         if record.is_some() {
             self.add_sufile(log, &spare)?;
             self.add_dat()?;
@@ -315,6 +330,7 @@ impl<'a> Builder<'a> {
         })?;
         volume.set_moving(HashMap::new());
         log.segments.position = end;
+        log.dead_blocks += self.dead_blocks;
         Ok(cursor)
     }
 

@@ -102,7 +102,8 @@ impl LogWriter<'_> {
         let flags = if is_cleaning { LogFlags::CLEANER } else { LogFlags::empty() };
         let cursor = builder.place(log, flags, Some(record))?;
         frozen.settle();
-        self.note_space(log, frozen.dirty_blocks);
+        let dirty_blocks = frozen.dirty_blocks + std::mem::take(&mut log.data_log_blocks);
+        self.note_space(log, dirty_blocks);
         log.cpfile.mark_clean();
         log.segments.file.mark_clean();
         self.ifile.file.write().mark_clean();
@@ -156,13 +157,16 @@ impl LogWriter<'_> {
         })
     }
 
-    /// Says whether one of the inodes can be logged only by a checkpoint. What was taken of others by then
-    /// is logged.
+    /// Says whether one of the inodes can be logged only by a checkpoint, or all for want of room. What was
+    /// taken of others by then is logged.
     fn build_data_log(
         &self,
         log: &mut MutexGuard<'_, LogState>,
         inodes: &[Arc<Inode>],
     ) -> Result<bool> {
+        if !self.space.has_room_for_data_log() {
+            return Ok(true);
+        }
         let mut builder = Builder::new(self.engine, log.checkpoint);
         let mut frozen = Vec::new();
         let mut needs_checkpoint = false;
@@ -181,7 +185,8 @@ impl LogWriter<'_> {
             log.has_data_logs = true;
         }
         let blocks = frozen.iter().map(|(_, pages)| pages.counted).sum::<usize>();
-        self.note_space(log, blocks as i64);
+        log.data_log_blocks += blocks as i64;
+        self.note_space(log, 0);
         for (inode, pages) in &frozen {
             let keys: Vec<FileBlock> = pages.blocks.iter().map(|(key, _)| *key).collect();
             inode.pages.lock().settle(&keys);

@@ -34,6 +34,10 @@ impl Nilfs2 {
         let number = CheckpointNumber(number);
         let mut log = engine.lock_thawed_log();
         Checkpoints::new(engine).change_snapshot(&mut log, number, is_snapshot)?;
+        if !is_snapshot {
+            // What only it had is dead.
+            log.futile_until = 0;
+        }
         drop(log);
         engine.requests.checkpoint()
     }

@@ -240,6 +240,9 @@ impl Opened {
             changed_s: root.changed_s,
             file_blocks: checkpoint.blocks.saturating_sub(ifile_blocks),
             has_data_logs: true,
+            data_log_blocks: 0,
+            dead_blocks: 0,
+            futile_until: 0,
             has_failed: false,
             left_for_later: HashMap::new(),
         };

@@ -8,8 +8,9 @@ use crate::mkfs::{MakeOptions, make};
 use drystone_blockdev::{
     BlockDevice, DeviceOperation, Effect, Fault, Faulty, MemoryDevice, Trigger,
 };
-use drystone_nilfs2_format::FileBlock;
-use drystone_vfs::{FileSystem, NewNode, RequestContext};
+use drystone_nilfs2_format::sufile::{SegmentUsage, UsageFlags};
+use drystone_nilfs2_format::{FileBlock, SegmentNumber};
+use drystone_vfs::{FileSystem, NewNode, RequestContext, SetAttributes};
 use uuid::Uuid;
 
 const BLOCK_BYTES: usize = 1024;
@@ -140,6 +141,126 @@ fn nothing_is_logged_after_a_failure() {
     assert!(matches!(writer.write_checkpoint(), Err(Error::LogStopped(_))));
     assert!(matches!(writer.write_data_log(&[a]), Err(Error::LogStopped(_))));
     assert_eq!(device.operations(DeviceOperation::Write), written);
+}
+
+/// Has clean segments taken until only so many are left, but for those that are to stay clean.
+fn take_clean(fs: &Nilfs2, left: u64, stays: impl Fn(u64) -> bool) {
+    let (engine, mut log) = (&fs.engine, fs.engine.log.lock());
+    let source = engine.source();
+    for number in (0..engine.volume.geometry.segments()).rev() {
+        let segment = SegmentNumber(number);
+        let usage = log.segments.usage(segment, &engine.volume, &source).unwrap();
+        if log.segments.header.clean > left && usage.is_clean() && !stays(number) {
+            let usage = SegmentUsage { flags: UsageFlags::DIRTY, ..usage };
+            log.segments.set_usage(segment, usage, &engine.volume, &source).unwrap();
+        }
+    }
+}
+
+/// A volume that crashes behind data logs can be mounted for writing, however full it is.
+#[test]
+fn data_logs_leave_room_for_recovery() {
+    for clean in 1..12 {
+        let (device, fs, [a, _]) = volume();
+        let number = drystone_vfs::InodeNumber(a.number.0);
+        let context = RequestContext::superuser();
+        fs.write_all(&context, number, 0, &[1; 60 * BLOCK_BYTES]).unwrap();
+        fs.sync().unwrap();
+        take_clean(&fs, clean, |_| false);
+        let writer = LogWriter::new(&fs.engine);
+        writer.write_checkpoint().unwrap();
+        // As if the change had begun before the volume was full.
+        for round in 2..5 {
+            for block in 0..60 {
+                let bytes = vec![round; BLOCK_BYTES].into();
+                fs.engine.replace_block(&a, FileBlock(block), bytes).unwrap();
+            }
+            if writer.write_data_log(&[Arc::clone(&a)]).is_err() {
+                break;
+            }
+            let fs = mount(&crashed(&device));
+            assert_eq!(first_byte(&fs, b"a"), round, "{clean} segments were clean");
+        }
+    }
+}
+
+/// What data logs have is dirty until the next checkpoint, which logs the nodes above it.
+#[test]
+fn data_logs_stay_counted() {
+    let (_, fs, [a, _]) = volume();
+    for block in 0..4 {
+        overwrite(&fs, &a, block, 2);
+    }
+    let dirty = fs.engine.space.dirty_blocks();
+    assert!(dirty >= 5, "{dirty} blocks are dirty");
+    let writer = LogWriter::new(&fs.engine);
+    writer.write_data_log(&[a]).unwrap();
+    assert_eq!(fs.engine.space.dirty_blocks(), dirty);
+    writer.write_checkpoint().unwrap();
+    assert_eq!(fs.engine.space.dirty_blocks(), 0);
+}
+
+#[test]
+fn a_full_volume_is_searched_once() {
+    let (device, fs, [a, b]) = volume();
+    let context = RequestContext::superuser();
+    let [a, b] = [a, b].map(|inode| drystone_vfs::InodeNumber(inode.number.0));
+    let mut blocks = 0;
+    while fs.write_all(&context, a, blocks * BLOCK_BYTES as u64, &[5; BLOCK_BYTES]).is_ok() {
+        blocks += 1;
+    }
+    fs.sync().unwrap();
+    let refused = |fs: &Nilfs2| {
+        fs.engine.dat.write().file.trim(0);
+        let before = device.operations(DeviceOperation::Read);
+        let written = fs.write(&context, b, 0, &[6; BLOCK_BYTES]);
+        assert_eq!(written.unwrap_err().errno, drystone_vfs::Errno::ENOSPC);
+        device.operations(DeviceOperation::Read) - before
+    };
+    refused(&fs);
+    assert_eq!(refused(&fs), 0, "blocks were read in vain");
+    let less = SetAttributes { size: Some(0), ..SetAttributes::default() };
+    fs.set_attributes(&context, a, &less).unwrap();
+    fs.write_all(&context, b, 0, &[6; BLOCK_BYTES]).unwrap();
+}
+
+/// Every segment that is taken changes another block of the segment usage file, and each of these ends
+/// an entry in another block of the DAT.
+#[test]
+fn scattered_segments_are_counted() {
+    let device = MemoryDevice::new(256 << 20);
+    let options = MakeOptions {
+        block_bytes: BLOCK_BYTES as u32,
+        blocks_per_segment: 16,
+        ..MakeOptions::new(Uuid::from_u128(1), 7, 1_700_000_000)
+    };
+    make(&device, &options).unwrap();
+    let fs = mount(&Arc::new(Faulty::new(Arc::new(device))));
+    let context = RequestContext::superuser();
+    let made = fs.create(&context, fs.root(), b"a", NewNode::Regular, 0o644);
+    let a = fs.engine.held(made.unwrap().inode).unwrap();
+    let writer = LogWriter::new(&fs.engine);
+    let per_block = (BLOCK_BYTES / 16) as u64;
+    let mut block = 0;
+    let mut write = |count: u64, byte: u8| {
+        for block in block..block + count {
+            let bytes = vec![byte; BLOCK_BYTES].into();
+            fs.engine.replace_block(&a, FileBlock(block), bytes).unwrap();
+        }
+        block += count;
+        writer.write_checkpoint()
+    };
+    // The log goes through the first part of the volume meanwhile.
+    let segments = fs.engine.volume.geometry.segments();
+    for first in (0..segments).step_by(per_block as usize) {
+        take_clean(&fs, 0, |number| number != first);
+        write(40, 1).unwrap();
+    }
+    take_clean(&fs, 0, |number| number % per_block == 30);
+    writer.write_checkpoint().unwrap();
+    let clean = fs.engine.space.clean_segments();
+    assert!(clean > 200, "{clean} segments are clean");
+    write(2150, 2).unwrap();
 }
 
 #[test]
