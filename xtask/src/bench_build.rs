@@ -27,7 +27,7 @@ pub struct Options {
     /// Bytes of it that are copied into memory at most.
     #[arg(long, default_value_t = 2 << 30)]
     bytes_max: u64,
-    /// Have mke2fs build the large directory too, which takes it minutes.
+    /// Have mke2fs build the large directory too, which takes minutes.
     #[arg(long)]
     patient: bool,
 }
@@ -205,7 +205,7 @@ fn best(name: &str, makes: &Path, command: &mut Command) -> anyhow::Result<Measu
     Ok(Measured { name: name.to_owned(), seconds: fastest, memory_kib })
 }
 
-/// What GNU time says of the memory of a run.
+/// The memory of a run, as GNU time reports it.
 fn timed(makes: &Path, command: &Command) -> anyhow::Result<String> {
     let _ = fs::remove_file(makes);
     let mut time = Command::new("/usr/bin/time");

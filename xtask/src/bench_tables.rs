@@ -182,7 +182,7 @@ impl KernelMount {
 
 impl Drop for KernelMount {
     fn drop(&mut self) {
-        // Whether it was mounted or not, nothing of it shall stay.
+        // Nothing is to be left, whether it was mounted or not.
         let _ = Command::new("umount").arg("-q").arg(&self.directory).status();
         let _ = std::fs::remove_dir(&self.directory);
         let _ = std::fs::remove_file(&self.image);

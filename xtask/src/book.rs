@@ -33,7 +33,7 @@ pub fn run() -> anyhow::Result<()> {
 pub fn check() -> anyhow::Result<Verdict> {
     match program() {
         Ok(_) => run().map(|()| Verdict::Passed),
-        // What comes from elsewhere than the release is no lack of the machine.
+        // Another checksum is an error; anything else is something that the machine lacks.
         Err(error) if format!("{error:#}").contains("HASHES") => Err(error),
         Err(error) => Ok(Verdict::Impossible(format!("{error:#}"))),
     }

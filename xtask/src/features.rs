@@ -58,7 +58,7 @@ mod tests {
         Ok(output(&mut tree)?.lines().filter(|line| !line.is_empty()).map(names).collect())
     }
 
-    /// The packages of the workspace and its dependencies that link a library of the system's or of their own.
+    /// The packages of the workspace and its dependencies that link a library which isn't Rust's.
     fn packages_linking() -> anyhow::Result<BTreeSet<String>> {
         #[derive(Deserialize)]
         struct Metadata {

@@ -26,7 +26,7 @@ const LIMITS: [&str; 2] = ["-rss_limit_mb=2048", "-timeout=10"];
 
 static CLASS: LockClass = LockClass::new("fuzz targets that wait", 1);
 
-/// Runs a target for so long, or all.
+/// Runs a target, or all of them, for this long each.
 pub fn run(target: Option<&str>, seconds: u64) -> anyhow::Result<()> {
     let mut targets = all()?;
     if let Some(target) = target {

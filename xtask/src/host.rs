@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-/// How often what is left is looked for again: a lazy unmount ends in its own time.
+/// How often to look again for what is left: a lazy unmount takes its time.
 const LOOKS_MAX: u32 = 50;
 const PAUSE: Duration = Duration::from_millis(100);
 

@@ -52,7 +52,7 @@ pub enum User {
 }
 
 impl User {
-    /// Who runs us.
+    /// The user that runs this program.
     pub fn ours() -> User {
         if rustix::process::geteuid().is_root() { User::Root } else { User::Ordinary }
     }
@@ -88,7 +88,7 @@ pub fn list(skips: &BTreeSet<Skip>, user: User) -> anyhow::Result<Vec<Prerequisi
     Ok(wrong)
 }
 
-/// Whether this machine can't do it: looked for without the tests.
+/// Whether this machine really can't do it, asked without the tests.
 fn is_missing(lack: &Prerequisite, user: User) -> anyhow::Result<bool> {
     let is_root = user == User::Root;
     Ok(match lack {

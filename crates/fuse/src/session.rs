@@ -166,7 +166,7 @@ struct Introduction {
 }
 
 impl Introduction {
-    /// Waits for it.
+    /// Waits for the first request.
     fn hear(device: &OwnedFd) -> Result<Introduction, SessionError> {
         let mut buffer = vec![0; wire::BUFFER_LENGTH_MIN.max(1 << 16)];
         loop {
@@ -196,7 +196,7 @@ impl Introduction {
         }
     }
 
-    /// Answers it and serves the session: from the device if there are no rings, or not enough
+    /// Answers the first request and serves the session: from the device if there are no rings, or not enough
     /// resources for them.
     fn serve(
         &self,

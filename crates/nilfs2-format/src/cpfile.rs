@@ -126,7 +126,7 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Reads a record without looking at it.
+    /// Reads a record without checking it.
     pub fn read(bytes: &[u8]) -> Result<Self, Corrupt> {
         let Ok((raw, _)) = RawCheckpoint::read_from_prefix(bytes) else {
             return Err(truncated("checkpoint", ENTRY_BYTES, bytes));

@@ -35,7 +35,7 @@ pub struct DatEntry {
 }
 
 impl DatEntry {
-    /// Reads an entry without looking at it.
+    /// Reads an entry without checking it.
     pub fn read(bytes: &[u8]) -> Result<Self, Corrupt> {
         let Ok((raw, _)) = RawDatEntry::read_from_prefix(bytes) else {
             return Err(Corrupt::Truncated {

@@ -34,7 +34,7 @@ pin_layout!(RawEntryHeader, size 12, { rec_len: 8, name_len: 10, file_type: 11 }
 pub struct StoredEntry<'a> {
     /// Where it starts in the block.
     pub offset: usize,
-    /// What it occupies.
+    /// Bytes that it occupies.
     pub length: usize,
     /// The inode; 0 if the entry is free.
     pub inode: InodeNumber,

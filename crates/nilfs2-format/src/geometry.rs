@@ -20,7 +20,7 @@ pub const SEGMENT_BLOCKS_MAX: u32 = 1 << 20;
 /// Segments that are always kept for the log itself.
 pub const RESERVED_SEGMENTS_MIN: u64 = 8;
 
-/// Sizes and places that never change, but for the number of segments when the volume grows.
+/// Sizes and places. They never change, except that a volume that grows gets more segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     block_bytes: u32,

@@ -81,8 +81,8 @@ impl Inode {
     /// The type of a symbolic link.
     pub const SYMLINK: u16 = 0o120_000;
 
-    /// Reads the fields of an inode without looking at them, for a checker that goes on despite what
-    /// they say.
+    /// Reads the fields of an inode without checking them, for a checker that goes on whatever they
+    /// say.
     pub fn read(bytes: &[u8]) -> Result<Self, Corrupt> {
         let Ok((raw, _)) = RawInode::read_from_prefix(bytes) else {
             return Err(Corrupt::Truncated {

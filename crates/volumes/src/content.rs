@@ -49,7 +49,7 @@ const OTHERS: [(&str, u64, &[u8]); 16] = [
 ];
 
 impl VolumeContent {
-    /// Looks what a device holds; `None` if that isn't known.
+    /// Finds out what a device holds; `None` if that isn't known.
     ///
     /// # Errors
     ///

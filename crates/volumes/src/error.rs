@@ -36,13 +36,13 @@ pub enum VolumeError {
     Ambiguous {
         /// What was asked for.
         choice: PartitionChoice,
-        /// Those.
+        /// Which ones.
         partitions: PartitionList,
     },
     /// A disk was named, and several of its partitions hold a file system.
     #[error("a disk with several file systems, {partitions}: name one, as in IMAGE#NUMBER")]
     SeveralFileSystems {
-        /// Those.
+        /// Which ones.
         partitions: PartitionList,
     },
     /// A disk was named, and none of its partitions holds a file system that is known here.

@@ -65,7 +65,7 @@ impl VolumeName {
     ///
     /// # Errors
     ///
-    /// [`NameError`] for an offset or a size that is none.
+    /// [`NameError`] if an offset or a size isn't a number.
     pub fn find(name: &Path) -> Result<VolumeName, NameError> {
         let bytes = name.as_os_str().as_bytes();
         let is_address = nbd::is_address(bytes);

@@ -2,10 +2,10 @@
 //!
 //! # Locking
 //!
-//! What is where is read with a lock that keeps away only those who write the whole file. Then the bytes
-//! that are meant are opened, and locked against others
+//! The partition table is read under a lock that keeps away only programs that write the whole file. Then
+//! the bytes that the name stands for are opened, and locked against other programs
 //! ([`FileDevice::open_part`]). A program that changes a partition table writes the whole disk, which isn't
-//! possible as long as a part of it is open.
+//! possible while a part of it is open.
 
 use crate::{
     ContainerFormat, FileSystemKind, FoundPartition, NbdDevice, PartitionChoice, PartitionList,
@@ -122,7 +122,7 @@ impl UndoTarget for ChangeableVolume {
     }
 }
 
-/// What a volume is found to be in, before it is opened.
+/// What holds a volume, before the volume is opened.
 pub(crate) enum Source<'n> {
     /// A file or block device, open to be looked at.
     Raw(FileDevice),
@@ -132,7 +132,7 @@ pub(crate) enum Source<'n> {
     Nbd(&'n str),
 }
 
-/// Looks what a volume is in.
+/// Finds out what holds a volume.
 pub(crate) fn look(name: &VolumeName) -> Result<Source<'_>, VolumeError> {
     if let Some(address) = name.address() {
         return Ok(Source::Nbd(address));
@@ -208,7 +208,7 @@ fn open_found(
     }
 }
 
-/// What is meant of a device that can't be locked in parts.
+/// The part that is named of a device that can't be locked in parts.
 fn fixed(
     whole: Arc<dyn BlockDevice>,
     name: &VolumeName,
@@ -276,7 +276,7 @@ fn part(
     Region::new(Arc::clone(whole), range.start, range.end - range.start)
 }
 
-/// Looks what is in the partitions. What reaches beyond the end of the disk isn't looked at.
+/// Finds out what the partitions hold, except those that reach beyond the end of the disk.
 fn found_partitions(
     disk: &Region<Arc<dyn BlockDevice>>,
     table: &PartitionTable,

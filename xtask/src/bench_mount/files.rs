@@ -109,7 +109,7 @@ fn fio(options: &Options, mount: &Mount, case: &Case) -> anyhow::Result<f64> {
     let figures = &result["jobs"][0][case.direction];
     let figure = match case.unit {
         Unit::MebibytesPerSecond => {
-            // Time for the last fsync is part of the job's, not of the rate that fio tells.
+            // Time for the last fsync is part of the job's, not of the rate that fio reports.
             let bytes = figures["io_bytes"].as_f64().context("no bytes")?;
             let seconds = result["jobs"][0]["job_runtime"].as_f64().context("no time")? / 1000.0;
             bytes / f64::from(1 << 20) / seconds
@@ -119,14 +119,14 @@ fn fio(options: &Options, mount: &Mount, case: &Case) -> anyhow::Result<f64> {
     Ok(figure)
 }
 
-/// A call of fio that tells of one row.
+/// A call of fio for one row.
 pub fn fio_command() -> Command {
     let mut command = Command::new("fio");
     command.args(["--name=row", "--output-format=json", "--group_reporting", "--ioengine=psync"]);
     command
 }
 
-/// What a call of fio tells.
+/// What a call of fio reports.
 pub fn fio_result(command: &mut Command) -> anyhow::Result<Value> {
     let output = process::output(command)?;
     // Notes may come before.

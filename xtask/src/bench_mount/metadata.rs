@@ -170,7 +170,7 @@ type Uncached = (&'static str, fn(&Path, u32) -> anyhow::Result<()>);
 const UNCACHED: [Uncached; 2] = [
     ("stat, nothing cached", |directory, files| {
         for number in 0..files {
-            // The library's own asks for the time of creation as well, which no look-up brings: a
+            // The library's own call asks for the time of creation as well, which no look-up brings: a
             // request more, but not with the empty server, which knows none.
             rustix::fs::lstat(file(directory, number))?;
         }

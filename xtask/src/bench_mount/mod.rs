@@ -69,7 +69,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let mut table = Table::new(mounts::NAMES.to_vec());
     let measured = in_memory(options, &rows, &programs, &mut table)
         .and_then(|()| on_disk(options, &rows, &programs, &mut table));
-    // What there is is worth printing, whatever went wrong then.
+    // The rows so far are worth printing, whatever went wrong after them.
     println!("{}", table.markdown());
     measured
 }

@@ -26,7 +26,7 @@ const COMMIT_INTERVAL_SECONDS: &str = "0.02";
 /// first commit.
 const ENTRIES_TO_KILL_MIN: u64 = 50_000;
 
-/// What to do it with.
+/// What the demonstration works with.
 #[derive(clap::Args)]
 pub struct Options {
     /// The tree to copy.

@@ -18,7 +18,7 @@ use std::time::Duration;
 /// Between two syncs of the witness.
 const WITNESS_PAUSE: Duration = Duration::from_millis(1);
 
-/// Kills the server so many times; tells what was looked at.
+/// Kills the server this many times; returns what was checked.
 pub(super) fn judge(
     options: &Options,
     program: &Program,
@@ -61,7 +61,7 @@ struct Killed<'a> {
 }
 
 impl Killed<'_> {
-    /// One kill. Tells how many syncs had returned, and how many files were compared.
+    /// One kill. Returns how many syncs had returned, and how many files were compared.
     fn judge(&self) -> anyhow::Result<(u64, u64)> {
         let Killed { judged, program, seed } = *self;
         let mut random = fastrand::Rng::with_seed(seed);
@@ -75,7 +75,7 @@ impl Killed<'_> {
                 if witness.step(|| moment).is_err() {
                     break;
                 }
-                // The machine is the program's.
+                // Leaves the cores to the program.
                 process::nap(WITNESS_PAUSE);
             }
             witness

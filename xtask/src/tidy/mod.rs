@@ -2,8 +2,8 @@
 //!
 //! `source` tells code from comments and strings, `files` looks at one file at a time, `crates`
 //! at the packages and their dependencies, `modules` at which module uses which, by the `paths` in it,
-//! `types` at the names of types, `programs` at what tests call, `pages` at what the documentation refers to, `words` at how it
-//! says it.
+//! `types` at the names of types, `programs` at what tests call, `pages` at what the documentation refers to,
+//! and `words` at its words.
 
 mod crates;
 mod files;

@@ -12,7 +12,7 @@ const BOOK: &str = "docs/src/";
 const SUMMARY: &str = "docs/src/SUMMARY.md";
 /// The page about locks.
 pub const LOCKS: &str = "docs/src/design/locking.md";
-/// A code span that begins so names a file or folder of the repository.
+/// A code span that begins with one of these names a file or folder of the repository.
 const PATHS: [&str; 5] = ["crates/", "docs/", "xtask/", "fuzz/", ".ci/"];
 
 /// What a page refers to, and what others may refer to in it.

@@ -19,7 +19,7 @@ impl Operations {
     }
 
     /// The attributes of an open file, which the kernel asks for before it accepts a write. `handle`
-    /// identifies the opening.
+    /// identifies the open file description.
     ///
     /// # Errors
     /// Also the error of an earlier write, if the file is open for writing and the error wasn't reported yet.

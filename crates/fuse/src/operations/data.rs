@@ -79,7 +79,7 @@ impl Operations {
         Ok(self.opened(inode, flags))
     }
 
-    /// The handle by which later requests name the opening of a file with `flags`.
+    /// The handle by which later requests name the file that is opened with `flags`.
     pub(super) fn opened(&self, inode: InodeNumber, flags: OFlags) -> u64 {
         if flags & OFlags::RWMODE == OFlags::RDONLY {
             return 0;
@@ -89,7 +89,7 @@ impl Operations {
         WRITTEN
     }
 
-    /// Ends an opening.
+    /// The last descriptor of an open file description is closed.
     pub fn release(&self, node: NodeId, handle: u64) -> Reply<()> {
         self.counters.count(CountedOperation::Release);
         if handle == WRITTEN {

@@ -54,7 +54,7 @@ impl Operations {
         Err(Errno::ENOSYS)
     }
 
-    /// Ends an opening of a directory.
+    /// The last descriptor of an open directory is closed.
     pub fn release_directory(&self) -> Reply<()> {
         Ok(())
     }

@@ -126,7 +126,7 @@ impl Operations {
     }
 }
 
-/// Root may do all; everybody else what the owner of an inode may.
+/// Root may do everything; other callers may do what the owner of an inode may.
 fn user_context(request: &RequestCaller) -> RequestContext {
     let is_root = request.user == 0;
     RequestContext {

@@ -13,7 +13,7 @@ use rustix::fs::OFlags;
 pub struct Created {
     /// The file.
     pub entry: EntryReply,
-    /// What later requests name the opening by.
+    /// What later requests name the open file by.
     pub handle: u64,
 }
 

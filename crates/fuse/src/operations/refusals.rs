@@ -2,7 +2,7 @@
 //!
 //! If the kernel gathers writes, a write that finds the image full or the disk failing is refused only
 //! when its pages are sent. From then on the kernel takes the pages for written: it reports the error
-//! to the next sync of each opening and to a close, and forgets it. This module adds two things.
+//! to the next sync of each open file description and to a close, and forgets it. This module adds two things.
 //!
 //! A program that fills the disk and doesn't sync would write forever. But before a write the kernel
 //! asks for the file's attributes, through the file's handle, if its cached ones are outdated. So a

@@ -80,7 +80,7 @@ impl MapNode {
         }
     }
 
-    /// Reads a node of which nothing is known.
+    /// Reads a node without knowing its parent.
     pub fn read(block: &[u8]) -> Result<Self, MapProblem> {
         let Ok((header, body)) = RawNodeHeader::read_from_prefix(block) else {
             return Err(MapProblem::Count { found: 0, maximum: 0 });

@@ -260,7 +260,7 @@ impl Superblock {
         self.raw.wtime.set(time_s);
     }
 
-    /// Has the volume end with a device of another size.
+    /// Fits the volume to a device of another size.
     ///
     /// # Errors
     /// If it has no room for a segment. Nothing is changed then.

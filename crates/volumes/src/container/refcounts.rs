@@ -9,8 +9,8 @@ use drystone_blockdev::BlockDevice;
 const OFFSET_MASK: u64 = (OFFSET_MAX - 1) & !511;
 const COMPRESSED: u64 = 1 << 62;
 
-/// Counts what the tables use, where it is counted as free, and clears the mark of an image that wasn't
-/// closed. Nobody else may use the file meanwhile.
+/// Counts clusters that the tables use and that are counted as free, and clears the mark of an image that
+/// wasn't closed. No other thread or program may use the file meanwhile.
 ///
 /// Snapshots aren't looked at: their clusters have been counted before.
 pub(super) fn restore_counts(

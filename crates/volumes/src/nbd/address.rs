@@ -14,9 +14,9 @@ const CONNECTIONS_MAX: usize = 16;
 pub struct NbdAddress {
     pub(super) socket: SocketAddress,
     pub(super) export: String,
-    /// Without an answer for so long, the connection counts as lost.
+    /// If no answer comes for this long, the connection counts as lost.
     pub(super) answer_timeout: Duration,
-    /// How long a lost connection is tried to be made again.
+    /// How long to try to make a lost connection again.
     pub(super) reconnect_timeout: Duration,
     /// How many connections are made, if the server allows several.
     pub(super) connections: usize,

@@ -20,7 +20,7 @@ static NBD_PENDING: LockClass = LockClass::new("nbd pending", 960);
 /// The errno of a server that is about to end.
 const SHUTTING_DOWN: u32 = 108;
 
-/// A request that the server can be sent.
+/// A request to the server.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Request<'d> {
     pub kind: u16,
@@ -31,10 +31,10 @@ pub(super) struct Request<'d> {
     pub data: &'d [u8],
 }
 
-/// Why a request has no good answer.
+/// Why a request failed.
 #[derive(Debug)]
 pub(super) enum Failed {
-    /// The server says that it couldn't.
+    /// The server reported an error.
     Refused(io::Error),
     /// The connection is lost; whether the request was carried out isn't known.
     Lost(io::Error),
@@ -70,7 +70,7 @@ struct PendingRequest {
     received: u64,
     /// Where the range that is read begins, to which chunks refer.
     offset: u64,
-    /// The error that a chunk has told.
+    /// The error that a chunk reported.
     failed: Option<u32>,
     answer: Option<Result<(), u32>>,
 }
@@ -134,7 +134,7 @@ impl Connection {
         }
     }
 
-    /// Takes leave, if the server listens.
+    /// Tells the server that no more requests come, if it still listens.
     pub fn close(&self) {
         let request =
             Request { kind: COMMAND_DISCONNECT, flags: 0, offset: 0, length: 0, data: &[] };
@@ -162,7 +162,7 @@ impl Shared {
         self.stream.write_all(request.data)
     }
 
-    /// Gives the connection up, and wakes all who wait.
+    /// Gives the connection up, and wakes all threads that wait for answers.
     fn lose(&self, problem: &str) {
         self.pending.lock().lost.get_or_insert_with(|| problem.to_owned());
         self.stream.shut_down();
@@ -234,7 +234,7 @@ impl Shared {
         if length == 0 {
             return Ok(());
         }
-        // The buffer is taken out, so that others needn't wait meanwhile.
+        // The buffer is taken out, so that other threads needn't wait meanwhile.
         let mut pending = self.pending.lock();
         let request = pending.requests.get_mut(&cookie).ok_or_else(unasked)?;
         let start = offset.checked_sub(request.offset).ok_or_else(unasked)?;

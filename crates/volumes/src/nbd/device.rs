@@ -2,7 +2,8 @@
 //!
 //! # Locking
 //!
-//! [`NBD_POOL`] guards the connections; `pool` says how long. [`NBD_LOG`] is held for moments only.
+//! [`NBD_POOL`] guards the connections (`pool` says for how long). [`NBD_LOG`] is held only to add or drop
+//! changes.
 
 use super::NbdAddress;
 use super::connection::{Connection, Request};
@@ -46,7 +47,7 @@ pub(super) struct Pool {
     pub(super) turn: usize,
     /// Counts how often all connections were made anew.
     pub(super) generation: u64,
-    /// Why nothing is tried any more.
+    /// Why the export can't be used any more.
     pub(super) failed: Option<Arc<io::Error>>,
 }
 

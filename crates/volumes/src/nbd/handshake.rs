@@ -69,7 +69,7 @@ pub(super) fn shake_hands(stream: &Stream, name: &str) -> io::Result<Export> {
     export.checked()
 }
 
-/// How servers did it before they had the option above.
+/// The exchange with servers that don't know the option above.
 fn by_export_name(stream: &Stream, name: &str, shared: u16) -> io::Result<Export> {
     send_option(stream, OPTION_EXPORT_NAME, name.as_bytes())?;
     let (size_bytes, flags) = (stream.read_u64()?, stream.read_u16()?);
@@ -81,7 +81,7 @@ fn by_export_name(stream: &Stream, name: &str, shared: u16) -> io::Result<Export
 }
 
 impl Export {
-    /// Takes a piece of information over. True if it is the description of the export.
+    /// Notes a piece of information. True if it is the description of the export.
     fn read_info(&mut self, data: &[u8]) -> io::Result<bool> {
         let field = |at: usize, length: usize| -> io::Result<u64> {
             let bytes = data.get(at..at + length).ok_or_else(|| wrong("too short an answer"))?;

@@ -2,7 +2,7 @@
 //!
 //! # Locking
 //!
-//! The thread that finds them lost holds the pool's lock while it makes new ones, so that everybody else waits.
+//! The thread that finds them lost holds the pool's lock while it makes new ones, so all other threads wait.
 
 use super::connection::{Connection, Failed, Request};
 use super::device::NbdDevice;

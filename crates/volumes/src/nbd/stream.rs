@@ -49,7 +49,7 @@ impl Stream {
         }
     }
 
-    /// Ends it, also for those who read or write at the moment.
+    /// Ends it, also for threads that are reading or writing.
     pub fn shut_down(&self) {
         // It may have ended already.
         let _ = match self {
@@ -90,7 +90,7 @@ impl Stream {
         Ok(u64::from_be_bytes(bytes))
     }
 
-    /// Reads over bytes that nobody needs.
+    /// Reads bytes and drops them.
     pub fn skip(&self, mut length: u64) -> io::Result<()> {
         let mut bytes = [0; 4096];
         while length > 0 {

@@ -65,7 +65,7 @@ pub fn read(device: &dyn BlockDevice) -> Result<PartitionTable, TableError> {
             Ok(table) => return Ok(table),
             Err(problem) => problem,
         };
-        // What is told is about the size of sectors for which there is something.
+        // The error is about the sector size for which there is a header.
         let is_there = [first, second].iter().any(|problem| *problem != NO_HEADER);
         if problems.is_none() || is_there {
             problems = Some((first, second));

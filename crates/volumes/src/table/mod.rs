@@ -1,7 +1,7 @@
 //! Partition tables: GPT and MBR are read, GPT is written.
 //!
-//! Read here and not by a library, because those that there are (`gpt`, `gptman`) panic on some tables or
-//! take as much memory as a table claims.
+//! Tables are read here because the libraries for it (`gpt`, `gptman`) panic on some tables, or allocate as
+//! much memory as a table claims to need.
 
 mod gpt;
 mod kinds;
