@@ -63,9 +63,6 @@ fn reaches_root(mender: &Mender<'_, '_>, from: InodeNumber, without: InodeNumber
 /// What the root names `lost+found`.
 fn named_lost_and_found(mender: &Mender<'_, '_>) -> Result<Option<InodeNumber>, Error> {
     let Some((root, bytes)) = mender.checker.inode(InodeNumber::ROOT)? else { return Ok(None) };
-    if !root.is_directory() {
-        return Ok(None);
-    }
     let context = DirectoryContext::new(&mender.checker.image, root);
     let mut found = None;
     directories::for_each_entry(mender.checker, &context, &bytes, &mut |_, _, name, inode| {
@@ -85,9 +82,11 @@ fn lost_and_found(mender: &Mender<'_, '_>) -> Result<Option<InodeNumber>, Error>
     Ok(named_lost_and_found(mender)?.filter(is_usable))
 }
 
-/// Whether the root names `lost+found`, whatever that is.
+/// Whether the root names `lost+found`, whatever that is. A root that is lost may have.
 pub(super) fn has_lost_and_found(mender: &Mender<'_, '_>) -> Result<bool, Error> {
-    Ok(named_lost_and_found(mender)?.is_some())
+    let root = mender.checker.inode(InodeNumber::ROOT)?;
+    let is_lost = !root.is_some_and(|(root, _)| root.is_directory());
+    Ok(is_lost || named_lost_and_found(mender)?.is_some())
 }
 
 /// Gives an inode without a name one in `lost+found`.

@@ -12,6 +12,13 @@ use drystone_ext4_format::features::Incompat;
 use drystone_ext4_format::group::{GroupDescriptor, GroupFlags};
 use drystone_ext4_format::inode::{Inode, ModeFileType};
 use drystone_ext4_format::{GroupNumber, InodeNumber, LogicalBlock, PhysicalBlock};
+use std::collections::BTreeSet;
+
+/// Blocks at the start of a table by each of which it is found: the first may be lost.
+const LEADING_BLOCKS_MAX: u64 = 4;
+
+/// Places of a table that are compared at most.
+const TABLES_MAX: usize = 64;
 
 pub(super) fn mend(
     mender: &mut Mender<'_, '_>,
@@ -183,7 +190,8 @@ fn move_part(
     Ok(Some("the group's part was given its place again, or another one"))
 }
 
-/// Looks for the inode table of a group in the whole image: inodes' checksums hold their numbers.
+/// Looks for the inode table of a group in the whole image: inodes' checksums hold their numbers. Without
+/// checksums the first table is known by the root. Nothing if no place holds more inodes than the stored one.
 fn find_table(
     mender: &mut Mender<'_, '_>,
     group: GroupNumber,
@@ -195,28 +203,90 @@ fn find_table(
         return Ok(None);
     }
     mender.searches_left -= 1;
+    let state = &mender.checker.groups[group.index()];
+    let mut most = match state.has_inode_table {
+        true => sound_inodes(mender, group, state.descriptor.inode_table)?,
+        false => 0,
+    };
+    let table_blocks = u64::from(layout.inode_table_blocks());
+    let per_block = layout.block_size() / layout.inode_size();
+    let mut best = None;
+    let mut counted: BTreeSet<PhysicalBlock> = BTreeSet::new();
     let mut bytes = mender.checker.image.block_buffer();
     for block in u64::from(layout.first_data_block()) + 1..layout.blocks_count() {
-        let block = PhysicalBlock::new(block);
-        if !layout.contains_blocks(block, u64::from(layout.inode_table_blocks())) {
-            break;
-        }
-        mender.checker.image.read_blocks(block, &mut bytes)?;
-        let is_inode = |(bit, bytes): (u32, &[u8])| {
-            let number = layout.inode_of_bit(group, bit);
-            bytes.iter().any(|&byte| byte != 0)
-                && number.is_some_and(|n| Inode::check_checksum(bytes, n, &layout).is_ok())
-        };
-        let found = if has_checksums {
-            (0..).zip(bytes.chunks_exact(layout.inode_size())).any(is_inode)
-        } else {
-            holds_root(mender, &bytes)
-        };
-        if found && is_better_table(mender, group, block)? {
-            return Ok(Some(block));
+        mender.checker.image.read_blocks(PhysicalBlock::new(block), &mut bytes)?;
+        for index in 0..LEADING_BLOCKS_MAX.min(table_blocks) {
+            let bits = index as usize * per_block..;
+            let mut inodes = bits.zip(bytes.chunks_exact(layout.inode_size()));
+            let is_part = match has_checksums {
+                true => inodes.any(|(bit, bytes)| is_sound(mender, group, bit, bytes)),
+                false => index == 0 && holds_root(mender, &bytes),
+            };
+            let Some(start) = block.checked_sub(index).map(PhysicalBlock::new) else { continue };
+            let is_new = is_part && counted.len() < TABLES_MAX && counted.insert(start);
+            if !is_new || !is_free_for_table(mender, group, start) {
+                continue;
+            }
+            let count = sound_inodes(mender, group, start)?;
+            if count > most {
+                (most, best) = (count, Some(start));
+            }
         }
     }
-    Ok(None)
+    Ok(best)
+}
+
+/// How many inodes of a group a table in this place holds.
+fn sound_inodes(
+    mender: &Mender<'_, '_>,
+    group: GroupNumber,
+    place: PhysicalBlock,
+) -> Result<usize, Error> {
+    let layout = mender.checker.image.layout;
+    let mut bytes = vec![0; layout.inode_table_blocks() as usize * layout.block_size()];
+    mender.checker.image.read_blocks(place, &mut bytes)?;
+    let inodes = (0..).zip(bytes.chunks_exact(layout.inode_size()));
+    Ok(inodes.filter(|(bit, bytes)| is_sound(mender, group, *bit, bytes)).count())
+}
+
+/// Whether bytes are an inode with the number of a bit: by its checksum, or else by what it says.
+fn is_sound(mender: &Mender<'_, '_>, group: GroupNumber, bit: usize, bytes: &[u8]) -> bool {
+    let layout = mender.checker.image.layout;
+    // Below the inodes of a group.
+    let Some(number) = layout.inode_of_bit(group, bit as u32) else { return false };
+    if layout.checksum_seed().is_some() {
+        return bytes.iter().any(|&byte| byte != 0)
+            && Inode::check_checksum(bytes, number, &layout).is_ok();
+    }
+    Inode::read(bytes, number, &layout).is_ok_and(|inode| {
+        inode.links_count > 0
+            && inode.deletion_time == 0
+            && ModeFileType::from_mode(inode.mode).is_some()
+    })
+}
+
+/// Whether a group's table can lie in a place: other tables, and what every image has, lie elsewhere.
+fn is_free_for_table(mender: &Mender<'_, '_>, group: GroupNumber, place: PhysicalBlock) -> bool {
+    let layout = mender.checker.image.layout;
+    let count = u64::from(layout.inode_table_blocks());
+    let (start, end) = (place.get(), place.get().saturating_add(count));
+    let state = &mender.checker.groups[group.index()];
+    let stored = state.descriptor.inode_table.get();
+    // Without checksums the same inodes look as good some blocks further.
+    let is_shifted = layout.checksum_seed().is_none()
+        && state.has_inode_table
+        && start < stored.saturating_add(count)
+        && stored < end;
+    is_location(&mender.checker.image, group, place, count)
+        && !is_shifted
+        && !mender.checker.claims.fixed.iter().any(|range| {
+            let is_certain = match range.part {
+                FixedPart::Base(_) => true,
+                FixedPart::InodeTable(other) => other != group,
+                _ => false,
+            };
+            is_certain && range.start < end && start < range.end
+        })
 }
 
 /// Gives a group whose table isn't found one where mke2fs puts it, or else an empty one.
@@ -255,35 +325,6 @@ fn usual_table(mender: &Mender<'_, '_>, group: GroupNumber) -> Option<PhysicalBl
     let is_free = is_location(&mender.checker.image, group, place, count)
         && claims.used.runs(claims.clusters(place.get(), place.get() + count)).is_empty();
     is_free.then_some(place)
-}
-
-/// Whether a place holds more inodes of a group, by their checksums, than the one that its descriptor names.
-fn is_better_table(
-    mender: &Mender<'_, '_>,
-    group: GroupNumber,
-    place: PhysicalBlock,
-) -> Result<bool, Error> {
-    let layout = mender.checker.image.layout;
-    if layout.checksum_seed().is_none() {
-        return Ok(true);
-    }
-    let count = |place: PhysicalBlock| -> Result<usize, Error> {
-        let mut bytes = vec![0; layout.inode_table_blocks() as usize * layout.block_size()];
-        mender.checker.image.read_blocks(place, &mut bytes)?;
-        let inodes = (0..).zip(bytes.chunks_exact(layout.inode_size()));
-        let sound = inodes.filter(|(bit, bytes)| {
-            let number = layout.inode_of_bit(group, *bit);
-            bytes.iter().any(|&byte| byte != 0)
-                && number.is_some_and(|n| Inode::check_checksum(bytes, n, &layout).is_ok())
-        });
-        Ok(sound.count())
-    };
-    let state = &mender.checker.groups[group.index()];
-    let stored = match state.has_inode_table {
-        true => count(state.descriptor.inode_table)?,
-        false => 0,
-    };
-    Ok(count(place)? > stored)
 }
 
 /// Whether the first block of an inode table holds the root: a directory whose first entry names it.

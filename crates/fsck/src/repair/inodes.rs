@@ -136,8 +136,15 @@ pub(super) fn mend(
             set_size(mender, inode, end << mender.checker.image.layout.log_block_size())
         }
         InodeIssue::SharedNode { .. } => maps::rebuild(mender, inode, Some),
-        InodeIssue::Misaligned { logical, .. } => {
-            maps::rebuild(mender, inode, |extent| (extent.logical != logical).then_some(extent))
+        InodeIssue::Misaligned { .. } => {
+            let layout = mender.checker.image.layout;
+            let ratio = u64::from(layout.blocks_per_cluster());
+            let first = u64::from(layout.first_data_block());
+            let is_aligned = |extent: &Extent| {
+                let place = extent.physical.get().saturating_sub(first);
+                extent.logical.as_u64() % ratio == place % ratio
+            };
+            maps::rebuild(mender, inode, |extent| Some(extent).filter(is_aligned))
         }
         _ => Ok(None),
     }

@@ -277,3 +277,52 @@ fn a_directory_stays_where_its_dots_lead() {
     let ours = treated.ours.unwrap();
     assert!(ours.names + 1 >= treated.sound.names, "{ours:?} {:?}", treated.sound);
 }
+
+/// The first block of the inode table and another block change places: the table stays where it is, and only
+/// the root's names are lost.
+#[test]
+fn a_table_stays_where_most_of_its_inodes_are() {
+    for (name, others) in [("ext3", [34, 190]), ("ext2", [76, 130]), ("bigalloc-quota", [2, 5])] {
+        for other in others {
+            let Some(treated) = treat(name, |map, device| {
+                let size = map.layout().block_size() as u64;
+                let first = map.descriptor(map.layout().groups().next().unwrap()).inode_table.get();
+                device.write_at(first * size, &map.block(other)).unwrap();
+                device.write_at(other * size, &map.block(first)).unwrap();
+            }) else {
+                return;
+            };
+            let ours = treated.ours.unwrap();
+            assert_eq!(ours.bytes, treated.sound.bytes, "{name} {other}");
+        }
+    }
+}
+
+/// Two extents of one file that don't start at clusters are dropped at once.
+#[test]
+fn extents_between_clusters_are_dropped() {
+    let mut nodes_met = 0;
+    let Some(treated) = treat("bigalloc-quota", |map, device| {
+        let size = map.layout().block_size();
+        let seeds = map.blocks.iter().filter_map(|(block, kind)| match kind {
+            BlockContent::ExtentNode(inode, seed) => Some((*block, *inode, *seed)),
+            _ => None,
+        });
+        for (block, inode, seed) in seeds.collect::<Vec<_>>() {
+            let mut bytes = map.block(block);
+            if bytes[6..8] != [0, 0] {
+                continue;
+            }
+            nodes_met += 1;
+            for entry in [2, 3, 4, 5] {
+                // The low byte of the device block.
+                bytes[12 + entry * 12 + 8] ^= 4;
+            }
+            map.seal(device, block, BlockContent::ExtentNode(inode, seed), &mut bytes);
+            device.write_at(block * size as u64, &bytes).unwrap();
+        }
+    }) else {
+        return;
+    };
+    assert!(nodes_met > 0 && treated.ours.is_some());
+}
