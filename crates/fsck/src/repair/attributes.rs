@@ -124,11 +124,10 @@ pub(super) fn rewrite_block(
     let place = AttributePlace { inode: number, block: Some(block) };
     if AttributesBlock::check(&bytes, place).is_err() {
         // The header of a block that is one: its magic number, one reference, one block.
-        let mut header = xattr_header();
+        let header = xattr_header();
         if bytes[..4] == header[..4] || bytes[8..12] == header[8..12] {
             bytes[BLOCK_HEADER].copy_from_slice(&header);
         }
-        header.fill(0);
     }
     let (set, references) = match AttributesBlock::check(&bytes, place) {
         Ok(found) => (kept(mender, &found.attributes()), found.reference_count()),
