@@ -142,20 +142,15 @@ fn features_come_and_go() {
 /// What one change frees or makes, the next one sees.
 #[test]
 fn several_features_change_at_once() {
-    for (name, list) in [
-        ("default", "^orphan_file,quota"),
-        ("default", "^has_journal,quota,project"),
-        ("modern", "^orphan_file,^metadata_csum_seed"),
-        ("default-1k", "orphan_file,^project,metadata_csum_seed"),
-    ] {
-        let Some(sample) = Sample::new(name, 64) else { return };
-        sample.fill(2, 60);
-        let before = sample.tree();
-        let uuid = Some(UUID);
+    let Some(sample) = Sample::new("default", 64) else { return };
+    sample.fill(2, 60);
+    let before = sample.tree();
+    // The inode of an orphan file that goes is nobody's any more.
+    for list in ["^quota,orphan_file", "^orphan_file,quota", "^has_journal,project"] {
         let features = Features::parse(list).unwrap();
-        let tuning = Tuning { features, uuid, ..Tuning::default() };
+        let tuning = Tuning { features, uuid: Some(UUID), ..Tuning::default() };
         let tuned = tune_image(&sample.path(), &tuning, &ChangeOptions::default());
-        assert!(tuned.is_ok(), "{name} {list}: {tuned:?}");
+        assert!(tuned.is_ok(), "{list}: {tuned:?}");
         sample.judge(list, &before);
     }
 }
