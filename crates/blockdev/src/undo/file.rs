@@ -181,8 +181,15 @@ impl UndoFile {
         let log = FileDevice::create(&self.path, size, Existing::Refuse)?;
         // It gets bytes of an image that not everybody may read.
         let permissions = std::fs::Permissions::from_mode(0o600);
-        std::fs::set_permissions(&self.path, permissions).map_err(|error| self.failed(error))?;
-        UndoDevice::begin(image, log, protected_bytes)
+        let protected = std::fs::set_permissions(&self.path, permissions);
+        let begun = protected
+            .map_err(|error| self.failed(error))
+            .and_then(|()| UndoDevice::begin(image, log, protected_bytes));
+        if begun.is_err() {
+            // Nothing has changed yet, and the host may be full.
+            self.remove()?;
+        }
+        begun
     }
 
     /// Ends a change: everything is durable and the log is gone, unless it is kept. Returns the image.

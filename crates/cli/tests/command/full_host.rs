@@ -1,4 +1,4 @@
-//! A mount whose image lies on a host file system that fills up.
+//! A mount whose image lies on a host file system that fills up, and changes of such an image.
 
 use super::mounting::Mounting;
 use drystone_sync::thread;
@@ -95,4 +95,56 @@ fn a_full_host_is_waited_for() {
     assert!((0..100).all(|number| mounting.path(&format!("empty{number}")).exists()));
     mounting.unmount().good();
     mounting.line("check small/disk.img").good();
+}
+
+/// A change that finds no room for its undo log, or for blocks that it moves, leaves the image as it was.
+#[test]
+fn a_change_on_a_full_host_is_taken_back() {
+    let Some(mounting) = Mounting::new() else { return };
+    if !skip::is_root("a change on a full host") {
+        return;
+    }
+    let small = mounting.fixture.path("small");
+    fs::create_dir(&small).unwrap();
+    if !on_small(&mounting, "mount", &["-t", "tmpfs", "-o", "size=24M", "tmpfs"]) {
+        skip(Prerequisite::Host("a mount of tmpfs".into()), "a change on a full host");
+        return;
+    }
+    mounting.line("mkfs small/disk.img --size 64M -b 1K -O ^has_journal -q").good();
+    // What moves is behind a file that goes, whose blocks become holes.
+    for (name, length) in [("gone", 6 << 20), ("kept", 5 << 20)] {
+        mounting.fixture.put(&format!("source/{name}"), vec![7; length]);
+        mounting.line(&format!("cp source/{name} small/disk.img:/")).good();
+    }
+    mounting.line("rm small/disk.img:/gone").good();
+    mounting.line("trim -q small/disk.img").good();
+    let image = small.join("disk.img");
+    let mut is_done = false;
+    let mut refused = 0;
+    for free in [0, 40 << 10, 120 << 10, 400 << 10, 2 << 20, 5 << 20, 12 << 20] {
+        let ballast = small.join("ballast");
+        fill_but(&ballast, free);
+        let out = mounting.line("resize --minimum small/disk.img");
+        is_done = out.code == Some(0);
+        if !is_done {
+            refused += 1;
+            let message = out.bad(1);
+            assert!(message.contains("space"), "{free}: {message}");
+            assert_eq!(image.metadata().unwrap().len(), 64 << 20, "{free}");
+        }
+        fs::remove_file(&ballast).unwrap();
+        assert!(!small.join("disk.img.undo").exists(), "{free}");
+        mounting.line("check small/disk.img").good();
+        assert_eq!(mounting.line("cat small/disk.img:/kept").bytes, vec![7; 5 << 20], "{free}");
+    }
+    assert!(is_done && refused > 1, "{refused}");
+    assert!(on_small(&mounting, "umount", &["-q"]));
+}
+
+/// Writes a file that leaves so many bytes of the file system free.
+fn fill_but(path: &std::path::Path, free: u64) {
+    let mut file = File::create(path).unwrap();
+    while file.write_all(&[1; 4096]).is_ok() {}
+    let length = file.metadata().unwrap().len();
+    file.set_len(length.saturating_sub(free)).unwrap();
 }
