@@ -1,7 +1,8 @@
 //! Shell patterns for names: `*`, `?`, `[a-z]`, `[!x]`, and `\` to escape.
 //!
-//! The crate `globset` isn't used: it gives `{` and `/` a meaning that fnmatch(3) doesn't, has `?` stand for a
-//! character where names are bytes, and brings a compiler for regular expressions into the library.
+//! The crate `globset` isn't used: it takes only patterns that are UTF-8, gives `{` and `**` a meaning that
+//! fnmatch(3) doesn't, and brings a compiler for regular expressions into the library (six crates, eight
+//! seconds of compiling).
 
 /// True if all of `name` matches `pattern`. Both are bytes; a `?` stands for one byte.
 pub fn matches(pattern: &[u8], name: &[u8]) -> bool {
