@@ -139,6 +139,7 @@ fn small_segments() {
 }
 
 #[test]
+#[ignore = "long: ./dev stress runs it"]
 fn defaults() {
     live(&LAYOUTS[3], 4);
 }
