@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::gate::{Gate, Inside};
 use crate::ifile::Ifile;
 use crate::inode::{Fields, Inode, InodeTable};
-use crate::lock_classes::{DIRTY_INODES, LOG, RENAME};
+use crate::lock_classes::{DIRTY_INODES, LOG, NAMELESS, RENAME};
 use crate::log::LogState;
 use crate::log_requests::LogRequests;
 use crate::space::{Space, SpaceClaim};
@@ -14,6 +14,7 @@ use drystone_nilfs2_format::{FileBlock, InodeNumber};
 use drystone_sync::atomic::AtomicU64;
 use drystone_sync::{Arc, Mutex, MutexGuard, PerCore, PerCoreCounter, RwLock};
 use drystone_vfs::{Errno, Timestamp};
+use std::collections::VecDeque;
 
 /// Dirty blocks above which a log is written, in bytes.
 const DIRTY_BYTES_MAX: u64 = 128 << 20;
@@ -40,6 +41,8 @@ pub(crate) struct Engine {
     pub(crate) rename: Mutex<()>,
     pub(crate) dirty_inodes: PerCore<Mutex<Vec<Arc<Inode>>>>,
     pub(crate) space: Space,
+    /// Inodes without names or users that wait for room to be deleted.
+    pub(crate) nameless: Mutex<VecDeque<Arc<Inode>>>,
     /// Inodes in use: the root and those that aren't reserved.
     pub(crate) inodes_used: PerCoreCounter,
     /// Both halves of the volume's identity.
@@ -85,6 +88,7 @@ impl Engine {
             rename: Mutex::new(&RENAME, ()),
             dirty_inodes: PerCore::new(|_| Mutex::new(&DIRTY_INODES, Vec::new())),
             space,
+            nameless: Mutex::new(&NAMELESS, VecDeque::new()),
             identity: parts.identity,
             inodes_used: PerCoreCounter::new(parts.inodes_used.cast_signed()),
         }
@@ -265,6 +269,35 @@ impl Engine {
             self.ifile.free(inode.number, self.source())?;
         }
         Ok(())
+    }
+
+    /// Deletes an inode that nobody refers to any more and that has no names, or notes it for later if a log
+    /// that deletes it may have no room. A change is under way.
+    pub(crate) fn delete_nameless(&self, inode: &Arc<Inode>) -> Result<()> {
+        if inode.fields.lock().record.links_count > 0 {
+            return Ok(());
+        }
+        let _claim = self.space.claim(REMOVAL_BLOCKS);
+        if self.space.is_exhausted() {
+            self.nameless.lock().push_back(Arc::clone(inode));
+            return Ok(());
+        }
+        self.delete_if_unused(inode)
+    }
+
+    /// Deletes inodes that waited for room, as many as have some now. Says whether there were any.
+    pub(crate) fn delete_waiting(&self) -> Result<bool> {
+        let mut has_deleted = false;
+        loop {
+            let _inside = self.gate.pass();
+            let _claim = self.space.claim(REMOVAL_BLOCKS);
+            if self.space.is_exhausted() {
+                return Ok(has_deleted);
+            }
+            let Some(inode) = self.nameless.lock().pop_front() else { return Ok(has_deleted) };
+            self.delete_if_unused(&inode)?;
+            has_deleted = true;
+        }
     }
 
     /// Drops clean blocks of metadata and content that are beyond the limits.

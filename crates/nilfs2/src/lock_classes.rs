@@ -61,6 +61,9 @@ pub(crate) static DAT: LockClass = LockClass::new("nilfs2 dat", 500);
 /// Blocks that are being moved. Held for a look.
 pub(crate) static MOVING: LockClass = LockClass::new("nilfs2 moving", 510);
 
+/// Inodes without names that wait for room to be deleted. Held for a look.
+pub(crate) static NAMELESS: LockClass = LockClass::new("nilfs2 nameless", 695);
+
 /// What the log writer is asked for. Held for a look.
 pub(crate) static REQUESTS: LockClass = LockClass::new("nilfs2 requests", 700);
 

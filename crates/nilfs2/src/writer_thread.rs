@@ -2,6 +2,7 @@
 
 use crate::cleaner::{Cleaner, PROTECTION_S};
 use crate::engine::Engine;
+use crate::error::Result;
 use crate::log_requests::Task;
 use crate::log_writer::LogWriter;
 use drystone_sync::clock;
@@ -23,6 +24,7 @@ pub(crate) fn run(engine: &Engine, interval: Option<Duration>) {
                 last = clock::now();
                 let result = is_running.and_then(|()| writer.write_checkpoint());
                 let result = result.and_then(|()| cleaner.refill_reserve());
+                let result = result.and_then(|()| delete_waiting(engine));
                 let has_failed = result.is_err();
                 requests.finish_checkpoint(result, number);
                 if is_due && !has_failed {
@@ -36,12 +38,21 @@ pub(crate) fn run(engine: &Engine, interval: Option<Duration>) {
             Task::Space(number, blocks) => {
                 let result = is_running
                     .and_then(|()| writer.write_checkpoint())
-                    .and_then(|()| cleaner.clean_for_space(blocks));
+                    .and_then(|()| cleaner.clean_for_space(blocks))
+                    .and_then(|()| delete_waiting(engine));
                 requests.finish_space(result, number);
             }
             Task::Stop => return,
         }
     }
+}
+
+/// Deletes inodes that waited for room; the next checkpoint makes more.
+fn delete_waiting(engine: &Engine) -> Result<()> {
+    if engine.delete_waiting()? {
+        engine.requests.wake();
+    }
+    Ok(())
 }
 
 /// Cleans some segments if few are clean.

@@ -91,7 +91,10 @@ impl Nilfs2 {
         engine.log.lock().superblocks.begin_mount(&engine.volume, found.was_unclean)?;
         if found.was_unclean {
             found.finish(engine)?;
-            engine.log.lock().superblocks.end_recovery(&engine.volume);
+            // If some wait for room, the next recovery must still look for them.
+            if engine.nameless.lock().is_empty() {
+                engine.log.lock().superblocks.end_recovery(&engine.volume);
+            }
         }
         let shared = Arc::clone(engine);
         let interval = options.fixed_time_s.is_none().then_some(interval);
@@ -105,7 +108,8 @@ impl Nilfs2 {
         Operations::new(&self.engine)
     }
 
-    /// Writes everything and marks the volume clean.
+    /// Writes everything and marks the volume clean, unless inodes without names are left for which there is
+    /// no room to delete them: then the next mount recovers the volume and tries again.
     ///
     /// # Errors
     /// If something can't be written; the next mount recovers what was synced.
@@ -113,14 +117,22 @@ impl Nilfs2 {
         let Some(thread) = self.writer.lock().take() else { return Ok(()) };
         self.engine.gate.thaw();
         self.free_nameless();
-        let synced = self.engine.requests.checkpoint();
+        let synced = self.delete_waiting();
         self.engine.requests.stop();
         let joined = thread.join();
         synced?;
         if joined.is_err() {
             return Err(Error::LogStopped("its thread has panicked".to_owned()));
         }
+        let waiting = self.engine.nameless.lock().len();
         let mut log = self.engine.log.lock();
+        if waiting > 0 {
+            tracing::warn!(
+                waiting,
+                "no room to delete inodes without names; the next mount will try again"
+            );
+            return log.superblocks.write_both(&self.engine.volume);
+        }
         log.superblocks.end_mount(&self.engine.volume)
     }
 }
@@ -134,6 +146,22 @@ impl Nilfs2 {
                 self.operations().do_forget(drystone_vfs::InodeNumber(inode.number.0), u64::MAX);
             }
         });
+    }
+}
+
+impl Nilfs2 {
+    /// Writes everything, as long as each checkpoint makes room to delete more of the inodes that wait for
+    /// some.
+    fn delete_waiting(&self) -> Result<()> {
+        let mut waiting = usize::MAX;
+        loop {
+            self.engine.requests.checkpoint()?;
+            let left = self.engine.nameless.lock().len();
+            if left == 0 || left >= waiting {
+                return self.engine.requests.checkpoint();
+            }
+            waiting = left;
+        }
     }
 }
 

@@ -102,7 +102,7 @@ fn free_nameless(engine: &Engine) -> Result<()> {
             let record = engine.ifile.record(number, engine.source());
             if record.is_ok_and(|record| record.links_count == 0) {
                 let inode = engine.inode(number, 0)?;
-                engine.delete_if_unused(&inode)?;
+                engine.delete_nameless(&inode)?;
             }
         }
         from = next;

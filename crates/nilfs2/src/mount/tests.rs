@@ -157,6 +157,23 @@ fn take_clean(fs: &Nilfs2, left: u64, stays: impl Fn(u64) -> bool) {
     }
 }
 
+/// Gives all segments back that were taken and have nothing.
+fn give_clean(fs: &Nilfs2) {
+    let engine = &fs.engine;
+    let mut log = engine.log.lock();
+    let (source, position) = (engine.source(), log.segments.position);
+    for segment in (0..engine.volume.geometry.segments()).map(SegmentNumber) {
+        let usage = log.segments.usage(segment, &engine.volume, &source).unwrap();
+        if usage.blocks == 0 && segment != position.segment && segment != position.next {
+            let usage = SegmentUsage { flags: UsageFlags::empty(), ..usage };
+            log.segments.set_usage(segment, usage, &engine.volume, &source).unwrap();
+        }
+    }
+    let dat_blocks = engine.dat.read().file.blocks_mapped();
+    let ifile_blocks = engine.ifile.file.read().blocks_mapped();
+    engine.space.note_log(&log, dat_blocks, ifile_blocks);
+}
+
 /// A volume that crashes behind data logs can be mounted for writing, however full it is.
 #[test]
 fn data_logs_leave_room_for_recovery() {
@@ -198,6 +215,50 @@ fn data_logs_stay_counted() {
     assert_eq!(fs.engine.space.dirty_blocks(), dirty);
     writer.write_checkpoint().unwrap();
     assert_eq!(fs.engine.space.dirty_blocks(), 0);
+}
+
+/// A checkpoint of so many deletions at once would have no room.
+#[test]
+fn many_files_are_closed_on_an_exhausted_volume() {
+    let (device, fs, _) = volume();
+    let context = RequestContext::superuser();
+    let files: Vec<_> = (0..400)
+        .map(|number| {
+            let name = format!("file-{number}");
+            let made = fs.create(&context, fs.root(), name.as_bytes(), NewNode::Regular, 0o644);
+            let file = made.unwrap().inode;
+            fs.write_all(&context, file, 0, b"content").unwrap();
+            fs.unlink(&context, fs.root(), name.as_bytes()).unwrap();
+            file
+        })
+        .collect();
+    fs.sync().unwrap();
+    let used = |fs: &Nilfs2| {
+        let statistics = fs.statistics().unwrap();
+        statistics.inodes - statistics.inodes_free
+    };
+    take_clean(&fs, 2, |_| false);
+    LogWriter::new(&fs.engine).write_checkpoint().unwrap();
+    for file in files {
+        fs.forget(file, 1);
+    }
+    assert!(used(&fs) > 300, "{} inodes are in use", used(&fs));
+    fs.sync().unwrap();
+    // Recovery has no room either, and leaves them for later once more.
+    let again = crashed(&device);
+    let full = mount(&again);
+    assert!(used(&full) > 300);
+    full.unmount().unwrap();
+    // There is room again.
+    for fs in [fs, mount(&again)] {
+        give_clean(&fs);
+        fs.sync().unwrap();
+        fs.unmount().unwrap();
+        assert_eq!(used(&fs), 3);
+    }
+    for device in [device, again] {
+        assert_eq!(used(&mount(&device)), 3);
+    }
 }
 
 #[test]

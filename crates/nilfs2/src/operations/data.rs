@@ -278,7 +278,7 @@ impl Operations<'_> {
         if self.is_read_only {
             return;
         }
-        if let Err(error) = self.delete_if_unused(&inode) {
+        if let Err(error) = self.delete_nameless(&inode) {
             tracing::error!(%number, %error, "an inode without names could not be freed");
         }
     }
