@@ -249,36 +249,23 @@ fn sound_inodes(
     Ok(inodes.filter(|(bit, bytes)| is_sound(mender, group, *bit, bytes)).count())
 }
 
-/// Whether bytes are an inode with the number of a bit: by its checksum, or else by what it says.
+/// Whether bytes are the inode with the number of a bit: by its checksum, or without checksums, if it is a
+/// directory, by its first entry. Other inodes look the same wherever they lie.
 fn is_sound(mender: &Mender<'_, '_>, group: GroupNumber, bit: usize, bytes: &[u8]) -> bool {
     let layout = mender.checker.image.layout;
     // Below the inodes of a group.
     let Some(number) = layout.inode_of_bit(group, bit as u32) else { return false };
-    if layout.checksum_seed().is_some() {
-        return bytes.iter().any(|&byte| byte != 0)
-            && Inode::check_checksum(bytes, number, &layout).is_ok();
+    if layout.checksum_seed().is_none() {
+        return is_directory(mender, number, bytes);
     }
-    Inode::read(bytes, number, &layout).is_ok_and(|inode| {
-        inode.links_count > 0
-            && inode.deletion_time == 0
-            && ModeFileType::from_mode(inode.mode).is_some()
-    })
+    bytes.iter().any(|&byte| byte != 0) && Inode::check_checksum(bytes, number, &layout).is_ok()
 }
 
 /// Whether a group's table can lie in a place: other tables, and what every image has, lie elsewhere.
 fn is_free_for_table(mender: &Mender<'_, '_>, group: GroupNumber, place: PhysicalBlock) -> bool {
-    let layout = mender.checker.image.layout;
-    let count = u64::from(layout.inode_table_blocks());
+    let count = u64::from(mender.checker.image.layout.inode_table_blocks());
     let (start, end) = (place.get(), place.get().saturating_add(count));
-    let state = &mender.checker.groups[group.index()];
-    let stored = state.descriptor.inode_table.get();
-    // Without checksums the same inodes look as good some blocks further.
-    let is_shifted = layout.checksum_seed().is_none()
-        && state.has_inode_table
-        && start < stored.saturating_add(count)
-        && stored < end;
     is_location(&mender.checker.image, group, place, count)
-        && !is_shifted
         && !mender.checker.claims.fixed.iter().any(|range| {
             let is_certain = match range.part {
                 FixedPart::Base(_) => true,
@@ -327,20 +314,27 @@ fn usual_table(mender: &Mender<'_, '_>, group: GroupNumber) -> Option<PhysicalBl
     is_free.then_some(place)
 }
 
-/// Whether the first block of an inode table holds the root: a directory whose first entry names it.
+/// Whether the first block of an inode table holds the root.
 fn holds_root(mender: &Mender<'_, '_>, bytes: &[u8]) -> bool {
-    let layout = mender.checker.image.layout;
-    let number = InodeNumber::ROOT;
-    let Some(bytes) = bytes.chunks_exact(layout.inode_size()).nth(1) else { return false };
-    let Ok(inode) = Inode::read(bytes, number, &layout) else { return false };
+    let inode_size = mender.checker.image.layout.inode_size();
+    let root = bytes.chunks_exact(inode_size).nth(1);
+    root.is_some_and(|bytes| is_directory(mender, InodeNumber::ROOT, bytes))
+}
+
+/// Whether bytes are a directory whose first entry names its number.
+fn is_directory(mender: &Mender<'_, '_>, number: InodeNumber, bytes: &[u8]) -> bool {
+    let image = &mender.checker.image;
+    let Ok(inode) = Inode::read(bytes, number, &image.layout) else { return false };
     if !inode.is_directory() || inode.links_count < 2 || !inode.has_block_mapping() {
         return false;
     }
-    let first = mapping::extents_of(&mender.checker.image, &inode)
+    let first = mapping::extents_of(image, &inode)
         .ok()
         .and_then(|extents| mapping::find(&extents, LogicalBlock::FIRST));
-    first.and_then(|block| mender.checker.image.read_block(block).ok()).is_some_and(|block| {
-        block.starts_with(&[2, 0, 0, 0, 12, 0, 1]) && block.get(8) == Some(&b'.')
+    first.and_then(|block| image.read_block(block).ok()).is_some_and(|block| {
+        block.starts_with(&number.get().to_le_bytes())
+            && block.get(4..7) == Some(&[12, 0, 1])
+            && block.get(8) == Some(&b'.')
     })
 }
 

@@ -326,3 +326,20 @@ fn extents_between_clusters_are_dropped() {
     };
     assert!(nodes_met > 0 && treated.ours.is_some());
 }
+
+/// A damaged descriptor names the place one block behind the table, where most inodes look sound still.
+#[test]
+fn a_table_is_found_beside_the_place_that_is_named() {
+    for name in ["ext2", "ext3"] {
+        let Some(treated) = treat(name, |map, device| {
+            let layout = map.layout();
+            let table = map.descriptor(layout.groups().next().unwrap()).inode_table.get() as u32;
+            let block = blocks_of(map, |kind| matches!(kind, BlockContent::Descriptors))[0];
+            let place = block * layout.block_size() as u64 + 8;
+            device.write_at(place, &(table + 1).to_le_bytes()).unwrap();
+        }) else {
+            return;
+        };
+        assert!(all_is_saved(&treated), "{name}: {:?} {:?}", treated.ours, treated.sound);
+    }
+}
