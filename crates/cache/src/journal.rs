@@ -18,16 +18,14 @@ pub struct JournalDoor<'a> {
     buffer: &'a Buffer,
 }
 
-impl Buffer {
-    /// The journal's door to this buffer.
+impl<'a> JournalDoor<'a> {
+    /// The journal's door to a buffer.
     #[inline]
     #[must_use]
-    pub fn journal(&self) -> JournalDoor<'_> {
-        JournalDoor { buffer: self }
+    pub fn to(buffer: &'a Buffer) -> JournalDoor<'a> {
+        JournalDoor { buffer }
     }
-}
 
-impl<'a> JournalDoor<'a> {
     /// Whether the buffer is part of transaction `tid`, the running one.
     #[inline]
     #[must_use]

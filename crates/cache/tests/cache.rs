@@ -4,7 +4,7 @@
 use drystone_blockdev::{
     BlockDevice, Delays, DeviceOperation, Effect, Fault, Faulty, MemoryDevice, Timed,
 };
-use drystone_cache::{BlockInOtherUse, BlockUse, Cache, Seal};
+use drystone_cache::{BlockInOtherUse, BlockUse, Cache, JournalDoor, Seal};
 use drystone_sync::atomic::{AtomicU64, Ordering};
 use drystone_sync::{Arc, thread};
 use std::time::Duration;
@@ -150,7 +150,7 @@ fn a_seal_is_told_what_was_noted() {
     let cache = Cache::new(device(8), BLOCK, 64 * BLOCK);
     let buffer = cache.read(1).unwrap();
     let seal: Arc<dyn Seal> = Arc::new(Parts);
-    let door = buffer.journal();
+    let door = JournalDoor::to(&buffer);
     door.join(5, Some(&seal));
     door.write(None).note_unfinished(0);
     door.write(None).note_unfinished(63);
@@ -174,7 +174,7 @@ fn the_next_transaction_freezes_the_one_before() {
     let cache = Cache::new(device(8), BLOCK, 64 * BLOCK);
     let buffer = cache.read(1).unwrap();
     let seal: Arc<dyn Seal> = Arc::new(Last(77));
-    let door = buffer.journal();
+    let door = JournalDoor::to(&buffer);
     assert!(door.join(5, Some(&seal)));
     assert!(!door.join(5, None));
     assert!(door.is_joined(5));

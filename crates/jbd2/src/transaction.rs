@@ -11,7 +11,7 @@
 
 use crate::credits::Credits;
 use crate::lock_classes::{BUFFERS, REVOKES};
-use drystone_cache::{BlockBytes, Buffer};
+use drystone_cache::{BlockBytes, Buffer, JournalDoor};
 use drystone_sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use drystone_sync::{Arc, Mutex, PerCore};
 use std::collections::HashSet;
@@ -51,7 +51,7 @@ impl ClosedTransaction {
     /// changed were frozen at that time; freed blocks are left out.
     pub(crate) fn freeze(&self) -> Vec<Frozen> {
         let freeze = |buffer: &Arc<Buffer>| {
-            let bytes = buffer.journal().freeze(self.tid)?;
+            let bytes = JournalDoor::to(buffer).freeze(self.tid)?;
             Some(Frozen { buffer: buffer.clone(), bytes })
         };
         let mut frozen: Vec<Frozen> = self.buffers.iter().filter_map(freeze).collect();

@@ -15,10 +15,6 @@ use anyhow::Context;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// The crates whose circles, and methods away from their types, are warnings still. In the others they
-/// are errors.
-const WITH_CIRCLES: [&str; 1] = ["cache"];
-
 /// A module's path below the crate root.
 type ModulePath = Vec<String>;
 /// Which nodes each node uses.
@@ -49,26 +45,16 @@ pub fn check() -> anyhow::Result<Vec<Finding>> {
 fn check_crate(source: &Path) -> anyhow::Result<Vec<Finding>> {
     let modules = CrateModules { files: paths::read_crate(source)? };
     let place = source.display().to_string();
-    let must_be_free = !WITH_CIRCLES.iter().any(|name| place == format!("crates/{name}/src"));
     let mut findings = Vec::new();
     for (parent, graph) in modules.graphs() {
+        let folder = [std::slice::from_ref(&place), parent.as_slice()].concat().join("/");
         for circle in circles_of(&graph) {
-            let problem = if must_be_free {
-                modules.describe(&parent, &graph, &circle)
-            } else {
-                modules.size(&parent, &circle)
-            };
-            findings.push(Finding {
-                place: [std::slice::from_ref(&place), parent.as_slice()].concat().join("/"),
-                problem,
-                is_warning: !must_be_free,
-            });
+            let problem = modules.describe(&parent, &graph, &circle);
+            findings.push(Finding::error(folder.clone(), problem));
         }
     }
-    if must_be_free {
-        let problems = modules.foreign_impls().into_iter();
-        findings.extend(problems.map(|problem| Finding::error(place.clone(), problem)));
-    }
+    let problems = modules.foreign_impls().into_iter();
+    findings.extend(problems.map(|problem| Finding::error(place.clone(), problem)));
     Ok(findings)
 }
 

@@ -15,7 +15,7 @@
 
 use super::JournalCore;
 use crate::{JournalError, JournalResult};
-use drystone_cache::{Buffer, BufferWriter, Seal};
+use drystone_cache::{Buffer, BufferWriter, JournalDoor, Seal};
 use drystone_sync::{Arc, current_core, thread};
 use std::marker::PhantomData;
 
@@ -130,7 +130,7 @@ impl<'journal> Handle<'journal> {
         seal: Option<&Arc<dyn Seal>>,
     ) -> JournalResult<BufferWriter<'buffer>> {
         self.access(buffer, seal)?;
-        Ok(buffer.journal().write(seal))
+        Ok(JournalDoor::to(buffer).write(seal))
     }
 
     /// Makes `buffer` part of the transaction without taking its bytes: the change is made
@@ -142,7 +142,7 @@ impl<'journal> Handle<'journal> {
     pub fn access(&mut self, buffer: &Arc<Buffer>, seal: Option<&Arc<dyn Seal>>) -> JournalResult {
         planted_panic!();
         self.accesses += 1;
-        if buffer.journal().is_joined(self.tid) {
+        if JournalDoor::to(buffer).is_joined(self.tid) {
             return Ok(());
         }
         self.join(buffer, seal)
@@ -152,7 +152,7 @@ impl<'journal> Handle<'journal> {
     fn join(&mut self, buffer: &Arc<Buffer>, seal: Option<&Arc<dyn Seal>>) -> JournalResult {
         self.core.check()?;
         self.core.running.cancel_revoke(buffer.number());
-        let is_new = buffer.journal().join(self.tid, seal);
+        let is_new = JournalDoor::to(buffer).join(self.tid, seal);
         self.joined(buffer, is_new);
         Ok(())
     }
@@ -171,7 +171,7 @@ impl<'journal> Handle<'journal> {
         self.accesses += 1;
         self.core.check()?;
         self.core.running.cancel_revoke(buffer.number());
-        let (is_new, writer) = buffer.journal().create(self.tid, seal);
+        let (is_new, writer) = JournalDoor::to(buffer).create(self.tid, seal);
         self.joined(buffer, is_new);
         Ok(writer)
     }

@@ -23,7 +23,7 @@ use crate::transaction::{ClosedTransaction, RunningTransaction};
 use crate::{JournalError, JournalOptions, JournalResult, JournalStatistics};
 use crossbeam_utils::CachePadded;
 use drystone_blockdev::DeviceError;
-use drystone_cache::Cache;
+use drystone_cache::{Cache, JournalDoor};
 use drystone_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use drystone_sync::{Arc, Condvar, Mutex, PerCore, clock, thread};
 use std::time::Duration;
@@ -283,7 +283,7 @@ impl JournalCore {
 
     pub(crate) fn forget(&self, tid: u64, block: u64) {
         if let Some(buffer) = self.cache.peek(block) {
-            buffer.journal().leave(tid);
+            JournalDoor::to(&buffer).leave(tid);
         }
         self.cache.invalidate(block);
         if let Some(log) = &self.log {
