@@ -10,7 +10,7 @@ use drystone_ext4_format::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES
 use drystone_fsck as fsck;
 use drystone_reshape::{
     FreeSpaceAction, FreedSpace, NewSize, ReshapeProgress, Resized, Tuning, needs_recovery,
-    new_size_bytes, note_write,
+    new_size_bytes,
 };
 use drystone_volumes::ChangeableVolume;
 use std::path::Path;
@@ -60,12 +60,6 @@ pub fn resize_image(
         }
         _ => None,
     };
-    let is_smaller =
-        size == NewSize::Minimum || size_bytes < new_size_bytes(volume.device(), NewSize::More(0))?;
-    if is_smaller {
-        // Moved blocks fill free ones, also if this is undone.
-        note_write(volume.device(), now())?;
-    }
     let growth = file.filter(|_| size_bytes > device_bytes);
     let resized = change(&image, options, growth.map(|file| (file, size_bytes)), |device| {
         let resized = drystone_reshape::resize(device, size, now(), progress)?;

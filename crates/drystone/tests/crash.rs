@@ -7,7 +7,7 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use drystone::fsck::CheckOptions;
-use drystone::reshape::{FreeSpaceAction, NewSize, clear_free_space, note_write, resize};
+use drystone::reshape::{FreeSpaceAction, NewSize, clear_free_space, resize};
 use drystone::{Image, check_image};
 use drystone_blockdev::{
     BlockDevice, FileDevice, MemoryDevice, OpenMode, Recording, Region, UndoDevice, UndoFile,
@@ -73,7 +73,6 @@ fn a_compacted_image_is_whole_or_goes_back() {
 fn compact(recording: &Arc<Recording<MemoryDevice>>) {
     let image = Region::new(Arc::clone(recording), 0, IMAGE_BYTES).unwrap();
     let log = Region::new(Arc::clone(recording), IMAGE_BYTES, LOG_BYTES).unwrap();
-    note_write(&image, NOW_SECONDS).unwrap();
     let device = UndoDevice::begin(&image, log, IMAGE_BYTES).unwrap();
     let resized = resize(&device, NewSize::Minimum, NOW_SECONDS, &mut |_| {}).unwrap();
     assert!(resized.blocks_moved > 100, "{resized:?}");

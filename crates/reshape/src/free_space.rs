@@ -5,7 +5,7 @@
 //! the image, so that they are right. The superblock says before that something was written.
 
 use crate::error::Result;
-use crate::image::{Image, ReshapeDevice, note_write};
+use crate::image::{Image, ReshapeDevice};
 use drystone_ondisk::bitmap;
 use std::ops::Range;
 
@@ -38,7 +38,7 @@ pub fn clear_free_space(
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<FreedSpace> {
     let mut image = Image::open(device)?;
-    note_write(&device, now)?;
+    image.note_write(now)?;
     let mut freed = FreedSpace::default();
     let groups = image.layout.groups();
     let total = u64::from(image.layout.group_count());

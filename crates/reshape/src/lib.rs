@@ -24,6 +24,6 @@ mod tune;
 
 pub use error::{Refusal, ReshapeError};
 pub use free_space::{FreeSpaceAction, FreedSpace, clear_free_space};
-pub use image::{ReshapeDevice, needs_recovery, note_write};
+pub use image::{ReshapeDevice, needs_recovery};
 pub use resize::{NewSize, ReshapeProgress, Resized, new_size_bytes, resize};
 pub use tune::{MountOptionChange, ReservedSpace, Tuning, mount_option_names, tune};

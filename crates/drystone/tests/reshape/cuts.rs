@@ -36,7 +36,8 @@ fn a_cut_anywhere_goes_back_to_every_file() {
         for _ in 0..number("DRYSTONE_CHANGES").unwrap_or(0).max(6) {
             let cut = random.u64(..writes);
             let image = Faulty::new(base.snapshot());
-            let effect = Effect::Short { bytes: random.u64(..8) * 512 };
+            // The superblock is written as a whole.
+            let effect = Effect::Short { bytes: random.u64(..4) * 1024 };
             let fault = Fault::of(DeviceOperation::Write, effect).when(Trigger::From(cut));
             image.inject(fault);
             let device = begin(image);

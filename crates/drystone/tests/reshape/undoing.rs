@@ -67,7 +67,12 @@ fn a_kept_log_does_not_fit_an_image_that_changed_since() {
         assert!(log.exists());
         sample.judge(&format!("not undone after change {number}"), &before);
     }
+    // What is refused leaves the log good.
     std::fs::write(sample.path(), &tuned).unwrap();
+    for (size, undo) in [(NewSize::Exactly(300 << 10), None), (NewSize::Minimum, Some(log.clone()))]
+    {
+        resize_image(&sample.path(), size, &ChangeOptions { undo }, &mut |_| {}).unwrap_err();
+    }
     assert!(undo(&sample.path(), Some(&log)).unwrap());
     sample.judge("undone", &before);
 }

@@ -203,6 +203,19 @@ impl<'d> Image<'d> {
         Ok(())
     }
 
+    /// Notes in the superblock that something is about to be written where nothing is now. The undo log of an
+    /// earlier change, which may need what was there, then no longer fits the image, even if this change is
+    /// undone.
+    ///
+    /// So no undo log has it: like a mount, it relies on the disk to write a superblock as a whole.
+    pub fn note_write(&mut self, now: u64) -> Result<()> {
+        let kibibytes = self.superblock.kibibytes_written();
+        self.superblock.set_kibibytes_written(kibibytes.wrapping_add(1));
+        self.superblock.set_write_time_seconds(now);
+        self.device.write_free_at(SUPERBLOCK_OFFSET_BYTES, &self.superblock.encode())?;
+        Ok(self.device.flush()?)
+    }
+
     /// Writes the superblock and its copies.
     pub fn store_superblock(&self) -> Result<()> {
         for group in self.layout.superblock_groups().skip(1) {
@@ -213,23 +226,6 @@ impl<'d> Image<'d> {
         }
         Ok(self.device.write_at(SUPERBLOCK_OFFSET_BYTES, &self.superblock.encode())?)
     }
-}
-
-/// Notes in the superblock of the image on `device` that something is about to be written where nothing is now.
-/// The undo log of an earlier change, which may need what was there, then no longer fits the image. `now` is in
-/// seconds since 1970.
-///
-/// Nothing logs it: like a mount, it relies on the disk to write a superblock as a whole.
-///
-/// # Errors
-/// The device holds no image, or fails.
-pub fn note_write(device: &dyn BlockDevice, now: u64) -> Result<()> {
-    let mut bytes = [0; SUPERBLOCK_BYTES];
-    device.read_at(SUPERBLOCK_OFFSET_BYTES, &mut bytes)?;
-    let mut superblock = Superblock::check(&bytes)?;
-    superblock.set_kibibytes_written(superblock.kibibytes_written().wrapping_add(1));
-    superblock.set_write_time_seconds(now);
-    Ok(device.write_durable_at(SUPERBLOCK_OFFSET_BYTES, &superblock.encode())?)
 }
 
 /// Whether a journal has to be replayed or deleted files have to be removed before the image can be

@@ -109,6 +109,7 @@ pub fn resize(
                 Some(evacuation) => evacuation,
                 None => evacuation::Evacuation::plan(&mut image, &geometry)?,
             };
+            image.note_write(now)?;
             resized.blocks_moved = evacuation.moves.blocks();
             resized.inodes_moved = shrink::shrink(&mut image, &geometry, evacuation, progress)?;
         }
