@@ -205,7 +205,7 @@ fn find_table(
     mender.searches_left -= 1;
     let state = &mender.checker.groups[group.index()];
     let mut most = match state.has_inode_table {
-        true => sound_inodes(mender, group, state.descriptor.inode_table)?,
+        true => sound_inodes(mender, group, state.descriptor.inode_table)?.len(),
         false => 0,
     };
     let table_blocks = u64::from(layout.inode_table_blocks());
@@ -227,26 +227,33 @@ fn find_table(
             if !is_new || !is_free_for_table(mender, group, start) {
                 continue;
             }
-            let count = sound_inodes(mender, group, start)?;
-            if count > most {
-                (most, best) = (count, Some(start));
+            let sound = sound_inodes(mender, group, start)?;
+            if sound.len() <= most {
+                continue;
+            }
+            (most, best) = (sound.len(), Some(start));
+            // One block may have got elsewhere, but hardly several that belong together.
+            let block_of = |bit: Option<&usize>| bit.map(|bit| bit / per_block);
+            if block_of(sound.first()) != block_of(sound.last()) {
+                return Ok(best);
             }
         }
     }
     Ok(best)
 }
 
-/// How many inodes of a group a table in this place holds.
+/// The inodes of a group that a table in this place holds, by their bits in rising order.
 fn sound_inodes(
     mender: &Mender<'_, '_>,
     group: GroupNumber,
     place: PhysicalBlock,
-) -> Result<usize, Error> {
+) -> Result<Vec<usize>, Error> {
     let layout = mender.checker.image.layout;
     let mut bytes = vec![0; layout.inode_table_blocks() as usize * layout.block_size()];
     mender.checker.image.read_blocks(place, &mut bytes)?;
     let inodes = (0..).zip(bytes.chunks_exact(layout.inode_size()));
-    Ok(inodes.filter(|(bit, bytes)| is_sound(mender, group, *bit, bytes)).count())
+    let sound = inodes.filter(|(bit, bytes)| is_sound(mender, group, *bit, bytes));
+    Ok(sound.map(|(bit, _)| bit).collect())
 }
 
 /// Whether bytes are the inode with the number of a bit: by its checksum, or without checksums, if it is a
