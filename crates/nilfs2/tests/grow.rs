@@ -1,11 +1,15 @@
-//! Growing a volume: what it holds stays, and the new segments are used.
+//! Growing a volume: what it holds stays, also in a crash, and the new segments are used.
+//!
+//! `DRYSTONE_CRASH_IMAGES` is how many crashes are made.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod support;
 
-use drystone_blockdev::{BlockDevice, MemoryDevice};
-use drystone_nilfs2::{GrownVolume, MountOptions, grow};
+use drystone_blockdev::{BlockDevice, MemoryDevice, Recording};
+use drystone_nilfs2::{GrownVolume, MountOptions, Nilfs2, grow};
 use drystone_sync::Arc;
+use drystone_testkit::crash::CrashImages;
+use drystone_testkit::environment::number;
 use drystone_testkit::tree::diff;
 use drystone_vfs::{FileSystem, NewNode, RequestContext};
 use support::{image, judge, mount, tree};
@@ -52,5 +56,33 @@ fn a_grown_volume_keeps_its_files_and_takes_more() {
         // Again, without more room.
         assert_eq!(grow(&shared).unwrap(), GrownVolume { segments_before: segments, segments });
         judge(&*device, "a volume that was to grow twice");
+    }
+}
+
+/// A crash leaves what the volume held, and growing again completes it.
+#[test]
+fn a_crash_while_growing_loses_nothing() {
+    let seed = number("DRYSTONE_SEED").unwrap_or(0);
+    let count = number("DRYSTONE_CRASH_IMAGES").unwrap_or(40) as usize / 2;
+    let read_only = MountOptions { read_only: true, ..MountOptions::default() };
+    for (block_bytes, blocks_per_segment) in [(4096, 16), (1024, 64)] {
+        let small = image(8, block_bytes, blocks_per_segment);
+        fill(&small, b"first", 3).unwrap();
+        let before = tree(&mount(&small, &read_only));
+        let base = enlarged(&small, 20).snapshot();
+        let recording = Arc::new(Recording::new(base.snapshot()));
+        let shared: Arc<dyn BlockDevice> = Arc::clone(&recording) as Arc<dyn BlockDevice>;
+        let grown = grow(&shared).unwrap();
+        for crash in CrashImages::new(&base, recording.events(), seed).unwrap().take(count) {
+            let crash = crash.unwrap();
+            let what = &crash.description;
+            let device: Arc<dyn BlockDevice> = Arc::new(crash.device);
+            let found = tree(&Nilfs2::mount(Arc::clone(&device), &read_only).unwrap());
+            assert_eq!(diff(&before, &found), [""; 0], "{what}");
+            assert_eq!(grow(&device).unwrap().segments, grown.segments, "{what}");
+            judge(&*device, what);
+            let found = tree(&Nilfs2::mount(device, &read_only).unwrap());
+            assert_eq!(diff(&before, &found), [""; 0], "{what}, grown again");
+        }
     }
 }

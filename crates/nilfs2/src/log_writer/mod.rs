@@ -7,6 +7,7 @@
 
 mod build;
 mod freeze;
+mod place;
 
 use crate::engine::Engine;
 use crate::error::{Error, Result};
