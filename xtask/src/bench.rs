@@ -4,13 +4,23 @@
 //! difference between a run of one round and a run of none. Instructions are counted by the
 //! processor through `perf stat` where that works, else by `valgrind --tool=callgrind`, which works
 //! everywhere, is fifty times slower and sees another choice of vector code.
+//!
+//! A case `X-by-path` may take at most [`BY_PATH_MAX`] times the instructions of `X-by-inode`.
 
 use crate::process;
 use anyhow::{Context, bail};
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+/// The benchmarks, by package.
+const BENCHMARKS: [(&str, &str); 2] = [("drystone-ext4", "operations"), ("drystone", "paths")];
+/// Instructions of a call by path for one of the same call by inode, at most. The aim is 1.15.
+const BY_PATH_MAX: f64 = 1.25;
+/// Valgrind would count every byte that one string instruction sets or copies.
+const GLIBC_TUNABLES: &str =
+    "glibc.cpu.x86_rep_stosb_threshold=1000000000:glibc.cpu.x86_rep_movsb_threshold=1000000000";
 /// Cases that take minutes under valgrind.
 const LONG_CASES: [&str; 1] = ["htree-insert-at-1m"];
 
@@ -30,25 +40,47 @@ enum Counter {
 
 /// Prints the table for the cases whose name contains one of `filters`; all if there are none.
 pub fn run(filters: &[String]) -> anyhow::Result<()> {
-    let binary = build("drystone-ext4", "operations")?;
     let counter = Counter::find();
-    let listed = process::output(Command::new(&binary).arg("--list"))?;
     eprintln!("counted by {}", counter.name());
     println!("{:<26}{:>14}{:>12}{:>13}", "operation", "instructions", "ns of CPU", "allocations");
-    for case in listed.lines() {
-        let is_wanted = filters.is_empty() || filters.iter().any(|filter| case.contains(filter));
-        if !is_wanted || counter == Counter::Callgrind && LONG_CASES.contains(&case) {
-            continue;
+    let mut counts = BTreeMap::new();
+    for (package, benchmark) in BENCHMARKS {
+        let binary = build(package, benchmark)?;
+        for case in process::output(Command::new(&binary).arg("--list"))?.lines() {
+            let is_wanted =
+                filters.is_empty() || filters.iter().any(|filter| case.contains(filter));
+            if !is_wanted || counter == Counter::Callgrind && LONG_CASES.contains(&case) {
+                continue;
+            }
+            let (none, _) = counter.count(&binary, case, 0)?;
+            let (one, run) = counter.count(&binary, case, 1)?;
+            let each = |total: u64| total as f64 / run.operations as f64;
+            let instructions = each(one.saturating_sub(none));
+            println!(
+                "{case:<26}{instructions:>14.0}{:>12.0}{:>13.2}",
+                each(run.cpu_ns),
+                each(run.allocations)
+            );
+            counts.insert(case.to_owned(), instructions);
         }
-        let (none, _) = counter.count(&binary, case, 0)?;
-        let (one, run) = counter.count(&binary, case, 1)?;
-        let each = |total: u64| total as f64 / run.operations as f64;
-        println!(
-            "{case:<26}{:>14.0}{:>12.0}{:>13.2}",
-            each(one.saturating_sub(none)),
-            each(run.cpu_ns),
-            each(run.allocations)
-        );
+    }
+    compare_paths(&counts)
+}
+
+/// Compares what was counted by path and by inode.
+fn compare_paths(counts: &BTreeMap<String, f64>) -> anyhow::Result<()> {
+    let mut dear = Vec::new();
+    for (case, by_inode) in counts {
+        let Some(what) = case.strip_suffix("-by-inode") else { continue };
+        let Some(by_path) = counts.get(&format!("{what}-by-path")) else { continue };
+        let ratio = by_path / by_inode;
+        println!("{what} by path: {ratio:.2} times the instructions by inode");
+        if ratio > BY_PATH_MAX {
+            dear.push(what);
+        }
+    }
+    if !dear.is_empty() {
+        bail!("more than {BY_PATH_MAX} times the instructions by inode: {}", dear.join(", "));
     }
     Ok(())
 }
@@ -108,6 +140,7 @@ impl Counter {
             Counter::Callgrind => {
                 let mut command = Command::new("valgrind");
                 command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]);
+                command.env("GLIBC_TUNABLES", GLIBC_TUNABLES);
                 command
             }
         };
@@ -140,6 +173,17 @@ fn parse_callgrind(report: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn paths_may_cost_a_little_more() {
+        let counts = |by_path| {
+            let counts = [("read-by-path", by_path), ("read-by-inode", 1000.0), ("create", 1.0)];
+            counts.map(|(case, count)| (case.to_owned(), count)).into()
+        };
+        compare_paths(&counts(1250.0)).unwrap();
+        let error = compare_paths(&counts(1251.0)).unwrap_err();
+        assert!(error.to_string().ends_with(": read"), "{error}");
+    }
 
     #[test]
     fn reads_the_counts() {

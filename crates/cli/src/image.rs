@@ -22,6 +22,18 @@ pub enum Intent {
     Change,
 }
 
+/// Errors of the library on an image, as commands tell them: the image, and why.
+pub trait AtImage<T> {
+    /// The error after the image's name.
+    fn at_image(self, path: &Path) -> anyhow::Result<T>;
+}
+
+impl<T> AtImage<T> for drystone::Result<T> {
+    fn at_image(self, path: &Path) -> anyhow::Result<T> {
+        self.map_err(Error::into_cause).with_context(|| path.display().to_string())
+    }
+}
+
 /// Opens the image at `path`.
 pub fn open(path: &Path, intent: Intent, global: &Global) -> anyhow::Result<Image> {
     open_with(path, intent, global, ImageOptions::default())
@@ -37,14 +49,13 @@ pub fn open_with(
     let read_only = intent == Intent::Read || global.read_only;
     let policy = global.policy.as_deref().map_or(Ok(Policy::default()), str::parse)?;
     let opened = options.read_only(read_only).policy(policy).open(path);
-    opened.map_err(Error::into_cause).with_context(|| path.display().to_string())
+    opened.at_image(path)
 }
 
 /// Closes an image after work on it ended with `result`. The work is kept either way; the first
 /// error is reported.
 pub fn close<T>(path: &Path, image: Image, result: Outcome<T>) -> Outcome<T> {
-    let closed =
-        image.close().map_err(Error::into_cause).with_context(|| path.display().to_string());
+    let closed = image.close().at_image(path);
     let value = result?;
     closed?;
     Ok(value)

@@ -4,6 +4,7 @@
 //! The log is beside the image while a change runs ([`undo_file`]). If the change is interrupted, the log
 //! stays: nothing opens the image until the next change, or [`undo`], has rolled it back.
 
+use crate::error::on_image;
 use crate::{Error, ErrorCause, FileSystemKind, VolumeName};
 use drystone_blockdev::{BlockDevice, FileDevice, UndoDevice, UndoFile, UndoTarget};
 use drystone_sync::Arc;
@@ -28,25 +29,27 @@ pub struct ChangeOptions {
 ///
 /// [`ErrorCause::Undo`] if the image has changed since.
 pub fn undo(name: &Path, log: Option<&Path>) -> Result<bool, Error> {
-    let name = VolumeName::find_whole(name)?;
-    // Looking for the volume takes a lock that its opening would keep out.
-    let beside = undo_file(&name)?;
-    let volume = ChangeableVolume::open(&name)?;
-    let Some(log) = log else { return Ok(beside.settle(&volume)?) };
-    if is_same_place(log, beside.path()) {
-        beside.take_back(&volume)?;
-        return Ok(true);
-    }
-    beside.settle(&volume)?;
-    let log = UndoFile::kept(log.to_owned());
-    let image = SettledImage { volume, undo: beside };
-    // It is a change like any other: if it is interrupted, nothing opens the image, and the log is still good.
-    let size_bytes = change(&image, &ChangeOptions::default(), None, |device| {
-        Ok(log.take_back_as_change(device)?)
-    })?;
-    image.volume.restore_size(size_bytes)?;
-    log.remove()?;
-    Ok(true)
+    on_image("take back a change of", name, || {
+        let name = VolumeName::find_whole(name)?;
+        // Looking for the volume takes a lock that its opening would keep out.
+        let beside = undo_file(&name)?;
+        let volume = ChangeableVolume::open(&name)?;
+        let Some(log) = log else { return Ok(beside.settle(&volume)?) };
+        if is_same_place(log, beside.path()) {
+            beside.take_back(&volume)?;
+            return Ok(true);
+        }
+        beside.settle(&volume)?;
+        let log = UndoFile::kept(log.to_owned());
+        let image = SettledImage { volume, undo: beside };
+        // It is a change like any other: if it is interrupted, nothing opens the image, and the log is still good.
+        let size_bytes = change(&image, &ChangeOptions::default(), None, |device| {
+            Ok(log.take_back_as_change(device)?)
+        })?;
+        image.volume.restore_size(size_bytes)?;
+        log.remove()?;
+        Ok(true)
+    })
 }
 
 /// Whether two paths are one file, which need not exist.

@@ -1,6 +1,7 @@
 //! Checks images.
 
 use crate::change::{change, now, open_rolled_back};
+use crate::error::on_image;
 use crate::settled::open_settled;
 use crate::{ChangeOptions, Error, ErrorCause, Image, VolumeName};
 use drystone_blockdev::{BlockDevice, OpenMode, Overlay, UndoTarget};
@@ -21,8 +22,10 @@ pub fn check_nilfs2(
     name: &Path,
     options: &drystone_nilfs2_check::Nilfs2CheckOptions,
 ) -> Result<drystone_nilfs2_check::Nilfs2CheckReport, Error> {
-    let device = drystone_volumes::open(&VolumeName::find_whole(name)?, OpenMode::ReadOnly)?;
-    Ok(drystone_nilfs2_check::check(&*device, options)?)
+    on_image("check", name, || {
+        let device = drystone_volumes::open(&VolumeName::find_whole(name)?, OpenMode::ReadOnly)?;
+        Ok(drystone_nilfs2_check::check(&*device, options)?)
+    })
 }
 
 /// Looks for errors in the ext4 image that `name` stands for, which is not changed. The checker shares the
@@ -40,19 +43,22 @@ pub fn check_image(
     options: &CheckOptions,
     progress: &mut dyn FnMut(CheckProgress<'_>),
 ) -> Result<Report, Error> {
-    let name = VolumeName::find_whole(name)?;
-    let options = &CheckOptions { now_seconds: options.now_seconds.or(Some(now())), ..*options };
-    let device = open_settled(&name, OpenMode::ReadOnly)?;
-    let report = drystone_fsck::check(&*device, options, progress)?;
-    let pending = Issue::Journal(JournalIssue::FastCommit);
-    if !report.problems.iter().any(|problem| problem.issue == pending) {
-        return Ok(report);
-    }
-    match drystone_ext4::recovered(device) {
-        Ok(recovered) => Ok(drystone_fsck::check(&*recovered, options, progress)?),
-        // The report says that they are there, and what else is wrong.
-        Err(_) => Ok(report),
-    }
+    on_image("check", name, || {
+        let name = VolumeName::find_whole(name)?;
+        let options =
+            &CheckOptions { now_seconds: options.now_seconds.or(Some(now())), ..*options };
+        let device = open_settled(&name, OpenMode::ReadOnly)?;
+        let report = drystone_fsck::check(&*device, options, progress)?;
+        let pending = Issue::Journal(JournalIssue::FastCommit);
+        if !report.problems.iter().any(|problem| problem.issue == pending) {
+            return Ok(report);
+        }
+        match drystone_ext4::recovered(device) {
+            Ok(recovered) => Ok(drystone_fsck::check(&*recovered, options, progress)?),
+            // The report says that they are there, and what else is wrong.
+            Err(_) => Ok(report),
+        }
+    })
 }
 
 /// Mends the ext4 image that `name` stands for; `choose` decides about each problem. Everything is
@@ -69,19 +75,21 @@ pub fn repair_image(
     choose: &mut Choose<'_>,
     progress: &mut dyn FnMut(CheckProgress<'_>),
 ) -> Result<RepairReport, Error> {
-    let volume_name = VolumeName::find_whole(name)?;
-    let mut image = open_rolled_back(&volume_name)?;
-    if may_hold_fast_commits(image.volume.device())? {
-        drop(image.volume);
-        // Where the engine can't replay them, the report says that they are there.
-        if let Ok(opened) = Image::open(name) {
-            opened.close()?;
+    on_image("repair", name, || {
+        let volume_name = VolumeName::find_whole(name)?;
+        let mut image = open_rolled_back(&volume_name)?;
+        if may_hold_fast_commits(image.volume.device())? {
+            drop(image.volume);
+            // Where the engine can't replay them, the report says that they are there.
+            if let Ok(opened) = Image::open(name) {
+                opened.close()?;
+            }
+            image = open_rolled_back(&volume_name)?;
         }
-        image = open_rolled_back(&volume_name)?;
-    }
-    change(&image, options, None, |device| {
-        let report = drystone_fsck::repair(device, now(), choose, progress)?;
-        if report.is_cancelled { Err(ErrorCause::RepairCancelled.into()) } else { Ok(report) }
+        change(&image, options, None, |device| {
+            let report = drystone_fsck::repair(device, now(), choose, progress)?;
+            if report.is_cancelled { Err(ErrorCause::RepairCancelled.into()) } else { Ok(report) }
+        })
     })
 }
 
@@ -95,14 +103,16 @@ pub fn plan_repair(
     choose: &mut Choose<'_>,
     progress: &mut dyn FnMut(CheckProgress<'_>),
 ) -> Result<RepairReport, Error> {
-    let name = VolumeName::find_whole(name)?;
-    let mut device = open_settled(&name, OpenMode::ReadOnly)?;
-    if may_hold_fast_commits(&*device)?
-        && let Ok(recovered) = drystone_ext4::recovered(device.clone())
-    {
-        device = recovered;
-    }
-    Ok(drystone_fsck::repair(&Overlay::new(&*device), now(), choose, progress)?)
+    on_image("plan the repair of", name, || {
+        let name = VolumeName::find_whole(name)?;
+        let mut device = open_settled(&name, OpenMode::ReadOnly)?;
+        if may_hold_fast_commits(&*device)?
+            && let Ok(recovered) = drystone_ext4::recovered(device.clone())
+        {
+            device = recovered;
+        }
+        Ok(drystone_fsck::repair(&Overlay::new(&*device), now(), choose, progress)?)
+    })
 }
 
 /// Whether the journal has to be replayed and may hold fast commits, which only the engine replays.

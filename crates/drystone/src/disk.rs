@@ -1,5 +1,6 @@
 //! What is on a partitioned disk.
 
+use crate::error::on_image;
 use crate::{Error, VolumeName};
 use drystone_blockdev::OpenMode;
 use drystone_volumes::{FoundPartition, TableKind, disk_content};
@@ -56,14 +57,16 @@ impl DiskInformation {
     ///
     /// It can't be read, or the table is damaged.
     pub fn read(name: &Path) -> Result<Option<DiskInformation>, Error> {
-        let Some(disk) = disk_content(&VolumeName::find_whole(name)?)? else { return Ok(None) };
-        Ok(Some(DiskInformation {
-            kind: disk.table.kind,
-            identity: disk.table.identity,
-            size: disk.size_bytes,
-            sector_size: disk.table.sector_bytes,
-            partitions: disk.partitions.iter().map(PartitionInformation::of).collect(),
-        }))
+        on_image("read the partition table of", name, || {
+            let Some(disk) = disk_content(&VolumeName::find_whole(name)?)? else { return Ok(None) };
+            Ok(Some(DiskInformation {
+                kind: disk.table.kind,
+                identity: disk.table.identity,
+                size: disk.size_bytes,
+                sector_size: disk.table.sector_bytes,
+                partitions: disk.partitions.iter().map(PartitionInformation::of).collect(),
+            }))
+        })
     }
 }
 
@@ -94,6 +97,8 @@ impl PartitionInformation {
 ///
 /// What the host says of it; [`ErrorCause::InUse`](crate::ErrorCause::InUse) if another process has it open to write.
 pub fn size_of(name: &Path) -> Result<u64, Error> {
-    let name = VolumeName::find_whole(name)?;
-    Ok(drystone_volumes::open_as_named(&name, OpenMode::ReadOnly)?.size_bytes())
+    on_image("find the size of", name, || {
+        let name = VolumeName::find_whole(name)?;
+        Ok(drystone_volumes::open_as_named(&name, OpenMode::ReadOnly)?.size_bytes())
+    })
 }

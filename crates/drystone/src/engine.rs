@@ -5,6 +5,7 @@ use drystone_ext4::Ext4;
 use drystone_nilfs2::Nilfs2;
 use drystone_sync::{Arc, thread};
 use drystone_vfs::FileSystem;
+use std::path::PathBuf;
 
 /// What serves the files of an image.
 #[derive(Debug)]
@@ -57,6 +58,8 @@ impl Engine {
 #[derive(Debug)]
 pub(crate) struct OpenImage {
     pub engine: Engine,
+    /// What it was opened as, for errors; none for one on a device of the caller.
+    pub name: Option<PathBuf>,
 }
 
 impl Drop for OpenImage {

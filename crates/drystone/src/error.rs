@@ -10,6 +10,15 @@ use std::path::{Path, PathBuf};
 /// The result of a call.
 pub type Result<T> = std::result::Result<T, Error>;
 
+/// Does something to the image that `name` stands for; an error says what, and to which.
+pub(crate) fn on_image<T>(
+    operation: &'static str,
+    name: &Path,
+    body: impl FnOnce() -> Result<T>,
+) -> Result<T> {
+    body().map_err(|error| error.during(operation).at(name))
+}
+
 /// Why something failed, with what was tried and the path that it was tried on.
 ///
 /// It becomes an [`io::Error`] of the same [`kind`](Error::kind), and that becomes the same error again.

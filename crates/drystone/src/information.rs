@@ -1,5 +1,6 @@
 //! What an image is, from its superblock alone: no journal is replayed, nothing else is read.
 
+use crate::error::on_image;
 use crate::{Error, ErrorCause, FileSystemKind, VolumeName};
 use drystone_blockdev::{BlockDevice, OpenMode};
 use drystone_ext4_format::features::Incompat;
@@ -123,8 +124,11 @@ impl Information {
     ///
     /// [`ErrorCause::Superblock`] if there is none; otherwise what the host says of the file.
     pub fn read(name: &Path) -> Result<Information, Error> {
-        let device = drystone_volumes::open(&VolumeName::find_whole(name)?, OpenMode::ReadOnly)?;
-        Information::of(&*device)
+        on_image("read the superblock of", name, || {
+            let device =
+                drystone_volumes::open(&VolumeName::find_whole(name)?, OpenMode::ReadOnly)?;
+            Information::of(&*device)
+        })
     }
 
     /// Reads the superblock of what a device holds.

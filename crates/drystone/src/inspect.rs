@@ -1,5 +1,6 @@
 //! Looks inside ext4 images, which may be damaged.
 
+use crate::error::on_image;
 use crate::settled::open_settled;
 use crate::{Error, VolumeName};
 use drystone_blockdev::OpenMode;
@@ -15,9 +16,11 @@ use std::path::Path;
 ///
 /// [`ErrorCause::Inspect`](crate::ErrorCause::Inspect) if there is no such part. Damage in it is shown.
 pub fn inspect_image(name: &Path, subject: &ImagePart) -> Result<Decoded, Error> {
-    let name = VolumeName::find_whole(name)?;
-    let device = open_settled(&name, OpenMode::ReadOnly)?;
-    Ok(inspect(&*device, subject)?)
+    on_image("inspect", name, || {
+        let name = VolumeName::find_whole(name)?;
+        let device = open_settled(&name, OpenMode::ReadOnly)?;
+        Ok(inspect(&*device, subject)?)
+    })
 }
 
 /// What each of these blocks is for, in the ext4 image that `name` stands for.
@@ -26,9 +29,11 @@ pub fn inspect_image(name: &Path, subject: &ImagePart) -> Result<Decoded, Error>
 ///
 /// As for [`inspect_image`].
 pub fn which_inode(name: &Path, blocks: &[u64]) -> Result<Vec<BlockOwner>, Error> {
-    let name = VolumeName::find_whole(name)?;
-    let device = open_settled(&name, OpenMode::ReadOnly)?;
-    Ok(owners_of(&InspectedImage::open(&*device)?, blocks)?)
+    on_image("inspect", name, || {
+        let name = VolumeName::find_whole(name)?;
+        let device = open_settled(&name, OpenMode::ReadOnly)?;
+        Ok(owners_of(&InspectedImage::open(&*device)?, blocks)?)
+    })
 }
 
 /// All names of these inodes, in the ext4 image that `name` stands for.
@@ -37,8 +42,11 @@ pub fn which_inode(name: &Path, blocks: &[u64]) -> Result<Vec<BlockOwner>, Error
 ///
 /// As for [`inspect_image`].
 pub fn which_name(name: &Path, inodes: &[u32]) -> Result<Vec<InodeName>, Error> {
-    let name = VolumeName::find_whole(name)?;
-    let device = open_settled(&name, OpenMode::ReadOnly)?;
-    let inodes: Vec<InodeNumber> = inodes.iter().map(|&inode| InodeNumber::new(inode)).collect();
-    Ok(names_of(&InspectedImage::open(&*device)?, &inodes)?)
+    on_image("inspect", name, || {
+        let name = VolumeName::find_whole(name)?;
+        let device = open_settled(&name, OpenMode::ReadOnly)?;
+        let inodes: Vec<InodeNumber> =
+            inodes.iter().map(|&inode| InodeNumber::new(inode)).collect();
+        Ok(names_of(&InspectedImage::open(&*device)?, &inodes)?)
+    })
 }

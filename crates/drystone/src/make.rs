@@ -1,5 +1,6 @@
 //! Makes images in files, on devices and in partitions.
 
+use crate::error::on_image;
 use crate::{Error, ErrorCause, VolumeName};
 use drystone_blockdev::{BlockDevice, Existing, FileDevice, OpenMode, edges_hold_data, holds_data};
 use drystone_mkfs::{ImageSummary, MkfsOptions, NewImage};
@@ -22,25 +23,27 @@ pub fn make_image(
     options: &MkfsOptions,
     overwrite: bool,
 ) -> Result<ImageSummary, Error> {
-    let name = VolumeName::find_whole(name)?;
-    match open_or_create(&name, options.size_bytes, overwrite)? {
-        MakingPlace::File { device, is_new } => {
-            let image = lay_out_for_file(&device, options);
-            if image.is_err() && is_new {
-                // What the options don't allow is what is told.
-                let _ = std::fs::remove_file(name.source());
+    on_image("make", name, || {
+        let name = VolumeName::find_whole(name)?;
+        match open_or_create(&name, options.size_bytes, overwrite)? {
+            MakingPlace::File { device, is_new } => {
+                let image = lay_out_for_file(&device, options);
+                if image.is_err() && is_new {
+                    // What the options don't allow is what is told.
+                    let _ = std::fs::remove_file(name.source());
+                }
+                let image = image?;
+                device.clear(options.size_bytes)?;
+                Ok(image.write(&device, true)?)
             }
-            let image = image?;
-            device.clear(options.size_bytes)?;
-            Ok(image.write(&device, true)?)
+            // It may hold anything.
+            MakingPlace::Fixed(device) => Ok(NewImage::new(options)?.write(&*device, false)?),
+            MakingPlace::NewContainer => {
+                let image = NewImage::new(options)?;
+                Ok(image.write(&*create_qcow2(name.source(), options.size_bytes)?, true)?)
+            }
         }
-        // It may hold anything.
-        MakingPlace::Fixed(device) => Ok(NewImage::new(options)?.write(&*device, false)?),
-        MakingPlace::NewContainer => {
-            let image = NewImage::new(options)?;
-            Ok(image.write(&*create_qcow2(name.source(), options.size_bytes)?, true)?)
-        }
-    }
+    })
 }
 
 /// Makes an image of NILFS2 where `name` says ([`VolumeName`]): in a new file of `size_bytes`, in place of a
@@ -55,24 +58,26 @@ pub fn make_nilfs2(
     options: &MakeOptions,
     overwrite: bool,
 ) -> Result<(), Error> {
-    // Before anything is touched.
-    options.geometry(size_bytes)?;
-    let name = VolumeName::find_whole(name)?;
-    match open_or_create(&name, size_bytes, overwrite)? {
-        MakingPlace::File { device, .. } => {
-            device.clear(size_bytes)?;
-            Ok(drystone_nilfs2::mkfs::make(&device, options)?)
+    on_image("make", name, || {
+        // Before anything is touched.
+        options.geometry(size_bytes)?;
+        let name = VolumeName::find_whole(name)?;
+        match open_or_create(&name, size_bytes, overwrite)? {
+            MakingPlace::File { device, .. } => {
+                device.clear(size_bytes)?;
+                Ok(drystone_nilfs2::mkfs::make(&device, options)?)
+            }
+            // Its second superblock is looked for at the end of the device.
+            MakingPlace::Fixed(device) if device.size_bytes() != size_bytes => {
+                Err(ErrorCause::DeviceSize { bytes: device.size_bytes() }.into())
+            }
+            MakingPlace::Fixed(device) => Ok(drystone_nilfs2::mkfs::make(&*device, options)?),
+            MakingPlace::NewContainer => {
+                let device = create_qcow2(name.source(), size_bytes)?;
+                Ok(drystone_nilfs2::mkfs::make(&*device, options)?)
+            }
         }
-        // Its second superblock is looked for at the end of the device.
-        MakingPlace::Fixed(device) if device.size_bytes() != size_bytes => {
-            Err(ErrorCause::DeviceSize { bytes: device.size_bytes() }.into())
-        }
-        MakingPlace::Fixed(device) => Ok(drystone_nilfs2::mkfs::make(&*device, options)?),
-        MakingPlace::NewContainer => {
-            let device = create_qcow2(name.source(), size_bytes)?;
-            Ok(drystone_nilfs2::mkfs::make(&*device, options)?)
-        }
-    }
+    })
 }
 
 /// Where an image is made.

@@ -4,6 +4,7 @@
 //! As in [`change`](crate::change): an interrupted change is rolled back.
 
 use crate::change::{ChangeOptions, SettledImage, change, now, open_rolled_back};
+use crate::error::on_image;
 use crate::{Error, ErrorCause, Image, VolumeName};
 use drystone_blockdev::{BlockDevice, UndoTarget};
 use drystone_ext4_format::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, Superblock};
@@ -22,17 +23,19 @@ use std::path::Path;
 /// [`ErrorCause::InUse`] if a process has it open; [`ErrorCause::Reshape`] if the image can't be changed so. The image
 /// is as it was, or will be when it is opened to be changed the next time.
 pub fn tune_image(name: &Path, tuning: &Tuning, options: &ChangeOptions) -> Result<(), Error> {
-    let image = open_settled(name)?;
-    let is_checked = tuning.changes_structure();
-    if is_checked {
-        check(image.volume.device(), "checking", &mut |_| {})?;
-    }
-    change(&image, options, None, |device| {
-        drystone_reshape::tune(device, tuning, now())?;
+    on_image("tune", name, || {
+        let image = open_settled(name)?;
+        let is_checked = tuning.changes_structure();
         if is_checked {
-            check(device, "checking again", &mut |_| {})?;
+            check(image.volume.device(), "checking", &mut |_| {})?;
         }
-        Ok(())
+        change(&image, options, None, |device| {
+            drystone_reshape::tune(device, tuning, now())?;
+            if is_checked {
+                check(device, "checking again", &mut |_| {})?;
+            }
+            Ok(())
+        })
     })
 }
 
@@ -48,32 +51,35 @@ pub fn resize_image(
     options: &ChangeOptions,
     progress: &mut dyn FnMut(ReshapeProgress),
 ) -> Result<Resized, Error> {
-    let image = open_settled(name)?;
-    let volume = &image.volume;
-    check(volume.device(), "checking", progress)?;
-    let size_bytes = new_size_bytes(volume.device(), size)?;
-    let device_bytes = volume.device().size_bytes();
-    let file = match volume {
-        ChangeableVolume::Whole(file) if !file.is_block_device() => Some(file),
-        _ if size_bytes > device_bytes => {
-            return Err(ErrorCause::NoRoom { wanted: size_bytes, bytes: device_bytes }.into());
+    on_image("resize", name, || {
+        let image = open_settled(name)?;
+        let volume = &image.volume;
+        check(volume.device(), "checking", progress)?;
+        let size_bytes = new_size_bytes(volume.device(), size)?;
+        let device_bytes = volume.device().size_bytes();
+        let file = match volume {
+            ChangeableVolume::Whole(file) if !file.is_block_device() => Some(file),
+            _ if size_bytes > device_bytes => {
+                return Err(ErrorCause::NoRoom { wanted: size_bytes, bytes: device_bytes }.into());
+            }
+            _ => None,
+        };
+        let growth = file.filter(|_| size_bytes > device_bytes);
+        let resized = change(&image, options, growth.map(|file| (file, size_bytes)), |device| {
+            let resized = drystone_reshape::resize(device, size, now(), progress)?;
+            check(device, "checking again", progress)?;
+            Ok(resized)
+        })?;
+        if let Some(file) = file {
+            let end = resized.blocks * u64::from(resized.block_size);
+            // A kept log restores only what is still there.
+            if growth.is_some() || resized.blocks < resized.blocks_before && options.undo.is_none()
+            {
+                file.resize(end)?;
+            }
         }
-        _ => None,
-    };
-    let growth = file.filter(|_| size_bytes > device_bytes);
-    let resized = change(&image, options, growth.map(|file| (file, size_bytes)), |device| {
-        let resized = drystone_reshape::resize(device, size, now(), progress)?;
-        check(device, "checking again", progress)?;
         Ok(resized)
-    })?;
-    if let Some(file) = file {
-        let end = resized.blocks * u64::from(resized.block_size);
-        // A kept log restores only what is still there.
-        if growth.is_some() || resized.blocks < resized.blocks_before && options.undo.is_none() {
-            file.resize(end)?;
-        }
-    }
-    Ok(resized)
+    })
 }
 
 /// Discards or zeroes the free blocks of the ext4 image that `name` stands for. The image is checked before,
@@ -87,16 +93,18 @@ pub fn clear_free_space(
     action: FreeSpaceAction,
     progress: &mut dyn FnMut(ReshapeProgress),
 ) -> Result<FreedSpace, Error> {
-    let image = open_settled(name)?;
-    let device = image.volume.device();
-    check(device, "checking", progress)?;
-    let step = match action {
-        FreeSpaceAction::Discard => "discarding free blocks",
-        FreeSpaceAction::Zero => "zeroing free blocks",
-    };
-    Ok(drystone_reshape::clear_free_space(&device, action, now(), &mut |done, total| {
-        progress(ReshapeProgress { step, done, total });
-    })?)
+    on_image("clear the free space of", name, || {
+        let image = open_settled(name)?;
+        let device = image.volume.device();
+        check(device, "checking", progress)?;
+        let step = match action {
+            FreeSpaceAction::Discard => "discarding free blocks",
+            FreeSpaceAction::Zero => "zeroing free blocks",
+        };
+        Ok(drystone_reshape::clear_free_space(&device, action, now(), &mut |done, total| {
+            progress(ReshapeProgress { step, done, total });
+        })?)
+    })
 }
 
 /// Checks an image that has no journal to be replayed.

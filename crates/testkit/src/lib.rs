@@ -6,6 +6,7 @@ pub mod comparison;
 pub mod concurrent;
 pub mod conformance;
 pub mod contents;
+pub mod counted;
 pub mod crash;
 pub mod damage;
 mod digest;

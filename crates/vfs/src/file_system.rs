@@ -123,6 +123,17 @@ pub trait FileSystem: Send + Sync {
         flags: OpenFlags,
     ) -> Result<InodeAttributes>;
 
+    /// As [`open`](FileSystem::open), for a caller that goes on with the reference it has: gives none.
+    fn open_held(
+        &self,
+        context: &RequestContext,
+        inode: InodeNumber,
+        flags: OpenFlags,
+    ) -> Result<()> {
+        self.forget(self.open(context, inode, flags)?.inode, 1);
+        Ok(())
+    }
+
     /// Reads up to `buffer.len()` bytes; fewer only at the end of the file.
     fn read(&self, inode: InodeNumber, offset: u64, buffer: &mut [u8]) -> Result<usize>;
 

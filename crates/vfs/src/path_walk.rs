@@ -181,14 +181,54 @@ impl<'f, 'p> PathWalk<'f, 'p> {
 }
 
 /// Finds the inode at `path`, from the root. A symbolic link at the end is followed if
-/// `follow_last`. Gives a reference.
+/// `follow_last`, or if a slash follows.
+///
+/// # Errors
+/// As those of [`PathWalk`].
+#[inline]
+pub fn find_path<'f>(
+    file_system: &'f dyn FileSystem,
+    context: &'f RequestContext,
+    path: &[u8],
+    follow_last: bool,
+) -> Result<InodeGuard<'f>> {
+    // Most paths have no symbolic link in them: they need none of what a walk keeps.
+    let after_slashes = |from: usize| {
+        let rest = path[from..].iter();
+        from + rest.take_while(|&&byte| byte == b'/').count()
+    };
+    let mut directory = file_system.root();
+    let mut _held: Option<InodeGuard<'f>> = None;
+    let mut start = after_slashes(0);
+    while start < path.len() {
+        let length = path[start..].iter().position(|&byte| byte == b'/');
+        let end = length.map_or(path.len(), |length| start + length);
+        let entry = file_system.lookup(context, directory, &path[start..end])?;
+        let found = InodeGuard::new(file_system, entry);
+        start = after_slashes(end);
+        let is_last = start == path.len();
+        match entry.file_type {
+            FileType::Directory if is_last => return Ok(found),
+            FileType::Directory => {
+                directory = found.inode();
+                _held = Some(found);
+            }
+            FileType::Symlink if follow_last || end < path.len() => break,
+            _ if end < path.len() => return Err(Errno::ENOTDIR.into()),
+            _ => return Ok(found),
+        }
+    }
+    PathWalk::new(file_system, context, path)?.find(follow_last)
+}
+
+/// As [`find_path`]. Gives a reference.
 pub fn resolve(
     file_system: &dyn FileSystem,
     context: &RequestContext,
     path: &[u8],
     follow_last: bool,
 ) -> Result<Entry> {
-    Ok(PathWalk::new(file_system, context, path)?.find(follow_last)?.into_entry())
+    Ok(find_path(file_system, context, path, follow_last)?.into_entry())
 }
 
 /// Finds the directory that `path` ends in, and the last name of the path, which need not exist.

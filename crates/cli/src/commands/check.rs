@@ -87,7 +87,7 @@ fn conclude(is_clean: bool, printed: Outcome) -> Outcome {
 }
 
 fn impossible(path: &Path, error: &drystone::Error) -> Failure {
-    crate::messages::tell(format_args!("{}: {error}", path.display()));
+    crate::messages::tell(format_args!("{}: {}", path.display(), error.cause()));
     Failure::Code(OPERATIONAL_ERROR)
 }
 

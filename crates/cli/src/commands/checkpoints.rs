@@ -2,7 +2,7 @@
 
 use crate::failure::{Failure, Outcome};
 use crate::global::Global;
-use crate::image::{Intent, close, open};
+use crate::image::{AtImage, Intent, close, open};
 use crate::location::Location;
 use crate::output::time_stat;
 use crate::terminal::Output;
@@ -77,8 +77,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
             .any(|numbers| !numbers.is_empty());
     let intent = if is_change { Intent::Change } else { Intent::Read };
     let image = open(path, intent, global)?;
-    let done = change(&image, arguments)
-        .and_then(|()| Ok(image.checkpoints().with_context(|| path.display().to_string())?));
+    let done = change(&image, arguments).and_then(|()| Ok(image.checkpoints().at_image(path)?));
     let all = close(path, image, done)?;
     Output::with_stdout(global.json, |output| {
         if output.json {
@@ -97,9 +96,9 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
 /// Changes as the arguments say, in this order: what is made or released can be deleted.
 fn change(image: &Image, arguments: &Arguments) -> Outcome {
     if arguments.make {
-        image.make_checkpoint().map_err(anyhow::Error::from)?;
+        image.make_checkpoint().map_err(drystone::Error::into_cause)?;
     }
-    type Change = fn(&Image, u64) -> Result<(), drystone::Error>;
+    type Change = fn(&Image, u64) -> drystone::Result<()>;
     let changes: [(&[u64], Change); 3] = [
         (&arguments.keep, |image, number| image.set_snapshot(number, true)),
         (&arguments.release, |image, number| image.set_snapshot(number, false)),
@@ -107,7 +106,7 @@ fn change(image: &Image, arguments: &Arguments) -> Outcome {
     ];
     for (numbers, change) in changes {
         for &number in numbers {
-            let done = change(image, number);
+            let done = change(image, number).map_err(drystone::Error::into_cause);
             done.with_context(|| format!("checkpoint {number}")).map_err(Failure::from)?;
         }
     }

@@ -3,12 +3,12 @@
 use super::resize::shrink_to_minimum;
 use crate::failure::{Failure, Outcome};
 use crate::global::Global;
+use crate::image::AtImage;
 use crate::location::Location;
 use crate::output::counted;
 use crate::progress::Steps;
 use crate::size;
 use crate::terminal::print_line;
-use anyhow::Context;
 use drystone::reshape::FreeSpaceAction;
 use serde::Serialize;
 use std::path::Path;
@@ -56,7 +56,7 @@ pub fn clear(path: &Path, action: FreeSpaceAction, verb: &str, global: &Global) 
         steps.step(progress.step, progress.done, progress.total);
     });
     steps.end();
-    let freed = freed.with_context(|| path.display().to_string())?;
+    let freed = freed.at_image(path)?;
     if global.json {
         let json = FreedJson { bytes: freed.bytes, runs: freed.runs };
         print_line(&serde_json::to_string(&json)?)?;

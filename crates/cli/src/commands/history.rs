@@ -2,12 +2,11 @@
 
 use crate::failure::Outcome;
 use crate::global::Global;
-use crate::image::{Intent, close, open};
+use crate::image::{AtImage, Intent, close, open};
 use crate::location::Location;
 use crate::output::{InodeJson, time_stat};
 use crate::terminal::Output;
 use crate::tree::ImageTree;
-use anyhow::Context;
 use drystone::CheckpointSummary;
 use drystone::vfs::{Errno, InodeAttributes, Timestamp};
 use jiff::tz::TimeZone;
@@ -43,7 +42,7 @@ struct StateJson {
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     let path = &arguments.file.image;
     let image = open(path, Intent::Read, global)?;
-    let listed = image.checkpoints().with_context(|| path.display().to_string());
+    let listed = image.checkpoints().at_image(path);
     let all = close(path, image, listed.map_err(Into::into))?;
     let zone = TimeZone::system();
     Output::with_stdout(global.json, |output| {

@@ -2,11 +2,11 @@
 
 use crate::failure::{Failure, Outcome};
 use crate::global::Global;
+use crate::image::AtImage;
 use crate::location::Location;
 use crate::output::time_stat;
 use crate::size;
 use crate::terminal::Output;
-use anyhow::Context;
 use drystone::vfs::Timestamp;
 use drystone::{
     DiskInformation, Ext4Information, Information, Nilfs2Information, PartitionInformation,
@@ -39,7 +39,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     Output::with_stdout(global.json, |output| {
         for (index, location) in arguments.images.iter().enumerate() {
             let path = &location.image;
-            match Described::read(path).with_context(|| path.display().to_string()) {
+            match Described::read(path).at_image(path) {
                 Ok(described) if output.json => match described {
                     Described::Disk(disk) => output.json(&disk)?,
                     Described::Image(information) => output.json(&information)?,

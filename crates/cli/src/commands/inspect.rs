@@ -2,10 +2,10 @@
 
 use crate::failure::Outcome;
 use crate::global::Global;
+use crate::image::AtImage;
 use crate::location::Location;
 use crate::output::Escaped;
 use crate::terminal::Output;
-use anyhow::Context;
 use drystone::inspection::{ChecksumVerdict, Decoded, ImagePart};
 use std::ffi::OsString;
 use std::io::Write;
@@ -70,8 +70,7 @@ impl Part {
 
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     let path = &arguments.image.image;
-    let decoded = drystone::inspect_image(path, &arguments.part.named())
-        .with_context(|| path.display().to_string())?;
+    let decoded = drystone::inspect_image(path, &arguments.part.named()).at_image(path)?;
     Output::with_stdout(global.json, |output| {
         if output.json {
             output.json(&decoded)?;

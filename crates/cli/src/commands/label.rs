@@ -2,9 +2,9 @@
 
 use crate::failure::{Failure, Outcome};
 use crate::global::Global;
+use crate::image::AtImage;
 use crate::location::Location;
 use crate::terminal::print_line;
-use anyhow::Context;
 use drystone::reshape::Tuning;
 use drystone::{ChangeOptions, Information, tune_image};
 use serde::Serialize;
@@ -60,7 +60,7 @@ fn show(path: &Path, global: &Global) -> Outcome {
 
 /// What the superblock says.
 pub fn information(path: &Path) -> anyhow::Result<Information> {
-    Information::read(path).with_context(|| path.display().to_string())
+    Information::read(path).at_image(path)
 }
 
 /// Changes settings of an image.
@@ -68,6 +68,6 @@ pub fn change(path: &Path, tuning: &Tuning, options: &ChangeOptions, global: &Gl
     if global.read_only {
         return Err(Failure::Usage("this command changes the image".to_string()));
     }
-    tune_image(path, tuning, options).with_context(|| path.display().to_string())?;
+    tune_image(path, tuning, options).at_image(path)?;
     Ok(())
 }

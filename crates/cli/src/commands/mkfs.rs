@@ -2,9 +2,10 @@
 
 use crate::failure::{Failure, Outcome};
 use crate::global::Global;
+use crate::image::AtImage;
 use crate::size;
 use crate::terminal::print_line;
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use drystone::mkfs::{ImageSummary, JournalSize, MkfsOptions};
 use drystone::{ErrorCause, Features, Information, Nilfs2MakeOptions, VolumeName, make_image};
 use serde::Serialize;
@@ -105,7 +106,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
             let message = "--size is needed for an image that isn't there";
             return Err(Failure::Usage(message.to_string()));
         }
-        None => drystone::size_of(path).with_context(|| path.display().to_string())?,
+        None => drystone::size_of(path).at_image(path)?,
     };
     if arguments.kind == MadeKind::Nilfs2 {
         return run_nilfs2(arguments, size_bytes, global);
@@ -139,7 +140,7 @@ fn told<T>(path: &Path, made: Result<T, drystone::Error>) -> Outcome<T> {
             let message = format!("{} isn't empty; --force overwrites it", path.display());
             Err(anyhow!(message).into())
         }
-        other => Ok(other.with_context(|| path.display().to_string())?),
+        other => Ok(other.at_image(path)?),
     }
 }
 
@@ -147,7 +148,7 @@ fn run_nilfs2(arguments: &Arguments, size_bytes: u64, global: &Global) -> Outcom
     let path = &arguments.image;
     let options = nilfs2_options(arguments).map_err(Failure::Usage)?;
     told(path, drystone::make_nilfs2(path, size_bytes, &options, arguments.force))?;
-    let information = Information::read(path).with_context(|| path.display().to_string())?;
+    let information = Information::read(path).at_image(path)?;
     if global.json {
         print_line(&serde_json::to_string(&information)?)?;
     } else if !global.quiet

@@ -2,11 +2,11 @@
 
 use crate::failure::{Failure, Outcome};
 use crate::global::Global;
+use crate::image::AtImage;
 use crate::messages::tell;
 use crate::output::{Escaped, counted};
 use crate::progress::Steps;
 use crate::terminal::Output;
-use anyhow::Context;
 use drystone::ChangeOptions;
 use drystone::fsck::{Decision, Problem, RepairOutcome, RepairReport, RepairedProblem, Severity};
 use std::io::{BufRead, IsTerminal, Write};
@@ -88,10 +88,10 @@ pub fn run(path: &Path, arguments: &RepairArguments, no_replay: bool, global: &G
     steps.end();
     let report = match repaired {
         Err(error) if matches!(error.cause(), drystone::ErrorCause::RepairCancelled) => {
-            tell(format_args!("{}: {error}", path.display()));
+            tell(format_args!("{}: {}", path.display(), error.cause()));
             return Err(Failure::Code(CANCELLED));
         }
-        repaired => repaired.with_context(|| path.display().to_string())?,
+        repaired => repaired.at_image(path)?,
     };
     let printed = Output::with_stdout(global.json, |output| {
         if output.json {

@@ -2,11 +2,11 @@
 
 use crate::failure::{Failure, Outcome};
 use crate::global::Global;
+use crate::image::AtImage;
 use crate::location::Location;
 use crate::progress::Steps;
 use crate::size;
 use crate::terminal::print_line;
-use anyhow::Context;
 use drystone::reshape::NewSize;
 use drystone::{ChangeOptions, FileSystemKind, resize_image};
 use serde::Serialize;
@@ -75,7 +75,7 @@ fn grow_nilfs2(arguments: &Arguments, global: &Global) -> Outcome {
         return Err(Failure::Usage("NILFS2 grows without an undo log".to_string()));
     }
     let size = arguments.size.unwrap_or(NewSize::Minimum);
-    let grown = drystone::grow_nilfs2(path, size).with_context(|| path.display().to_string())?;
+    let grown = drystone::grow_nilfs2(path, size).at_image(path)?;
     let (segments_before, segments) = (grown.segments_before, grown.segments);
     if global.json {
         let json = GrownNilfs2Json { kind: "nilfs2", segments_before, segments };
@@ -114,7 +114,7 @@ fn resize(path: &Path, size: NewSize, options: &ChangeOptions, global: &Global) 
         steps.step(progress.step, progress.done, progress.total);
     });
     steps.end();
-    let resized = resized.with_context(|| path.display().to_string())?;
+    let resized = resized.at_image(path)?;
     if global.json {
         print_line(&serde_json::to_string(&ResizedJson {
             block_size: resized.block_size,

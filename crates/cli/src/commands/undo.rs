@@ -2,9 +2,9 @@
 
 use crate::failure::Outcome;
 use crate::global::Global;
+use crate::image::AtImage;
 use crate::location::Location;
 use crate::terminal::print_line;
-use anyhow::Context;
 use std::path::PathBuf;
 
 /// Take a change of an image back
@@ -30,8 +30,7 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     let path = &arguments.image.image;
-    let is_undone = drystone::undo(path, arguments.log.as_deref())
-        .with_context(|| path.display().to_string())?;
+    let is_undone = drystone::undo(path, arguments.log.as_deref()).at_image(path)?;
     if !is_undone && !global.quiet {
         print_line(&format!("{}: no change was interrupted", path.display()))?;
     }

@@ -2,9 +2,9 @@
 
 use crate::failure::Outcome;
 use crate::global::Global;
+use crate::image::AtImage;
 use crate::location::Location;
 use crate::terminal::Output;
-use anyhow::Context;
 use std::io::Write;
 
 /// Say which inodes blocks belong to
@@ -27,8 +27,7 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     let path = &arguments.image.image;
-    let owners = drystone::which_inode(path, &arguments.blocks)
-        .with_context(|| path.display().to_string())?;
+    let owners = drystone::which_inode(path, &arguments.blocks).at_image(path)?;
     Output::with_stdout(global.json, |output| {
         for owner in &owners {
             if output.json {

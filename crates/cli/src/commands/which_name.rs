@@ -2,11 +2,11 @@
 
 use crate::failure::{Failure, Outcome};
 use crate::global::Global;
+use crate::image::AtImage;
 use crate::location::Location;
 use crate::messages::tell;
 use crate::output::NameJson;
 use crate::terminal::Output;
-use anyhow::Context;
 use serde::Serialize;
 use std::io::Write;
 
@@ -37,8 +37,7 @@ struct InodeNameJson {
 
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     let path = &arguments.image.image;
-    let names = drystone::which_name(path, &arguments.inodes)
-        .with_context(|| path.display().to_string())?;
+    let names = drystone::which_name(path, &arguments.inodes).at_image(path)?;
     Output::with_stdout(global.json, |output| {
         for name in &names {
             if output.json {

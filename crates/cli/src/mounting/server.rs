@@ -1,6 +1,7 @@
 //! The server of a mount: opens the image, mounts it, serves it, closes it.
 
 use crate::failure::Outcome;
+use crate::image::AtImage;
 use crate::interrupt::signals_to_end;
 use crate::mounting::background;
 use crate::mounting::options::MountOptions;
@@ -45,10 +46,7 @@ impl MountServer {
         // must not throttle it for having too many of them. Only root may ask for that; other users'
         // mounts may have few dirty pages.
         let _ = rustix::process::configure_io_flusher_behavior(true);
-        let image = self
-            .open()
-            .map_err(drystone::Error::into_cause)
-            .with_context(|| self.image.display().to_string())?;
+        let image = self.open().at_image(&self.image)?;
         let image = Arc::new(image);
         let operations = Operations::new(image.shared_file_system(), self.options.fuse.clone());
         let operations = Arc::new(operations);

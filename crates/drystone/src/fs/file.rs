@@ -3,6 +3,7 @@
 use super::held::Held;
 use super::metadata::{FileTimes, Metadata};
 use super::options::OpenOptions;
+use super::stored_path::StoredPath;
 use crate::{Error, Result};
 use drystone_sync::{Arc, LockClass, Mutex};
 use drystone_vfs::{
@@ -26,13 +27,14 @@ static POSITION: LockClass = LockClass::new("file position", 10);
 pub struct File<'i> {
     held: Held<'i>,
     context: Arc<RequestContext>,
-    path: Box<Path>,
+    path: StoredPath,
     file_type: FileType,
     options: OpenOptions,
     position: Mutex<u64>,
 }
 
 impl<'i> File<'i> {
+    #[inline(always)]
     pub(super) fn new(
         held: Held<'i>,
         context: Arc<RequestContext>,
@@ -41,12 +43,12 @@ impl<'i> File<'i> {
         options: OpenOptions,
     ) -> File<'i> {
         let position = Mutex::new(&POSITION, 0);
-        File { held, context, path: path.into(), file_type, options, position }
+        File { held, context, path: StoredPath::new(path), file_type, options, position }
     }
 
     /// The path that it was opened by.
     pub fn path(&self) -> &Path {
-        &self.path
+        self.path.get()
     }
 
     /// The number of its inode, for the inode level.
@@ -159,7 +161,7 @@ impl<'i> File<'i> {
     }
 
     fn error(&self, operation: &'static str, cause: impl Into<drystone_vfs::Error>) -> Error {
-        Error::from(cause.into()).during(operation).at(&self.path)
+        Error::from(cause.into()).during(operation).at(self.path())
     }
 
     fn check_reads(&self) -> drystone_vfs::Result<()> {
@@ -208,7 +210,7 @@ impl Drop for File<'_> {
 impl std::fmt::Debug for File<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut debug = f.debug_struct("File");
-        debug.field("path", &self.path).field("options", &self.options).finish_non_exhaustive()
+        debug.field("path", &self.path()).field("options", &self.options).finish_non_exhaustive()
     }
 }
 

@@ -19,6 +19,7 @@ mod held;
 mod metadata;
 mod names;
 mod options;
+mod stored_path;
 mod transfer;
 mod walk;
 
@@ -33,7 +34,7 @@ use crate::{Error, Result};
 use drystone_sync::Arc;
 use drystone_vfs::{
     Errno, FileSystem, FileType, InodeGuard, LastName, NewNode, OpenFlags, PATH_LENGTH_MAX,
-    PathWalk, RequestContext,
+    PathWalk, RequestContext, find_path,
 };
 use held::Held;
 use std::os::unix::ffi::OsStrExt;
@@ -197,6 +198,7 @@ impl<'i> Fs<'i> {
     }
 
     /// Does something with the bytes of a path; an error gets the path.
+    #[inline]
     fn run<T>(
         &self,
         operation: &'static str,
@@ -214,25 +216,25 @@ impl<'i> Fs<'i> {
     }
 
     /// What is at a path.
+    #[inline]
     fn find(&self, path: &[u8], follow_last: bool) -> drystone_vfs::Result<InodeGuard<'_>> {
-        self.walk_to(path)?.find(follow_last)
+        find_path(self.file_system(), &self.context, path, follow_last)
     }
 
+    // What is found has many attributes, and each call that returns it copies them.
+    #[inline(always)]
     fn open_existing(&self, path: &[u8], flags: OpenFlags) -> drystone_vfs::Result<InodeGuard<'_>> {
-        self.open_found(&self.find(path, true)?, flags)
+        let found = self.find(path, true)?;
+        self.check_open(&found, flags)?;
+        Ok(found)
     }
 
-    /// Opens an inode. Devices, pipes and sockets are for a kernel to open.
-    fn open_found(
-        &self,
-        found: &InodeGuard<'_>,
-        flags: OpenFlags,
-    ) -> drystone_vfs::Result<InodeGuard<'_>> {
-        let file_system = self.file_system();
-        let opened = file_system.open(&self.context, found.inode(), flags)?;
-        let opened = InodeGuard::new(file_system, opened);
-        match opened.attributes().file_type {
-            FileType::Regular | FileType::Directory => Ok(opened),
+    /// Opens an inode that was found. Devices, pipes and sockets are for a kernel to open.
+    #[inline]
+    fn check_open(&self, found: &InodeGuard<'_>, flags: OpenFlags) -> drystone_vfs::Result<()> {
+        self.file_system().open_held(&self.context, found.inode(), flags)?;
+        match found.attributes().file_type {
+            FileType::Regular | FileType::Directory => Ok(()),
             _ => Err(Errno::ENXIO.into()),
         }
     }
@@ -265,7 +267,10 @@ impl<'i> Fs<'i> {
                 Ok(found) if found.attributes().file_type == FileType::Directory => {
                     return Err(Errno::EISDIR.into());
                 }
-                Ok(found) => return self.open_found(&found, options.flags()),
+                Ok(found) => {
+                    self.check_open(&found, options.flags())?;
+                    return Ok(found);
+                }
                 Err(error) if error.errno == Errno::ENOENT => {}
                 Err(error) => return Err(error),
             }
@@ -311,6 +316,7 @@ impl std::fmt::Debug for Fs<'_> {
 const OPEN_TO_REPLACE: OpenOptions = OpenOptions::new().write(true).create(true).truncate(true);
 
 /// The bytes of a path that a system call would take.
+#[inline]
 fn checked_bytes(path: &Path) -> drystone_vfs::Result<&[u8]> {
     let bytes = path.as_os_str().as_bytes();
     if bytes.contains(&0) {

@@ -10,14 +10,14 @@ pub use options::ImageOptions;
 
 use crate::engine::{Engine, ImageReference, OpenImage};
 use crate::fs::Fs;
-use crate::{ErrorCause, FileSystemKind, Result};
+use crate::{Error, ErrorCause, FileSystemKind, Result};
 use drystone_blockdev::BlockDevice;
 use drystone_ext4::{AccessTimes, MemoryUse, QuotaLimits, QuotaReport};
 use drystone_ext4_format::quota::QuotaKind;
 use drystone_nilfs2::CheckpointSummary;
 use drystone_sync::Arc;
 use drystone_vfs::FileSystem;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// An open image. No other process may open it meanwhile, unless all of them only read.
 ///
@@ -75,8 +75,17 @@ impl Image {
         options.in_memory().map_err(|error| error.during("create an image in memory"))
     }
 
-    pub(crate) fn new(engine: Engine) -> Image {
-        Image { open: Arc::new(OpenImage { engine }) }
+    pub(crate) fn new(engine: Engine, name: Option<PathBuf>) -> Image {
+        Image { open: Arc::new(OpenImage { engine, name }) }
+    }
+
+    /// Does something with the engine; an error says what, and with which image.
+    fn run<T>(
+        &self,
+        operation: &'static str,
+        body: impl FnOnce(&Engine) -> std::result::Result<T, ErrorCause>,
+    ) -> Result<T> {
+        body(&self.open.engine).map_err(|cause| error(cause, operation, self.open.name.as_deref()))
     }
 
     /// Its files, used as the superuser, who may do everything.
@@ -122,10 +131,10 @@ impl Image {
     ///
     /// A usage file can't be read, or is damaged.
     pub fn quotas(&self) -> Result<Vec<QuotaReport>> {
-        match &self.open.engine {
+        self.run("read the quotas of", |engine| match engine {
             Engine::Ext4(engine) => Ok(engine.quota_reports()?),
             Engine::Nilfs2(_) => Ok(Vec::new()),
-        }
+        })
     }
 
     /// Sets the limits of a user, group or project. If one is exceeded, its grace period begins.
@@ -134,7 +143,9 @@ impl Image {
     ///
     /// The image doesn't count this kind, or can't be changed.
     pub fn set_quota_limits(&self, kind: QuotaKind, id: u32, limits: &QuotaLimits) -> Result<()> {
-        Ok(self.open.engine.ext4("quotas")?.set_quota_limits(kind, id, limits)?)
+        self.run("set quota limits of", |engine| {
+            Ok(engine.ext4("quotas")?.set_quota_limits(kind, id, limits)?)
+        })
     }
 
     /// Sets for how many seconds the soft limits of a kind may be exceeded. Grace that runs ends when
@@ -149,7 +160,9 @@ impl Image {
         space_seconds: u32,
         inode_seconds: u32,
     ) -> Result<()> {
-        Ok(self.open.engine.ext4("quotas")?.set_quota_grace(kind, space_seconds, inode_seconds)?)
+        self.run("set a quota grace period of", |engine| {
+            Ok(engine.ext4("quotas")?.set_quota_grace(kind, space_seconds, inode_seconds)?)
+        })
     }
 
     /// The checkpoints that the image holds, the oldest first.
@@ -158,7 +171,9 @@ impl Image {
     ///
     /// [`ErrorCause::Lacks`] if it holds ext4; the checkpoint file is damaged or can't be read.
     pub fn checkpoints(&self) -> Result<Vec<CheckpointSummary>> {
-        Ok(self.open.engine.nilfs2("checkpoints")?.checkpoints()?)
+        self.run("list the checkpoints of", |engine| {
+            Ok(engine.nilfs2("checkpoints")?.checkpoints()?)
+        })
     }
 
     /// Makes everything durable and returns the number of the newest checkpoint.
@@ -167,7 +182,9 @@ impl Image {
     ///
     /// [`ErrorCause::Lacks`] if it holds ext4; something can't be written.
     pub fn make_checkpoint(&self) -> Result<u64> {
-        Ok(self.open.engine.nilfs2("checkpoints")?.make_checkpoint()?)
+        self.run("make a checkpoint of", |engine| {
+            Ok(engine.nilfs2("checkpoints")?.make_checkpoint()?)
+        })
     }
 
     /// Makes a checkpoint a snapshot, which the cleaner keeps, or a plain one again.
@@ -176,7 +193,9 @@ impl Image {
     ///
     /// [`ErrorCause::Lacks`] if it holds ext4; there is no such checkpoint, or something can't be written.
     pub fn set_snapshot(&self, number: u64, is_snapshot: bool) -> Result<()> {
-        Ok(self.open.engine.nilfs2("checkpoints")?.set_snapshot(number, is_snapshot)?)
+        self.run("change a checkpoint of", |engine| {
+            Ok(engine.nilfs2("checkpoints")?.set_snapshot(number, is_snapshot)?)
+        })
     }
 
     /// Deletes a checkpoint. The cleaner takes back what only this one had.
@@ -186,7 +205,9 @@ impl Image {
     /// [`ErrorCause::Lacks`] if it holds ext4; there is no such checkpoint, it is a snapshot or the newest, or
     /// something can't be written.
     pub fn delete_checkpoint(&self, number: u64) -> Result<()> {
-        Ok(self.open.engine.nilfs2("checkpoints")?.delete_checkpoint(number)?)
+        self.run("delete a checkpoint of", |engine| {
+            Ok(engine.nilfs2("checkpoints")?.delete_checkpoint(number)?)
+        })
     }
 
     /// Makes everything durable and marks the image clean, which takes no changes from now on. Does
@@ -196,7 +217,9 @@ impl Image {
     ///
     /// Something could not be written; the image takes changes as before, unless that is why.
     pub fn make_read_only(&self) -> Result<()> {
-        Ok(self.open.engine.ext4("change to read-only while it is open")?.make_read_only()?)
+        self.run("make read-only", |engine| {
+            Ok(engine.ext4("change to read-only while it is open")?.make_read_only()?)
+        })
     }
 
     /// Has the image take changes again after [`make_read_only`](Image::make_read_only).
@@ -205,7 +228,9 @@ impl Image {
     ///
     /// It was opened to be read only, or can't be written to.
     pub fn make_writable(&self) -> Result<()> {
-        Ok(self.open.engine.ext4("change to read-only while it is open")?.make_writable()?)
+        self.run("make writable", |engine| {
+            Ok(engine.ext4("change to read-only while it is open")?.make_writable()?)
+        })
     }
 
     /// Chooses which accesses change times of access from now on; `of_directories`: also of
@@ -224,6 +249,7 @@ impl Image {
     /// [`ErrorCause::StillUsed`] if a [`shared_fs`](Image::shared_fs) or a handle from it is still there:
     /// everything is durable then, and the image is closed when the last of them is dropped.
     pub fn close(self) -> Result<()> {
+        let name = self.open.name.clone();
         let closed = match Arc::try_unwrap(self.open) {
             Ok(open) => open.engine.close(),
             Err(open) => match open.engine.file_system().sync() {
@@ -231,6 +257,15 @@ impl Image {
                 Err(error) => Err(error.into()),
             },
         };
-        closed.map_err(|cause| crate::Error::from(cause).during("close the image"))
+        closed.map_err(|cause| error(cause, "close", name.as_deref()))
+    }
+}
+
+/// Why something with an image failed, which has a name unless it is on a device of the caller.
+fn error(cause: ErrorCause, operation: &'static str, name: Option<&Path>) -> Error {
+    let error = Error::from(cause).during(operation);
+    match name {
+        Some(name) => error.at(name),
+        None => error,
     }
 }

@@ -2,6 +2,7 @@
 
 use super::Image;
 use crate::engine::Engine;
+use crate::error::on_image;
 use crate::settled::open_settled;
 use crate::{Error, ErrorCause, FileSystemKind, Result, VolumeName};
 use drystone_blockdev::{BlockDevice, OpenMode};
@@ -96,10 +97,11 @@ impl ImageOptions {
     /// host says of the file or the engine of the image.
     pub fn open(&self, name: impl AsRef<Path>) -> Result<Image> {
         let name = name.as_ref();
-        self.open_named(name).map_err(|error| error.during("open").at(name))
+        let engine = on_image("open", name, || self.open_named(name))?;
+        Ok(Image::new(engine, Some(name.to_path_buf())))
     }
 
-    fn open_named(&self, name: &Path) -> Result<Image> {
+    fn open_named(&self, name: &Path) -> Result<Engine> {
         let name = VolumeName::find(name)?;
         let checkpoint = self.checkpoint.or(name.checkpoint());
         let is_read_only = self.read_only || checkpoint.is_some();
@@ -113,14 +115,15 @@ impl ImageOptions {
     ///
     /// As [`open`](ImageOptions::open), but for those of the host.
     pub fn open_device(&self, device: Arc<dyn BlockDevice>) -> Result<Image> {
-        self.mount(device, self.checkpoint).map_err(|error| error.during("open the image"))
+        let engine = self.mount(device, self.checkpoint);
+        Ok(Image::new(engine.map_err(|error| error.during("open the image"))?, None))
     }
 
-    fn mount(&self, device: Arc<dyn BlockDevice>, checkpoint: Option<u64>) -> Result<Image> {
+    fn mount(&self, device: Arc<dyn BlockDevice>, checkpoint: Option<u64>) -> Result<Engine> {
         if self.policy.orphans == Some(OrphanPolicy::Unrecorded) {
             return Err(ErrorCause::UnsafePolicy(self.policy).into());
         }
-        let engine = match (FileSystemKind::of(&*device)?, checkpoint) {
+        Ok(match (FileSystemKind::of(&*device)?, checkpoint) {
             (Some(FileSystemKind::Nilfs2), _) => {
                 Engine::Nilfs2(Arc::new(Nilfs2::mount(device, &self.for_nilfs2(checkpoint))?))
             }
@@ -129,8 +132,7 @@ impl ImageOptions {
             }
             // The engine says what is wrong with an unknown superblock.
             _ => Engine::Ext4(Arc::new(Ext4::open(device, self.for_ext4())?)),
-        };
-        Ok(Image::new(engine))
+        })
     }
 
     fn for_ext4(&self) -> MountOptions {

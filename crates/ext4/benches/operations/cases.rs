@@ -1,6 +1,7 @@
 //! The benchmarks.
 
 use crate::image::{Bench, name};
+use drystone_testkit::counted::{Case, Operate};
 use drystone_vfs::{FallocateMode, FileSystem, NewNode, RenameFlags, SetAttributes};
 use std::hint::black_box;
 
@@ -11,15 +12,6 @@ const NAMES_MANY: u64 = 1_000_000;
 /// Bytes of one fallocate, and how many there are before the file is emptied.
 const STEP_BYTES: u64 = 8 << 10;
 const STEPS: u64 = 128;
-
-/// Runs one round and returns how many operations it was.
-pub type Operate = Box<dyn FnMut() -> u64>;
-
-/// A benchmark.
-pub struct Case {
-    pub name: &'static str,
-    pub prepare: fn() -> Operate,
-}
 
 /// All benchmarks.
 pub const CASES: &[Case] = &[

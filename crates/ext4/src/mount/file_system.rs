@@ -157,6 +157,18 @@ impl FileSystem for Ext4 {
         self.done(self.do_open(context, inode, flags))
     }
 
+    fn open_held(
+        &self,
+        context: &RequestContext,
+        inode: InodeNumber,
+        flags: OpenFlags,
+    ) -> Result<()> {
+        if flags.contains(OpenFlags::TRUNCATE) {
+            self.volume.freeze.wait_thawed();
+        }
+        self.done(self.do_open_held(context, inode, flags))
+    }
+
     fn read(&self, inode: InodeNumber, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let inode = self.held(inode)?;
         self.done(file::read(self, &inode, offset, buffer))

@@ -19,6 +19,40 @@ impl Engine {
         flags: OpenFlags,
     ) -> Result<InodeAttributes> {
         let inode = self.held(number)?;
+        let truncates = self.check_open(context, &inode, flags)?;
+        // The reference comes first: otherwise the inode might be freed before it is truncated.
+        let entry = self.entry(&inode);
+        if !truncates {
+            return Ok(entry);
+        }
+        self.empty(context, &inode).inspect_err(|_| self.do_forget(number, 1))
+    }
+
+    pub(crate) fn do_open_held(
+        &self,
+        context: &RequestContext,
+        number: InodeNumber,
+        flags: OpenFlags,
+    ) -> Result<()> {
+        let inode = self.held(number)?;
+        if self.check_open(context, &inode, flags)? {
+            self.empty(context, &inode)?;
+        }
+        Ok(())
+    }
+
+    fn empty(&self, context: &RequestContext, inode: &Arc<Inode>) -> Result<InodeAttributes> {
+        let cut = SetAttributes { size: Some(0), ..SetAttributes::default() };
+        self.do_set_attributes(context, inode, &cut)
+    }
+
+    /// Checks that an inode may be opened so. True if it is to be emptied.
+    fn check_open(
+        &self,
+        context: &RequestContext,
+        inode: &Arc<Inode>,
+        flags: OpenFlags,
+    ) -> Result<bool> {
         let writes = flags.intersects(OpenFlags::WRITE | OpenFlags::TRUNCATE);
         let executes = flags.contains(OpenFlags::EXECUTE);
         match inode.file_type() {
@@ -32,7 +66,7 @@ impl Engine {
         access.set(Access::READ, flags.contains(OpenFlags::READ) && !executes);
         access.set(Access::EXECUTE, executes);
         access.set(Access::WRITE, writes);
-        permission::check(self, context, &inode, access)?;
+        permission::check(self, context, inode, access)?;
         let inode_flags = inode.flags();
         let regular = inode.file_type() == FileType::Regular;
         if regular && inode_flags.contains(InodeFlags::ENCRYPT) {
@@ -51,19 +85,7 @@ impl Engine {
         if inode.file_type() == FileType::Socket {
             return Err(Errno::ENXIO.into());
         }
-        // The reference comes first: otherwise the inode might be freed before it is truncated.
-        let entry = self.entry(&inode);
-        if !(flags.contains(OpenFlags::TRUNCATE) && regular) {
-            return Ok(entry);
-        }
-        let cut = SetAttributes { size: Some(0), ..SetAttributes::default() };
-        match self.do_set_attributes(context, &inode, &cut) {
-            Ok(attributes) => Ok(attributes),
-            Err(error) => {
-                self.do_forget(number, 1);
-                Err(error)
-            }
-        }
+        Ok(flags.contains(OpenFlags::TRUNCATE) && regular)
     }
 
     pub(crate) fn do_forget(&self, number: InodeNumber, count: u64) {

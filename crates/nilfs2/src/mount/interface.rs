@@ -127,6 +127,15 @@ impl FileSystem for Nilfs2 {
         Ok(self.operations().do_open(context, inode, flags)?)
     }
 
+    fn open_held(
+        &self,
+        context: &RequestContext,
+        inode: InodeNumber,
+        flags: OpenFlags,
+    ) -> Result<()> {
+        Ok(self.operations().do_open_held(context, inode, flags)?)
+    }
+
     fn read(&self, inode: InodeNumber, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         Ok(self.operations().do_read(inode, offset, buffer)?)
     }

@@ -26,6 +26,17 @@ impl Operations<'_> {
         number: InodeNumber,
         flags: OpenFlags,
     ) -> Result<InodeAttributes> {
+        self.do_open_held(context, number, flags)?;
+        let inode = self.held(number)?;
+        Ok(self.attributes_of(&*self.inode(inode.number, 1)?))
+    }
+
+    pub(crate) fn do_open_held(
+        &self,
+        context: &RequestContext,
+        number: InodeNumber,
+        flags: OpenFlags,
+    ) -> Result<()> {
         let inode = self.held(number)?;
         let writes = flags.intersects(OpenFlags::WRITE | OpenFlags::TRUNCATE);
         let executes = flags.contains(OpenFlags::EXECUTE);
@@ -57,7 +68,7 @@ impl Operations<'_> {
             let cut = SetAttributes { size: Some(0), ..SetAttributes::default() };
             self.do_set_attributes(context, number, &cut)?;
         }
-        Ok(self.attributes_of(&*self.inode(inode.number, 1)?))
+        Ok(())
     }
 
     /// A regular file.
