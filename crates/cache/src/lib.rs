@@ -1,7 +1,7 @@
 //! Metadata buffers by block number, with copy-on-write for a journal.
 //!
 //! The cache reads blocks and keeps them; it writes none. Only a journal changes a [`Buffer`]
-//! (through [`Buffer::journal`]), and only the journal's commit and checkpoint write changes to the
+//! (through [`JournalDoor`]), and only the journal's commit and checkpoint write changes to the
 //! device. So no change reaches its block before the journal allows it.
 //!
 //! # State

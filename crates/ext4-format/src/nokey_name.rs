@@ -6,16 +6,16 @@
 //!
 //! # Reference
 //! "Filesystem-level encryption (fscrypt)", section "Filenames", in the Linux kernel's
-//! documentation; what a Linux mount without the key shows.
+//! documentation; what a Linux mount without the key shows. The base64 is our own, since the crate for it would
+//! be one more that the smallest library needs.
 
 use crate::hash::NameHash;
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 /// The longest ciphertext that is shown in full.
 const BYTES_MAX: usize = 149;
 const HASH_LENGTH: usize = 8;
 const DIGEST_LENGTH: usize = 32;
+const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
 /// A decoded name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,8 +37,7 @@ impl NokeyName {
     /// Decodes a name; `None` if it isn't an encoded one.
     #[must_use]
     pub fn decode(shown: &[u8]) -> Option<NokeyName> {
-        // Refuses bits of the last character that stand for nothing: two names would mean the same.
-        let bytes = URL_SAFE_NO_PAD.decode(shown).ok()?;
+        let bytes = decode(shown)?;
         let (hash, bytes) = bytes.split_at_checked(HASH_LENGTH)?;
         let word = |at: usize| Some(u32::from_le_bytes(hash.get(at..at + 4)?.try_into().ok()?));
         let hash = NameHash { major: word(0)?, minor: word(4)? };
@@ -76,7 +75,14 @@ pub fn encode(hash: NameHash, ciphertext: &[u8]) -> Vec<u8> {
     bytes.extend(hash.minor.to_le_bytes());
     bytes.extend(&name.bytes);
     bytes.extend(name.digest.iter().flatten());
-    URL_SAFE_NO_PAD.encode(bytes).into_bytes()
+    let mut shown = Vec::with_capacity(bytes.len().div_ceil(3) * 4);
+    for group in bytes.chunks(3) {
+        let bits = group.iter().fold(0, |bits, &byte| bits << 8 | usize::from(byte));
+        let bits = bits << (8 * (3 - group.len()));
+        let characters = group.len() + 1;
+        shown.extend((0..characters).map(|at| ALPHABET[bits >> (18 - 6 * at) & 63]));
+    }
+    shown
 }
 
 /// The length of the encoded name for this much ciphertext.
@@ -85,6 +91,23 @@ pub fn encoded_length(ciphertext_bytes: u64) -> u64 {
     let digest = if ciphertext_bytes > BYTES_MAX as u64 { DIGEST_LENGTH } else { 0 };
     let bytes = ciphertext_bytes.min(BYTES_MAX as u64) + (HASH_LENGTH + digest) as u64;
     (bytes * 4).div_ceil(3)
+}
+
+fn decode(shown: &[u8]) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(shown.len() * 3 / 4);
+    let (mut bits, mut count) = (0, 0);
+    for character in shown {
+        let value = ALPHABET.iter().position(|known| known == character)?;
+        bits = bits << 6 | value;
+        count += 6;
+        if count >= 8 {
+            count -= 8;
+            bytes.push((bits >> count) as u8);
+            bits &= (1 << count) - 1;
+        }
+    }
+    // The unused bits of the last character must be zero; otherwise two names would mean the same.
+    (bits == 0 && count < 6).then_some(bytes)
 }
 
 #[cfg(test)]
