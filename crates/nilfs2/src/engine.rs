@@ -141,15 +141,16 @@ impl Engine {
         while !has_room() {
             // Claims of those who wait take nothing from the cleaner.
             drop(claim);
+            let was_frozen = self.gate.is_frozen();
             self.requests.make_space(blocks)?;
             claim = self.space.claim(blocks);
             if has_room() {
                 break;
             }
-            if !self.gate.is_frozen() {
+            if !was_frozen && !self.gate.is_frozen() {
                 return Err(Errno::ENOSPC.into());
             }
-            // The cleaner could do nothing.
+            // The cleaner may have done nothing.
             drop(claim);
             self.gate.wait_until_thawed();
             claim = self.space.claim(blocks);
@@ -279,23 +280,32 @@ impl Engine {
         }
         let _claim = self.space.claim(REMOVAL_BLOCKS);
         if self.space.is_exhausted() {
-            self.nameless.lock().push_back(Arc::clone(inode));
+            let is_waiting = std::mem::replace(&mut inode.fields.lock().waits_for_room, true);
+            if !is_waiting {
+                self.nameless.lock().push_back(Arc::clone(inode));
+            }
             return Ok(());
         }
         self.delete_if_unused(inode)
     }
 
     /// Deletes inodes that waited for room, as many as have some now. Says whether there were any.
-    pub(crate) fn delete_waiting(&self) -> Result<bool> {
+    pub(crate) fn delete_waiting(&self) -> bool {
         let mut has_deleted = false;
         loop {
             let _inside = self.gate.pass();
             let _claim = self.space.claim(REMOVAL_BLOCKS);
             if self.space.is_exhausted() {
-                return Ok(has_deleted);
+                return has_deleted;
             }
-            let Some(inode) = self.nameless.lock().pop_front() else { return Ok(has_deleted) };
-            self.delete_if_unused(&inode)?;
+            let Some(inode) = self.nameless.lock().pop_front() else { return has_deleted };
+            inode.fields.lock().waits_for_room = false;
+            if let Err(error) = self.delete_if_unused(&inode) {
+                tracing::error!(
+                    "inode {} has no names and can't be freed: {error}",
+                    inode.number.0
+                );
+            }
             has_deleted = true;
         }
     }

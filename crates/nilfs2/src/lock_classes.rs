@@ -6,7 +6,7 @@
 use drystone_sync::LockClass;
 
 /// The log writer's state: where the next log goes, checkpoints, segments. Held while a log is built and
-/// written; no operation on files takes it.
+/// written; of the operations on files only a freeze takes it.
 pub(crate) static LOG: LockClass = LockClass::new("nilfs2 log", 20);
 
 /// A core's part of the gate that every change passes. The log writer takes all of them to freeze.

@@ -2,7 +2,6 @@
 
 use crate::cleaner::{Cleaner, PROTECTION_S};
 use crate::engine::Engine;
-use crate::error::Result;
 use crate::log_requests::Task;
 use crate::log_writer::LogWriter;
 use drystone_sync::clock;
@@ -24,7 +23,7 @@ pub(crate) fn run(engine: &Engine, interval: Option<Duration>) {
                 last = clock::now();
                 let result = is_running.and_then(|()| writer.write_checkpoint());
                 let result = result.and_then(|()| cleaner.refill_reserve());
-                let result = result.and_then(|()| delete_waiting(engine));
+                let result = result.inspect(|()| delete_waiting(engine));
                 let has_failed = result.is_err();
                 requests.finish_checkpoint(result, number);
                 if is_due && !has_failed {
@@ -39,7 +38,7 @@ pub(crate) fn run(engine: &Engine, interval: Option<Duration>) {
                 let result = is_running
                     .and_then(|()| writer.write_checkpoint())
                     .and_then(|()| cleaner.clean_for_space(blocks))
-                    .and_then(|()| delete_waiting(engine));
+                    .inspect(|()| delete_waiting(engine));
                 requests.finish_space(result, number);
             }
             Task::Stop => return,
@@ -48,11 +47,10 @@ pub(crate) fn run(engine: &Engine, interval: Option<Duration>) {
 }
 
 /// Deletes inodes that waited for room; the next checkpoint makes more.
-fn delete_waiting(engine: &Engine) -> Result<()> {
-    if engine.delete_waiting()? {
+fn delete_waiting(engine: &Engine) {
+    if engine.delete_waiting() {
         engine.requests.wake();
     }
-    Ok(())
 }
 
 /// Cleans some segments if few are clean.

@@ -14,7 +14,8 @@
 //! something is written.
 //!
 //! # Locking
-//! All of it happens with the log locked, in the log writer's thread; files are changed meanwhile.
+//! All of it happens with the log locked, in the log writer's thread or a caller's; files are changed
+//! meanwhile.
 
 mod examine;
 
@@ -115,15 +116,21 @@ impl<'a> Cleaner<'a> {
     /// isn't in a snapshot gives way.
     pub(crate) fn clean_for_space(&self, blocks: u64) -> Result<()> {
         while !self.space.has_room(blocks) && !self.is_futile() {
+            let before = self.space.clean_segments();
             self.clean_emptiest(0)?;
+            if self.space.clean_segments() <= before {
+                break;
+            }
         }
         Ok(())
     }
 
-    /// Whether nothing can be gained: the last attempt has failed, and too few blocks have died since.
+    /// Whether cleaning is in vain: the volume is frozen, or the last attempt has failed, and since then no
+    /// segment was taken or freed and too few blocks have died.
     fn is_futile(&self) -> bool {
         let log = self.log.lock();
-        self.gate.is_frozen() || log.dead_blocks < log.futile_until
+        let is_same = log.segments.header.clean == log.futile_clean;
+        self.gate.is_frozen() || is_same && log.dead_blocks < log.futile_until
     }
 
     /// Cleans as long as that gains segments. Says how many were cleaned.
@@ -193,6 +200,11 @@ impl<'a> Cleaner<'a> {
             if batch.cost_max() + found.cost_max() > room {
                 break;
             }
+            // Fuller ones follow: they would take back what is gained.
+            let pays = found.cost() < self.space.segment_payload_min();
+            if !pays && self.gain(&batch) >= per_segment.cast_signed() {
+                break;
+            }
             batch.append(found);
             gain_max = self.gain(&batch).max(gain_max);
         }
@@ -204,9 +216,11 @@ impl<'a> Cleaner<'a> {
             return Ok(0);
         }
         let before = self.space.clean_segments();
+        let is_alone = self.space.dirty_blocks() == 0;
         let cleaned = self.finish_cleaning(&mut log, &kept, batch)?;
-        if protection_s == 0 && self.space.clean_segments() <= before {
-            // The gain was an estimate.
+        let has_gained = self.space.clean_segments() > before;
+        if protection_s == 0 && cleaned > 0 && is_alone && !has_gained {
+            // The gain was an estimate. Beside changes it says nothing: they may have taken what was gained.
             log.note_futile(per_segment);
         }
         Ok(cleaned)

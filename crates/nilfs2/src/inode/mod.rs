@@ -48,6 +48,8 @@ pub(crate) struct Fields {
     pub(crate) is_logged: bool,
     /// It has neither names nor users, and goes with the next log.
     pub(crate) is_deleted: bool,
+    /// It has no names and isn't used, and is deleted when a log has room.
+    pub(crate) waits_for_room: bool,
 }
 
 /// An inode in memory.
@@ -88,6 +90,7 @@ impl Inode {
             is_dirty: false,
             needs_checkpoint: false,
             in_flight: false,
+            waits_for_room: false,
             is_logged,
             is_deleted: false,
         };

@@ -43,8 +43,9 @@ pub(crate) struct LogState {
     pub(crate) data_log_blocks: i64,
     /// Blocks that have died since the mount.
     pub(crate) dead_blocks: u64,
-    /// Until so many have, cleaning can gain nothing.
+    /// Until so many have, and while so many segments are clean, cleaning probably gains nothing.
     pub(crate) futile_until: u64,
+    pub(crate) futile_clean: u64,
     /// A log couldn't be written. What is in memory refers to places that hold something else.
     pub(crate) has_failed: bool,
     /// When the cleaner left segments for later, in seconds since 1970.
@@ -52,9 +53,10 @@ pub(crate) struct LogState {
 }
 
 impl LogState {
-    /// Notes that cleaning would have needed so many more dead blocks. One that dies may save more than
-    /// itself, with blocks of the DAT that needn't be written.
+    /// Notes that cleaning would have needed so many more dead blocks. Half of them are enough to look
+    /// again: nodes of the DAT that die aren't counted.
     pub(crate) fn note_futile(&mut self, missing_blocks: u64) {
         self.futile_until = self.dead_blocks + missing_blocks.div_ceil(2).max(1);
+        self.futile_clean = self.segments.header.clean;
     }
 }

@@ -51,7 +51,11 @@ impl Nilfs2 {
         engine.check_writable()?;
         engine.requests.check_running()?;
         let number = CheckpointNumber(number);
-        Checkpoints::new(engine).remove_checkpoint(&mut engine.lock_thawed_log(), number)?;
+        let mut log = engine.lock_thawed_log();
+        Checkpoints::new(engine).remove_checkpoint(&mut log, number)?;
+        // Cleaning changes fewer records now, and blocks of the checkpoint file may have died.
+        log.futile_until = 0;
+        drop(log);
         engine.requests.checkpoint()
     }
 

@@ -271,6 +271,7 @@ impl Opened {
             data_log_blocks: 0,
             dead_blocks: 0,
             futile_until: 0,
+            futile_clean: 0,
             has_failed: false,
             left_for_later: HashMap::new(),
         };

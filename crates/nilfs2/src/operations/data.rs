@@ -312,6 +312,7 @@ impl Operations<'_> {
 
     pub(crate) fn do_freeze(&self) -> Result<()> {
         self.check_writable()?;
+        self.requests.check_running()?;
         // The log stays locked from the freeze to its checkpoint, so that no other log comes behind this one.
         let mut log = self.log.lock();
         if !self.gate.freeze() {
