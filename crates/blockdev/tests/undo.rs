@@ -202,6 +202,23 @@ fn another_image_is_not_taken_for_an_interrupted_change() {
     assert!(torn.to_vec() == before);
 }
 
+/// Whoever changes a file system changes its superblock, which need not be part of an interrupted change.
+#[test]
+fn an_image_that_changed_since_an_interruption_is_left_alone() {
+    let image = MemoryDevice::new(IMAGE_BYTES);
+    let log = MemoryDevice::new(LOG_BYTES);
+    let device = UndoDevice::begin(&image, &log, PROTECTED_BYTES).unwrap();
+    device.write_at(10_000, b"changed").unwrap();
+    device.flush().unwrap();
+    drop(device);
+    image.write_at(1100, b"mounted").unwrap();
+    let refused = roll_back(&image, &log);
+    assert!(matches!(refused, Err(UndoError::OtherImage { offset: 0 })), "{refused:?}");
+    image.zero_range(1100, 7).unwrap();
+    roll_back(&image, &log).unwrap();
+    assert!(image.to_vec().iter().all(|&byte| byte == 0));
+}
+
 /// On a full host, neither the end of a change nor its rollback needs space.
 #[test]
 fn a_full_host_keeps_no_change_from_its_end() {
@@ -330,6 +347,7 @@ fn a_kept_file_takes_a_complete_change_back() {
     assert!(undo.settle(&image).is_err() && !undo.is_incomplete().unwrap());
     drop(image);
     let image = FileDevice::open(&path, OpenMode::ReadWrite).unwrap();
+    undo.check_complete().unwrap();
     // Nobody else reads old bytes.
     assert_eq!(undo.path().metadata().unwrap().permissions().mode() & 0o777, 0o600);
     undo.take_back(&image).unwrap();

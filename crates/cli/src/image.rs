@@ -6,7 +6,7 @@ use crate::interrupt::Interrupt;
 use crate::location::{Location, by_image};
 use crate::tree::ImageTree;
 use anyhow::Context;
-use drystone::{Error, Image, ImageOptions, Policy};
+use drystone::{Image, ImageOptions, Policy};
 use std::path::{Path, PathBuf};
 
 /// Bytes of memory for the metadata of an image that a command walks through. What the command itself
@@ -30,7 +30,12 @@ pub trait AtImage<T> {
 
 impl<T> AtImage<T> for drystone::Result<T> {
     fn at_image(self, path: &Path) -> anyhow::Result<T> {
-        self.map_err(Error::into_cause).with_context(|| path.display().to_string())
+        self.map_err(|error| match error.path() {
+            // That of the undo log.
+            Some(other) if other != path => anyhow::Error::from(error),
+            _ => error.into_cause().into(),
+        })
+        .with_context(|| path.display().to_string())
     }
 }
 

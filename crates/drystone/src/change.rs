@@ -39,8 +39,10 @@ pub fn undo(name: &Path, log: Option<&Path>) -> Result<bool, Error> {
             beside.take_back(&volume)?;
             return Ok(true);
         }
-        beside.settle(&volume)?;
         let log = UndoFile::kept(log.to_owned());
+        // Before a log beside the image is removed, which may be the only whole one.
+        log.check_complete()?;
+        beside.settle(&volume)?;
         let image = SettledImage { volume, undo: beside };
         // It is a change like any other: if it is interrupted, nothing opens the image, and the log is still good.
         let size_bytes = change(&image, &ChangeOptions::default(), None, |device| {
@@ -119,7 +121,9 @@ fn change_logged<T>(
     body: impl FnOnce(&UndoDevice<&dyn BlockDevice, FileDevice>) -> Result<T, Error>,
 ) -> Result<T, Error> {
     let size_bytes = volume.device().size_bytes();
-    let device = undo.begin(volume.device(), size_bytes)?;
+    let begun = undo.begin(volume.device(), size_bytes);
+    let device =
+        begun.map_err(|error| Error::from(error).during("make the undo log").at(undo.path()))?;
     let grown = growth.map_or(Ok(()), |(file, size_bytes)| file.resize(size_bytes));
     let changed = grown.map_err(Error::from).and_then(|()| body(&device));
     match changed.and_then(|value| Ok(device.flush().map(|()| value)?)) {

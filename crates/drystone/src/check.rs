@@ -88,9 +88,26 @@ pub fn repair_image(
         }
         change(&image, options, None, |device| {
             let report = drystone_fsck::repair(device, now(), choose, progress)?;
-            if report.is_cancelled { Err(ErrorCause::RepairCancelled.into()) } else { Ok(report) }
+            if report.is_cancelled {
+                return Err(ErrorCause::RepairCancelled.into());
+            }
+            if report.repaired > 0 {
+                note_change(device)?;
+            }
+            Ok(report)
         })
     })
+}
+
+/// Changes the superblock, so that the undo log of an earlier change no longer fits.
+fn note_change(device: &dyn BlockDevice) -> Result<(), Error> {
+    let mut bytes = [0; SUPERBLOCK_BYTES];
+    device.read_at(SUPERBLOCK_OFFSET_BYTES, &mut bytes)?;
+    // One that is still damaged was to be left.
+    let Ok(mut superblock) = Superblock::check(&bytes) else { return Ok(()) };
+    superblock.set_kibibytes_written(superblock.kibibytes_written().wrapping_add(1));
+    superblock.set_write_time_seconds(now());
+    Ok(device.write_at(SUPERBLOCK_OFFSET_BYTES, &superblock.encode())?)
 }
 
 /// Says what [`repair_image`] would do if `choose` decides so. The image is not changed.

@@ -4,7 +4,8 @@
 //!
 //! The next opening has to find the log, whatever name the volume is given. So symbolic links are followed
 //! first. The log of a file is beside it. Beside a block device it would be in memory only, and lost when the
-//! machine stops: it is in [`LOG_FOLDER`], by a name that the device has after the next start too.
+//! machine stops: it is in [`LOG_FOLDER`], by a name that the device has after the next start too. The log of an
+//! export of a server is there too, by its address.
 
 use crate::open::{find_range, look};
 use crate::{VolumeError, VolumeName};
@@ -12,7 +13,7 @@ use drystone_blockdev::UndoFile;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-/// Where the logs of block devices are.
+/// Where the logs of block devices and of servers' exports are.
 const LOG_FOLDER: &str = "/var/lib/drystone";
 /// Where the system has names for block devices that stay.
 const STABLE_NAMES: &str = "/dev/disk/by-id";
@@ -25,14 +26,21 @@ const STABLE_NAMES: &str = "/dev/disk/by-id";
 /// As [`VolumeError`] says.
 pub fn undo_file(name: &VolumeName) -> Result<UndoFile, VolumeError> {
     let range = find_range(&look(name)?.device()?, name, true)?;
-    // An address is no path.
-    let source = name.source().canonicalize().unwrap_or_else(|_| name.source().to_owned());
-    let is_device = source.metadata().is_ok_and(|found| found.file_type().is_block_device());
-    let mut path = if is_device { device_log(&source) } else { source }.into_os_string();
+    let mut path = beside(name).into_os_string();
     if let Some(range) = range {
         path.push(format!("@{}", range.start));
     }
     Ok(UndoFile::beside(Path::new(&path)))
+}
+
+/// What the log is beside.
+fn beside(name: &VolumeName) -> PathBuf {
+    if let Some(address) = name.address() {
+        return Path::new(LOG_FOLDER).join(address.replace('/', "%2F"));
+    }
+    let source = name.source().canonicalize().unwrap_or_else(|_| name.source().to_owned());
+    let is_device = source.metadata().is_ok_and(|found| found.file_type().is_block_device());
+    if is_device { device_log(&source) } else { source }
 }
 
 /// What the log of a block device would be beside.

@@ -9,6 +9,7 @@ use super::roll_back::{ChangeState, Trust, begin_roll_back, change_state, roll_b
 use super::{UndoDevice, UndoError};
 use crate::{BlockDevice, DeviceError, DeviceResult, Existing, FileDevice, OpenMode};
 use drystone_sync::Arc;
+use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -153,6 +154,19 @@ impl UndoFile {
         Ok(self.remove()?)
     }
 
+    /// Checks that the file holds a complete change. A copy that was cut short doesn't.
+    ///
+    /// # Errors
+    ///
+    /// [`UndoError::NotComplete`] if it doesn't.
+    pub fn check_complete(&self) -> Result<(), UndoError> {
+        match change_state(FileDevice::open(&self.path, OpenMode::ReadOnly)?)? {
+            Some(ChangeState::Finished) => Ok(()),
+            Some(ChangeState::NotBegun | ChangeState::Incomplete) => Err(UndoError::NotComplete),
+            None => Err(UndoError::NoLog),
+        }
+    }
+
     /// Undoes the change, complete or not, as another change: `image` has an undo log of its own. The file
     /// stays as it is. Returns the size that the image had.
     ///
@@ -174,7 +188,7 @@ impl UndoFile {
         protected_bytes: u64,
     ) -> DeviceResult<UndoDevice<D, FileDevice>> {
         if let Some(folder) = self.path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-            // Logs of block devices have one of their own.
+            // Logs of block devices and exports have one of their own.
             std::fs::create_dir_all(folder).map_err(|error| self.failed(error))?;
         }
         let size = (protected_bytes.saturating_mul(2) + LOG_BYTES_MIN).min(LOG_BYTES_MAX);
@@ -220,11 +234,15 @@ impl UndoFile {
 
     /// An error is no sign that there is no file.
     fn is_there(&self) -> DeviceResult<bool> {
-        self.path.try_exists().map_err(|error| self.failed(error))
+        match self.path.try_exists() {
+            // The address of an export may be longer than a name of a file.
+            Err(error) if error.kind() == ErrorKind::InvalidFilename => Ok(false),
+            there => there.map_err(|error| self.failed(error)),
+        }
     }
 
     fn exists(&self) -> DeviceError {
-        self.failed(std::io::ErrorKind::AlreadyExists.into())
+        self.failed(ErrorKind::AlreadyExists.into())
     }
 
     fn failed(&self, error: std::io::Error) -> DeviceError {

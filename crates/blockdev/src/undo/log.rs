@@ -28,8 +28,8 @@ const ENTRY_HEADER_BYTES: usize = 24;
 const PIECE_HEADER_BYTES: usize = 12 + 4 * SECTORS;
 /// The end of a change with one piece, the begin of a rollback, and its end.
 const SPARE_BYTES: usize = 3 * ENTRY_HEADER_BYTES + PIECE_HEADER_BYTES;
-/// Pieces of an entry; more are damage.
-const PIECES_MAX: u32 = super::HELD_PIECES_MAX as u32;
+/// Pieces of an entry, with the first of the image; more are damage.
+const PIECES_MAX: u32 = super::HELD_PIECES_MAX as u32 + 1;
 
 const KIND_BATCH: u32 = 1;
 const KIND_FINISHED: u32 = 2;

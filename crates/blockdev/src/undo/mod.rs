@@ -202,6 +202,10 @@ impl<D: BlockDevice, L: BlockDevice> UndoDevice<D, L> {
         if std::mem::take(&mut state.has_unlogged) {
             self.image.flush()?;
         }
+        // Shows whether anybody else has changed the file system after an interruption.
+        if state.saved.is_empty() && !state.held.contains_key(&0) {
+            state.held.insert(0, Some(self.read_piece(0)?));
+        }
         let mut changes = Vec::with_capacity(state.held.len());
         for (&number, new) in &state.held {
             let length = self.protected_length(number);

@@ -33,6 +33,9 @@ pub enum UndoError {
     /// There is no log in the file.
     #[error("there is no undo log in this file")]
     NoLog,
+    /// The log doesn't reach to the end of its change.
+    #[error("the undo log isn't complete: it was cut short, or used already")]
+    NotComplete,
     /// The log was used already.
     #[error("the change in this undo log was taken back already")]
     TakenBack,

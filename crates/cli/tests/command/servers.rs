@@ -3,6 +3,7 @@
 use crate::support::{Fixture, finish};
 use drystone_testkit::skip;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::process::{Child, Command};
 use std::time::Duration;
 
@@ -48,6 +49,18 @@ fn images_are_made_filled_and_read_behind_a_server() {
     fixture.line(&format!("build {remote} --from tree --force -q")).good();
     assert_eq!(fixture.line(&format!("ls {remote}:/")).good(), "etc\nlost+found\n");
     fixture.expect_sound();
+    if skip::is_root("changes of a whole image behind a server") {
+        let log_folder = Path::new("/var/lib/drystone");
+        let had_folder = log_folder.exists();
+        fixture.line(&format!("tune {remote} --label near")).good();
+        assert_eq!(fixture.line(&format!("info --json {remote}")).json()["label"], "near");
+        // The log was in no folder here that is named like the address.
+        let names = std::fs::read_dir(fixture.path("")).unwrap().map(|entry| entry.unwrap());
+        assert!(names.into_iter().all(|entry| !entry.path().ends_with("nbd+unix:")));
+        if !had_folder {
+            std::fs::remove_dir(log_folder).unwrap();
+        }
+    }
     for (name, problem) in [("nbds://host/x", "TLS"), ("nbd://", "HOST"), ("nbd://h/?a=b", "?")] {
         let message = fixture.line(&format!("ls {name}")).bad(1);
         assert!(message.contains(problem), "{message}");

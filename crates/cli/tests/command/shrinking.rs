@@ -45,6 +45,14 @@ fn an_image_with_errors_is_left_alone() {
     assert!(fixture.line("trim --read-only disk.img").bad(2).contains("changes the image"));
 }
 
+/// An error that is about the log names it.
+#[test]
+fn an_undo_log_that_can_not_be_made_is_named() {
+    let fixture = Fixture::new();
+    let message = fixture.line("tune disk.img --label x --undo nowhere/log").bad(1);
+    assert!(message.contains("disk.img: ") && message.contains("nowhere/log"), "{message}");
+}
+
 /// Free blocks may be what an earlier change would need to be undone.
 #[test]
 fn a_change_before_free_space_was_cleared_is_not_undone() {

@@ -2,15 +2,17 @@
 
 use crate::support::Sample;
 use crate::tuning::label;
+use drystone::fsck::Decision;
 use drystone::reshape::{FreeSpaceAction, NewSize, Tuning};
 use drystone::{
-    ChangeOptions, Error, ErrorCause, Features, Image, VolumeName, clear_free_space, resize_image,
-    tune_image, undo,
+    ChangeOptions, Error, ErrorCause, Features, Image, VolumeName, clear_free_space, repair_image,
+    resize_image, tune_image, undo,
 };
 use drystone_blockdev::{BlockDevice, FileDevice, OpenMode, UndoFile};
 use drystone_testkit::judges::run;
 use drystone_testkit::skip::{Prerequisite, is_root, skip};
 use drystone_volumes::undo_file;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 #[test]
@@ -26,6 +28,30 @@ fn a_kept_log_takes_a_change_back() {
     assert!(undo(&sample.path(), Some(&log)).unwrap() && !log.exists());
     assert!(std::fs::read(sample.path()).unwrap() == before);
     assert!(!undo(&sample.path(), None).unwrap());
+}
+
+/// The start of a log alone would leave an image of two halves.
+#[test]
+fn a_log_that_was_cut_short_is_refused() {
+    let Some(sample) = Sample::new("default-1k", 40) else { return };
+    let log = sample.beside("log");
+    let options = ChangeOptions { undo: Some(log.clone()) };
+    resize_image(&sample.path(), NewSize::Minimum, &options, &mut |_| {}).unwrap();
+    let (after, whole) = (std::fs::read(sample.path()).unwrap(), std::fs::read(&log).unwrap());
+    // A rollback by the whole log was interrupted, which its own log makes good.
+    let beside = UndoFile::beside(&sample.path());
+    interrupt(&sample.path(), &beside);
+    let interrupted = std::fs::read(sample.path()).unwrap();
+    for length in [whole.len() / 2, 8192, 100] {
+        std::fs::write(&log, &whole[..length]).unwrap();
+        let undone = undo(&sample.path(), Some(&log)).map_err(Error::into_cause);
+        assert!(matches!(undone, Err(ErrorCause::Undo(_))), "{length}: {undone:?}");
+        assert_eq!(log.metadata().unwrap().len(), length as u64);
+        assert!(beside.is_incomplete().unwrap());
+        assert!(std::fs::read(sample.path()).unwrap() == interrupted, "{length}");
+    }
+    assert!(undo(&sample.path(), None).unwrap());
+    assert!(std::fs::read(sample.path()).unwrap() == after);
 }
 
 fn clear(sample: &Sample, action: FreeSpaceAction) {
@@ -46,7 +72,19 @@ fn a_kept_log_does_not_fit_an_image_that_changed_since() {
     tune_image(&sample.path(), &tuning, &options).unwrap();
     let tuned = std::fs::read(sample.path()).unwrap();
     let before = sample.tree();
-    let later: [&dyn Fn(); 4] = [
+    let later: [&dyn Fn(); 5] = [
+        // A repair that has nothing to mend in the superblock.
+        &|| {
+            let damage = ["-w", "-R", "set_inode_field <11> links_count 7"].map(OsStr::new);
+            run("debugfs", damage.into_iter().chain([sample.path().as_os_str()])).unwrap();
+            let mut damaged = std::fs::read(sample.path()).unwrap();
+            damaged[1024..2048].copy_from_slice(&tuned[1024..2048]);
+            std::fs::write(sample.path(), damaged).unwrap();
+            let mut yes = |_: &_, _| Decision::Repair;
+            let options = ChangeOptions::default();
+            let report = repair_image(&sample.path(), &options, &mut yes, &mut |_| {}).unwrap();
+            assert_eq!(report.repaired, 1);
+        },
         &|| clear(&sample, FreeSpaceAction::Discard),
         &|| clear(&sample, FreeSpaceAction::Zero),
         &|| Image::open(sample.path()).unwrap().close().unwrap(),

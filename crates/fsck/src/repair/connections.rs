@@ -27,7 +27,9 @@ pub(super) fn choose_parent(
     first: InodeNumber,
     second: InodeNumber,
 ) -> Result<Mended, Error> {
+    // One that was made anew in this round has lost the name already.
     let is_second = first != second
+        && !mender.rebuilt_directories.contains(&second.get())
         && mender.checker.directories.get_mut(number).is_some_and(|directory| {
             directory.parent == first.get() && directory.dotdot == second.get()
         })

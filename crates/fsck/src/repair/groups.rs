@@ -1,24 +1,16 @@
 //! Group descriptors.
 
 use super::mender::{Mended, Mender};
+use super::tables::{find_table, usual_table};
 use super::totals;
 use crate::groups::is_location;
 use crate::image::Error;
 use crate::issue::{FixedPart, GroupIssue};
-use crate::mapping;
 use drystone_ext4_format::checksum::Checksums;
 use drystone_ext4_format::error::GroupPart;
-use drystone_ext4_format::features::Incompat;
 use drystone_ext4_format::group::{GroupDescriptor, GroupFlags};
 use drystone_ext4_format::inode::{Inode, ModeFileType};
-use drystone_ext4_format::{GroupNumber, InodeNumber, LogicalBlock, PhysicalBlock};
-use std::collections::BTreeSet;
-
-/// Blocks at the start of a table by each of which it is found: the first may be lost.
-const LEADING_BLOCKS_MAX: u64 = 4;
-
-/// Places of a table that are compared at most.
-const TABLES_MAX: usize = 64;
+use drystone_ext4_format::{GroupNumber, InodeNumber, PhysicalBlock};
 
 pub(super) fn mend(
     mender: &mut Mender<'_, '_>,
@@ -190,99 +182,6 @@ fn move_part(
     Ok(Some("the group's part was given its place again, or another one"))
 }
 
-/// Looks for the inode table of a group in the whole image: inodes' checksums hold their numbers. Without
-/// checksums the first table is known by the root. Nothing if no place holds more inodes than the stored one.
-fn find_table(
-    mender: &mut Mender<'_, '_>,
-    group: GroupNumber,
-) -> Result<Option<PhysicalBlock>, Error> {
-    let layout = mender.checker.image.layout;
-    let has_checksums = layout.checksum_seed().is_some();
-    let is_possible = has_checksums || group == GroupNumber::FIRST;
-    if !is_possible || mender.searches_left == 0 {
-        return Ok(None);
-    }
-    mender.searches_left -= 1;
-    let state = &mender.checker.groups[group.index()];
-    let mut most = match state.has_inode_table {
-        true => sound_inodes(mender, group, state.descriptor.inode_table)?.len(),
-        false => 0,
-    };
-    let table_blocks = u64::from(layout.inode_table_blocks());
-    let per_block = layout.block_size() / layout.inode_size();
-    let mut best = None;
-    let mut counted: BTreeSet<PhysicalBlock> = BTreeSet::new();
-    let mut bytes = mender.checker.image.block_buffer();
-    for block in u64::from(layout.first_data_block()) + 1..layout.blocks_count() {
-        mender.checker.image.read_blocks(PhysicalBlock::new(block), &mut bytes)?;
-        for index in 0..LEADING_BLOCKS_MAX.min(table_blocks) {
-            let bits = index as usize * per_block..;
-            let mut inodes = bits.zip(bytes.chunks_exact(layout.inode_size()));
-            let is_part = match has_checksums {
-                true => inodes.any(|(bit, bytes)| is_sound(mender, group, bit, bytes)),
-                false => index == 0 && holds_root(mender, &bytes),
-            };
-            let Some(start) = block.checked_sub(index).map(PhysicalBlock::new) else { continue };
-            let is_new = is_part && counted.len() < TABLES_MAX && counted.insert(start);
-            if !is_new || !is_free_for_table(mender, group, start) {
-                continue;
-            }
-            let sound = sound_inodes(mender, group, start)?;
-            if sound.len() <= most {
-                continue;
-            }
-            (most, best) = (sound.len(), Some(start));
-            // One block may have got elsewhere, but hardly several that belong together.
-            let block_of = |bit: Option<&usize>| bit.map(|bit| bit / per_block);
-            if block_of(sound.first()) != block_of(sound.last()) {
-                return Ok(best);
-            }
-        }
-    }
-    Ok(best)
-}
-
-/// The inodes of a group that a table in this place holds, by their bits in rising order.
-fn sound_inodes(
-    mender: &Mender<'_, '_>,
-    group: GroupNumber,
-    place: PhysicalBlock,
-) -> Result<Vec<usize>, Error> {
-    let layout = mender.checker.image.layout;
-    let mut bytes = vec![0; layout.inode_table_blocks() as usize * layout.block_size()];
-    mender.checker.image.read_blocks(place, &mut bytes)?;
-    let inodes = (0..).zip(bytes.chunks_exact(layout.inode_size()));
-    let sound = inodes.filter(|(bit, bytes)| is_sound(mender, group, *bit, bytes));
-    Ok(sound.map(|(bit, _)| bit).collect())
-}
-
-/// Whether bytes are the inode with the number of a bit: by its checksum, or without checksums, if it is a
-/// directory, by its first entry. Other inodes look the same wherever they lie.
-fn is_sound(mender: &Mender<'_, '_>, group: GroupNumber, bit: usize, bytes: &[u8]) -> bool {
-    let layout = mender.checker.image.layout;
-    // Below the inodes of a group.
-    let Some(number) = layout.inode_of_bit(group, bit as u32) else { return false };
-    if layout.checksum_seed().is_none() {
-        return is_directory(mender, number, bytes);
-    }
-    bytes.iter().any(|&byte| byte != 0) && Inode::check_checksum(bytes, number, &layout).is_ok()
-}
-
-/// Whether a group's table can lie in a place: other tables, and what every image has, lie elsewhere.
-fn is_free_for_table(mender: &Mender<'_, '_>, group: GroupNumber, place: PhysicalBlock) -> bool {
-    let count = u64::from(mender.checker.image.layout.inode_table_blocks());
-    let (start, end) = (place.get(), place.get().saturating_add(count));
-    is_location(&mender.checker.image, group, place, count)
-        && !mender.checker.claims.fixed.iter().any(|range| {
-            let is_certain = match range.part {
-                FixedPart::Base(_) => true,
-                FixedPart::InodeTable(other) => other != group,
-                _ => false,
-            };
-            is_certain && range.start < end && start < range.end
-        })
-}
-
 /// Gives a group whose table isn't found one where mke2fs puts it, or else an empty one.
 fn replace_table(mender: &mut Mender<'_, '_>, group: GroupNumber) -> Result<Mended, Error> {
     let layout = mender.checker.image.layout;
@@ -303,46 +202,6 @@ fn replace_table(mender: &mut Mender<'_, '_>, group: GroupNumber) -> Result<Mend
     mender.device().zero_range(place.get() << log_block_size, count << log_block_size)?;
     move_part(mender, group, GroupPart::InodeTable, place)?;
     Ok(Some("the group got an empty inode table"))
-}
-
-/// Where mke2fs puts the inode table of a group that holds its own parts: behind its bitmaps. Nothing if
-/// something else lies there.
-fn usual_table(mender: &Mender<'_, '_>, group: GroupNumber) -> Option<PhysicalBlock> {
-    let layout = mender.checker.image.layout;
-    if layout.features().incompat.contains(Incompat::FLEX_BG) {
-        return None;
-    }
-    let before = u64::from(layout.group_base(group).blocks) + 2;
-    let place = layout.group_first_block(group).checked_add(before)?;
-    let count = u64::from(layout.inode_table_blocks());
-    let claims = &mender.checker.claims;
-    let is_free = is_location(&mender.checker.image, group, place, count)
-        && claims.used.runs(claims.clusters(place.get(), place.get() + count)).is_empty();
-    is_free.then_some(place)
-}
-
-/// Whether the first block of an inode table holds the root.
-fn holds_root(mender: &Mender<'_, '_>, bytes: &[u8]) -> bool {
-    let inode_size = mender.checker.image.layout.inode_size();
-    let root = bytes.chunks_exact(inode_size).nth(1);
-    root.is_some_and(|bytes| is_directory(mender, InodeNumber::ROOT, bytes))
-}
-
-/// Whether bytes are a directory whose first entry names its number.
-fn is_directory(mender: &Mender<'_, '_>, number: InodeNumber, bytes: &[u8]) -> bool {
-    let image = &mender.checker.image;
-    let Ok(inode) = Inode::read(bytes, number, &image.layout) else { return false };
-    if !inode.is_directory() || inode.links_count < 2 || !inode.has_block_mapping() {
-        return false;
-    }
-    let first = mapping::extents_of(image, &inode)
-        .ok()
-        .and_then(|extents| mapping::find(&extents, LogicalBlock::FIRST));
-    first.and_then(|block| image.read_block(block).ok()).is_some_and(|block| {
-        block.starts_with(&number.get().to_le_bytes())
-            && block.get(4..7) == Some(&[12, 0, 1])
-            && block.get(8) == Some(&b'.')
-    })
 }
 
 /// Finds the root again, or makes an empty one. What was in it is connected to `lost+found` then.

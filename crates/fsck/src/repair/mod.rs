@@ -33,6 +33,7 @@ mod rules;
 mod salvage;
 mod stage;
 mod superblock;
+mod tables;
 mod totals;
 
 use crate::check::{self, Examined};

@@ -138,15 +138,7 @@ fn mend_structure(mender: &mut Mender<'_, '_>, corrupt: &Corrupt) -> Result<Mend
         | Corrupt::BlockPointer { inode, .. } => match inode {
             InodeNumber::RESIZE => growth::rebuild(mender),
             InodeNumber::JOURNAL => journal::mend_map(mender),
-            inode if is_empty_node(corrupt) => match salvage::uncover_node(mender, inode)? {
-                Some(done) => Ok(Some(done)),
-                None => maps::rebuild(mender, inode, Some),
-            },
-            InodeNumber::ROOT => match maps::rebuild(mender, inode, Some)? {
-                Some(done) => Ok(Some(done)),
-                None => connections::make_root(mender),
-            },
-            inode => maps::rebuild(mender, inode, Some),
+            inode => mend_map(mender, corrupt, inode),
         },
         Corrupt::Directory { inode, .. }
         | Corrupt::DirectoryChecksum { inode, .. }
@@ -179,8 +171,20 @@ fn mend_structure(mender: &mut Mender<'_, '_>, corrupt: &Corrupt) -> Result<Mend
     }
 }
 
-const fn is_empty_node(corrupt: &Corrupt) -> bool {
-    matches!(corrupt, Corrupt::ExtentHeader { problem: ExtentHeaderProblem::Empty, .. })
+fn mend_map(
+    mender: &mut Mender<'_, '_>,
+    corrupt: &Corrupt,
+    inode: InodeNumber,
+) -> Result<Mended, Error> {
+    if let Corrupt::ExtentHeader { problem: ExtentHeaderProblem::Empty, .. } = corrupt
+        && let Some(done) = salvage::uncover_node(mender, inode)?
+    {
+        return Ok(Some(done));
+    }
+    match maps::rebuild(mender, inode, Some)? {
+        None if inode == InodeNumber::ROOT => connections::make_root(mender),
+        mended => Ok(mended),
+    }
 }
 
 fn mend_inode(

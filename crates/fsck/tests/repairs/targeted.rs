@@ -278,6 +278,115 @@ fn a_directory_stays_where_its_dots_lead() {
     assert!(ours.names + 1 >= treated.sound.names, "{ours:?} {:?}", treated.sound);
 }
 
+/// The same, and the directory that holds the right name is made anew before, for a directory that it names
+/// wrongly.
+#[test]
+fn a_directory_keeps_one_of_its_two_names() {
+    let treated = treat("ext2", |map, device| {
+        let size = map.layout().block_size() as u64;
+        let first = |number: InodeNumber| {
+            let area = inode_of(map, number).block_area;
+            u64::from(u32::from_le_bytes(*area.first_chunk().unwrap()))
+        };
+        // Entries behind both dots: where they start, and their inodes.
+        let entries = |number: InodeNumber| {
+            let bytes = map.block(first(number));
+            let (mut at, mut found) = (12, Vec::new());
+            while at < bytes.len() {
+                let inode = u32::from_le_bytes(*bytes[at..].first_chunk().unwrap());
+                found.push((at as u64, InodeNumber::new(inode)));
+                at += usize::from(u16::from_le_bytes(*bytes[at + 4..].first_chunk().unwrap()));
+            }
+            found.remove(0);
+            found.retain(|(_, inode)| inode.get() != 0);
+            found
+        };
+        let directories = inodes_of(map, Inode::is_directory);
+        let of_root = entries(InodeNumber::ROOT);
+        // `/deep/one` holds a directory and, behind it, a file.
+        let (deep, parent, child) = of_root
+            .iter()
+            .flat_map(|(_, deep)| directories.contains(deep).then_some(*deep))
+            .find_map(|deep| {
+                let inner =
+                    |of| entries(of).into_iter().find(|(_, inode)| directories.contains(inode));
+                let parent = inner(deep)?.1;
+                Some((deep, parent, inner(parent)?))
+            })
+            .unwrap();
+        let file = entries(parent).into_iter().find(|(at, _)| *at > child.0).unwrap().0;
+        let (_, wrong) = *of_root
+            .iter()
+            .rfind(|(_, inode)| directories.contains(inode) && *inode != deep)
+            .unwrap();
+        let name = |directory: InodeNumber, at: u64, inode: InodeNumber| {
+            let place = first(directory) * size + at;
+            device.write_at(place, &inode.get().to_le_bytes()).unwrap();
+            device.write_at(place + 7, &[2]).unwrap();
+        };
+        name(InodeNumber::ROOT, of_root[0].0, child.1);
+        name(parent, child.0, wrong);
+        name(parent, file, child.1);
+        let copy = device.snapshot();
+        crate::patient::mend(&copy).unwrap();
+        let repaired = MetadataMap::of(copy);
+        let names_it = |directory: InodeNumber| {
+            let names = repaired.block(first(directory));
+            names[24..].windows(4).any(|bytes| bytes == child.1.get().to_le_bytes())
+        };
+        assert!(names_it(InodeNumber::ROOT) || names_it(parent));
+    });
+    assert!(treated.is_none_or(|treated| treated.ours.is_some()));
+}
+
+/// The journal, which is read first, holds an old copy of the inode table.
+#[test]
+fn a_table_is_not_taken_from_the_journal() {
+    let Some(treated) = treat("ext3", |map, device| {
+        let layout = map.layout();
+        let (size, inode_size) = (layout.block_size() as u64, layout.inode_size());
+        let descriptor = map.descriptor(layout.groups().next().unwrap());
+        let table = descriptor.inode_table.get();
+        let mut bytes = Vec::new();
+        for block in table..table + u64::from(layout.inode_table_blocks()) {
+            bytes.extend(map.block(block));
+        }
+        let elsewhere = (layout.blocks_count() - 8) * size - bytes.len() as u64;
+        let place = |number: InodeNumber| place_of(map, number) - table * size;
+        let mut files = inodes_of(map, |inode| inode.is_regular() && inode.size_bytes > 0);
+        files.retain(|number| *number > layout.first_inode());
+        device.write_at(table * size, &vec![0; bytes.len()]).unwrap();
+        device.write_at(elsewhere, &bytes).unwrap();
+        let [one, other] = [0, 1].map(|index| place(files[index]) as usize);
+        for at in 0..inode_size {
+            bytes.swap(one + at, other + at);
+        }
+        // What the first indirect block leads to lies behind it.
+        let area = inode_of(map, InodeNumber::JOURNAL).block_area;
+        let indirect = u32::from_le_bytes(*area[48..].first_chunk().unwrap());
+        let run = u32::from_le_bytes(*map.block(indirect.into()).first_chunk().unwrap());
+        device.write_at(u64::from(run + 8) * size, &bytes).unwrap();
+    }) else {
+        return;
+    };
+    assert!(all_is_saved(&treated), "{:?} {:?}", treated.ours, treated.sound);
+}
+
+/// The root's map is an inner node without entries: the names that it held get others in `lost+found`.
+#[test]
+fn a_root_without_a_map_is_made_anew() {
+    let Some(treated) = treat("group-checksums", |map, device| {
+        let place = place_of(map, InodeNumber::ROOT) + 40;
+        let mut area = [0; 60];
+        area[..8].copy_from_slice(&[0x0a, 0xf3, 0, 0, 4, 0, 1, 0]);
+        device.write_at(place, &area).unwrap();
+    }) else {
+        return;
+    };
+    let ours = treated.ours.as_ref().unwrap();
+    assert_eq!(ours.bytes, treated.sound.bytes);
+}
+
 /// The first block of the inode table and another block change places: the table stays where it is, and only
 /// the root's names are lost.
 #[test]
