@@ -4,7 +4,7 @@ use crate::process;
 use anyhow::Context;
 
 /// The library's features.
-const FEATURES: [&str; 11] = [
+const FEATURES: [&str; 10] = [
     "mkfs",
     "tar",
     "build",
@@ -15,7 +15,6 @@ const FEATURES: [&str; 11] = [
     "containers",
     "fuse",
     "serde",
-    "full",
 ];
 
 /// Compiles the library without features and with each alone.
