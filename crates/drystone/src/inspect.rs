@@ -2,12 +2,14 @@
 
 use crate::error::on_image;
 use crate::settled::open_settled;
-use crate::{Error, VolumeName};
-use drystone_blockdev::OpenMode;
+use crate::{Error, VolumeError, VolumeName};
+use drystone_blockdev::{BlockDevice, Existing, FileDevice, OpenMode};
 use drystone_ext4_format::InodeNumber;
 use drystone_inspect::{
-    BlockOwner, Decoded, ImagePart, InodeName, InspectedImage, inspect, names_of, owners_of,
+    BlockOwner, Decoded, ImagePart, InodeName, InspectedImage, MetadataSummary, copy_metadata,
+    inspect, names_of, owners_of,
 };
+use drystone_volumes::{create_qcow2, is_named_qcow2};
 use std::path::Path;
 
 /// Shows a part of the ext4 image that `name` stands for, as it is stored. Its journal isn't replayed.
@@ -48,5 +50,40 @@ pub fn which_name(name: &Path, inodes: &[u32]) -> Result<Vec<InodeName>, Error> 
         let inodes: Vec<InodeNumber> =
             inodes.iter().map(|&inode| InodeNumber::new(inode)).collect();
         Ok(names_of(&InspectedImage::open(&*device)?, &inodes)?)
+    })
+}
+
+/// Copies the metadata of the ext4 image that `name` stands for to a new file, sparse or a `.qcow2`: for a
+/// report of a bug, without the data of files. The journal isn't replayed. `progress` is told the inodes that
+/// were looked at, and how many there are.
+///
+/// # Errors
+///
+/// There is a file of that name already; else as for [`inspect_image`].
+pub fn save_metadata(
+    name: &Path,
+    target: &Path,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<MetadataSummary, Error> {
+    on_image("copy the metadata of", name, || {
+        let name = VolumeName::find_whole(name)?;
+        let device = open_settled(&name, OpenMode::ReadOnly)?;
+        let image = InspectedImage::open(&*device)?;
+        let make = || -> Result<Box<dyn BlockDevice>, Error> {
+            let size_bytes = device.size_bytes();
+            if is_named_qcow2(target) {
+                let file = FileDevice::create(target, 0, Existing::Refuse)?;
+                return Ok(Box::new(create_qcow2(file, size_bytes).map_err(VolumeError::from)?));
+            }
+            Ok(Box::new(FileDevice::create(target, size_bytes, Existing::Refuse)?))
+        };
+        let copy = make().map_err(|error| error.during("make").at(target))?;
+        let copied = copy_metadata(&image, &*copy, progress);
+        if copied.is_err() {
+            drop(copy);
+            // It was made by this call.
+            let _ = std::fs::remove_file(target);
+        }
+        Ok(copied?)
     })
 }

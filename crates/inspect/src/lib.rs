@@ -5,13 +5,15 @@
 //!
 //! # Structure
 //! `image` finds the superblock, descriptors and inodes; `map` follows what maps a file's blocks; `decode`
-//! has a module for each structure; `owners` and `names` answer whose a block is and what an inode is called.
+//! has a module for each structure; `owners` and `names` answer whose a block is and what an inode is called;
+//! `metadata` copies an image without the data of its files.
 #![forbid(unsafe_code)]
 
 mod decode;
 mod error;
 mod image;
 mod map;
+mod metadata;
 mod names;
 mod owners;
 
@@ -19,5 +21,6 @@ pub use decode::{ChecksumVerdict, Decoded, DecodedField, FieldValue, ImagePart, 
 pub use error::InspectError;
 pub use image::{InspectedImage, StoredInode};
 pub use map::{MapPart, walk_map};
+pub use metadata::{MetadataSummary, copy_metadata};
 pub use names::{InodeName, names_of};
 pub use owners::{BlockOwner, BlockPurpose, owners_of};

@@ -20,6 +20,7 @@ pub mod inspect;
 pub mod label;
 pub mod ln;
 pub mod ls;
+pub mod metadata;
 pub mod mkdir;
 pub mod mkfs;
 pub mod mount;
@@ -75,6 +76,7 @@ pub enum Command {
     Inspect(inspect::Arguments),
     WhichInode(which_inode::Arguments),
     WhichName(which_name::Arguments),
+    Metadata(metadata::Arguments),
     Label(label::Arguments),
     Uuid(uuid::Arguments),
     Tune(tune::Arguments),
@@ -122,6 +124,7 @@ pub fn run(command: &Command, global: &Global, definition: fn() -> clap::Command
         Command::Inspect(arguments) => inspect::run(arguments, global),
         Command::WhichInode(arguments) => which_inode::run(arguments, global),
         Command::WhichName(arguments) => which_name::run(arguments, global),
+        Command::Metadata(arguments) => metadata::run(arguments, global),
         Command::Label(arguments) => label::run(arguments, global),
         Command::Uuid(arguments) => uuid::run(arguments, global),
         Command::Tune(arguments) => tune::run(arguments, global),

@@ -156,3 +156,41 @@ fn damage_is_shown() {
     let told = fixture.line("inspect disk.img superblock").good();
     assert!(told.contains("PROBLEM"), "{told}");
 }
+
+/// Everything but the data of files can be seen in a copy of the metadata.
+#[test]
+fn a_copy_of_the_metadata_is_sound_and_has_no_data() {
+    let kinds: [&[&str]; 3] = [
+        &[],
+        &["-O", "^extent,^64bit,^metadata_csum,^metadata_csum_seed"],
+        &["-b", "1K", "-O", "quota"],
+    ];
+    for options in kinds {
+        let fixture = filled(options);
+        let secret = "what nobody is to see ".repeat(1000);
+        fixture.put("secret", secret.as_bytes());
+        fixture.line("cp secret disk.img:/d").good();
+        let target = "t".repeat(300);
+        fixture.run(&["ln", "-s", &target, "disk.img:/slow"]).good();
+        fixture.line("setfattr -n user.note --value there disk.img:/big").good();
+        let tree = fixture.line("ls -lRai --json disk.img").good();
+        for name in ["copy.img", "copy.qcow2"] {
+            fixture.line(&format!("metadata disk.img {name}")).good();
+            fixture.line(&format!("check {name}")).good();
+            assert_eq!(
+                fixture.line(&format!("ls -lRai --json {name}")).good(),
+                tree,
+                "{options:?}"
+            );
+            let slow = fixture.line(&format!("stat --json {name}:/slow")).json();
+            assert_eq!(slow["target"]["name"], target.as_str());
+            assert!(fixture.line(&format!("getfattr {name}:/big")).good().contains("user.note"));
+            let bytes = std::fs::read(fixture.path(name)).unwrap();
+            assert!(!bytes.windows(20).any(|bytes| bytes == &secret.as_bytes()[..20]), "{name}");
+            let message = fixture.line(&format!("metadata disk.img {name}")).bad(1);
+            assert!(message.contains(name) && message.contains("exists"), "{message}");
+        }
+        let image = fixture.path("copy.img");
+        assert_eq!(tool("e2fsck", &[OsStr::new("-fn"), image.as_os_str()]).code, Some(0));
+    }
+}

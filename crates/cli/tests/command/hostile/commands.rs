@@ -14,7 +14,7 @@ const CPU_SECONDS_MAX: f64 = 10.0;
 const TICKS_PER_SECOND: f64 = 100.0;
 
 /// Commands that read an image. `OUT` is something new each time.
-pub const READING: [&str; 32] = [
+pub const READING: [&str; 33] = [
     "info disk.img",
     "check disk.img",
     "check --json disk.img",
@@ -39,6 +39,7 @@ pub const READING: [&str; 32] = [
     "inspect disk.img extents /a",
     "which-inode disk.img 0 1 40 500",
     "which-name disk.img 2 11 12",
+    "metadata disk.img OUT",
     "diff disk.img:/ disk.img:/",
     "diff disk.img:/ source",
     "cp disk.img:/ OUT",
