@@ -21,7 +21,7 @@ const RELATED: [(&str, &[&str]); 7] = [
 ];
 
 /// What every Debian has, what Rust comes with, and what no test finds.
-const EVERYWHERE: [&str; 17] = [
+const EVERYWHERE: [&str; 18] = [
     "chmod",
     "cp",
     "dd",
@@ -31,6 +31,7 @@ const EVERYWHERE: [&str; 17] = [
     "mkfifo",
     "mv",
     "rm",
+    "script",
     "sh",
     "stat",
     "sync",

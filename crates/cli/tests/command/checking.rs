@@ -1,7 +1,9 @@
 //! `check`: exit codes, what it prints, and that it finds what `e2fsck` finds.
 
-use crate::support::{Fixture, tool};
+use crate::support::{Fixture, finish, tool};
 use std::ffi::OsStr;
+use std::fs::File;
+use std::process::Command;
 
 fn debugfs(fixture: &Fixture, request: &str) {
     let image = fixture.path("disk.img");
@@ -67,6 +69,38 @@ fn errors_are_repaired() {
     fixture.line("undo disk.img before.undo").good();
     assert!(std::fs::read(image(&fixture)).unwrap() == damaged);
     assert_eq!(fixture.line("check -p disk.img").code, Some(1));
+}
+
+/// At a terminal each problem is asked about.
+#[test]
+fn a_repair_asks_at_a_terminal() {
+    let fixture = Fixture::new();
+    fixture.fill(&["a", "b"]);
+    debugfs(&fixture, "set_inode_field /a links_count 7");
+    debugfs(&fixture, "set_inode_field /b links_count 7");
+    let damaged = std::fs::read(image(&fixture)).unwrap();
+    // The end of the input, too, leaves the image alone.
+    let cases = [("y\ny\n", 1), ("what\nall\n", 1), ("yes\nno\n", 4), ("y\nq\n", 32), ("", 32)];
+    for (answers, code) in cases {
+        std::fs::write(image(&fixture), &damaged).unwrap();
+        let call = format!("'{}' check --repair disk.img", env!("CARGO_BIN_EXE_drystone"));
+        let input = fixture.path("input");
+        std::fs::write(&input, answers).unwrap();
+        let mut script = Command::new("script");
+        script.args(["-qec", &call, "/dev/null"]).current_dir(fixture.path(""));
+        let asked = finish(script.stdin(File::open(input).unwrap()));
+        assert_eq!(asked.code, Some(code), "{answers:?}: {asked:?}");
+        assert!(asked.stdout.contains("7 links, counted 1 (/a)"), "{asked:?}");
+        assert_eq!(std::fs::read(image(&fixture)).unwrap() == damaged, code == 32, "{answers:?}");
+        let left = fixture.line("check --json disk.img");
+        let report: serde_json::Value = serde_json::from_str(&left.stdout).unwrap();
+        let errors = match code {
+            1 => 0,
+            4 => 1,
+            _ => 2,
+        };
+        assert_eq!(report["errors"], errors, "{answers:?}");
+    }
 }
 
 /// An image that was not closed: what its journal holds is checked, and the image not changed.
