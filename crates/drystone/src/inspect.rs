@@ -2,12 +2,12 @@
 
 use crate::error::on_image;
 use crate::settled::open_settled;
-use crate::{Error, VolumeError, VolumeName};
+use crate::{Error, ErrorCause, FileSystemKind, VolumeError, VolumeName};
 use drystone_blockdev::{BlockDevice, Existing, FileDevice, OpenMode};
 use drystone_ext4_format::InodeNumber;
 use drystone_inspect::{
-    BlockOwner, Decoded, ImagePart, InodeName, InspectedImage, MetadataSummary, copy_metadata,
-    inspect, names_of, owners_of,
+    BlockOwner, Decoded, Fragmentation, ImagePart, InodeName, InspectedImage, MetadataSummary,
+    copy_metadata, fragmentation_of, inspect, names_of, owners_of,
 };
 use drystone_volumes::{create_qcow2, is_named_qcow2};
 use std::path::Path;
@@ -50,6 +50,26 @@ pub fn which_name(name: &Path, inodes: &[u32]) -> Result<Vec<InodeName>, Error> 
         let inodes: Vec<InodeNumber> =
             inodes.iter().map(|&inode| InodeNumber::new(inode)).collect();
         Ok(names_of(&InspectedImage::open(&*device)?, &inodes)?)
+    })
+}
+
+/// Says in how many pieces the files and the free space of the ext4 image lie that `name` stands for. Its journal
+/// isn't replayed. `progress` is told the inodes that were looked at, and how many there are.
+///
+/// # Errors
+///
+/// As for [`inspect_image`].
+pub fn fragmentation(
+    name: &Path,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Fragmentation, Error> {
+    on_image("inspect", name, || {
+        let name = VolumeName::find_whole(name)?;
+        let device = open_settled(&name, OpenMode::ReadOnly)?;
+        if let Some(kind @ FileSystemKind::Nilfs2) = FileSystemKind::of(&*device)? {
+            return Err(ErrorCause::Lacks { kind, what: "count of its pieces" }.into());
+        }
+        Ok(fragmentation_of(&InspectedImage::open(&*device)?, progress)?)
     })
 }
 

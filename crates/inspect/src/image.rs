@@ -238,6 +238,14 @@ impl<'d> InspectedImage<'d> {
         Ok(())
     }
 
+    /// Whether an inode is for the image itself: one that is reserved, but not the root, or the file of a feature.
+    pub(crate) fn serves_image(&self, number: InodeNumber) -> bool {
+        let superblock = &self.superblock;
+        let of_features = [superblock.orphan_file_inode(), superblock.project_quota_inode()];
+        number != InodeNumber::ROOT && number < self.layout.first_inode()
+            || of_features.contains(&Some(number))
+    }
+
     /// Whether inodes of directories say what their entries are.
     pub(crate) fn directory_layout(
         &self,

@@ -6,11 +6,12 @@
 //! # Structure
 //! `image` finds the superblock, descriptors and inodes; `map` follows what maps a file's blocks; `decode`
 //! has a module for each structure; `owners` and `names` answer whose a block is and what an inode is called;
-//! `metadata` copies an image without the data of its files.
+//! `metadata` copies an image without the data of its files; `fragmentation` says in how many pieces they are.
 #![forbid(unsafe_code)]
 
 mod decode;
 mod error;
+mod fragmentation;
 mod image;
 mod map;
 mod metadata;
@@ -19,6 +20,9 @@ mod owners;
 
 pub use decode::{ChecksumVerdict, Decoded, DecodedField, FieldValue, ImagePart, inspect};
 pub use error::InspectError;
+pub use fragmentation::{
+    FilePieces, Fragmentation, FreePieces, FreePiecesOfSize, ScatteredFile, fragmentation_of,
+};
 pub use image::{InspectedImage, StoredInode};
 pub use map::{MapPart, walk_map};
 pub use metadata::{MetadataSummary, copy_metadata};

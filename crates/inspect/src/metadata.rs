@@ -95,14 +95,17 @@ impl Copying<'_, '_> {
 
     fn inode(&mut self, stored: &StoredInode) -> Result<()> {
         let inode = &stored.inode;
+        // Bad blocks aren't read.
+        let is_own =
+            self.image.serves_image(inode.number) && inode.number != InodeNumber::BAD_BLOCKS;
         // What a deleted file had may belong to another one.
-        if inode.links_count == 0 && !self.is_own(inode.number) {
+        if inode.links_count == 0 && !is_own {
             return Ok(());
         }
         if let Some(block) = inode.attribute_block {
             self.run(block.get(), 1)?;
         }
-        let has_metadata = self.is_own(inode.number)
+        let has_metadata = is_own
             || inode.is_directory()
             || inode.is_symlink()
             || inode.flags.contains(InodeFlags::EA_INODE);
@@ -117,14 +120,6 @@ impl Copying<'_, '_> {
                 Ok(())
             }
         })
-    }
-
-    /// Whether an inode is a file of the image itself. Bad blocks aren't read.
-    fn is_own(&self, number: InodeNumber) -> bool {
-        let superblock = &self.image.superblock;
-        let of_features = [superblock.orphan_file_inode(), superblock.project_quota_inode()];
-        number != InodeNumber::BAD_BLOCKS && number < self.image.layout.first_inode()
-            || of_features.contains(&Some(number))
     }
 
     /// Copies what of a run of blocks wasn't copied before.

@@ -3,7 +3,9 @@
 
 use drystone_blockdev::{BlockDevice, MemoryDevice};
 use drystone_ext4_format::InodeNumber;
-use drystone_inspect::{ImagePart, InspectedImage, copy_metadata, inspect, names_of, owners_of};
+use drystone_inspect::{
+    ImagePart, InspectedImage, copy_metadata, fragmentation_of, inspect, names_of, owners_of,
+};
 use drystone_testkit::environment::number;
 use drystone_testkit::judges::{FEATURE_SETS, Scratch, have, mke2fs};
 use drystone_testkit::metadata_map::{BlockContent, MetadataMap};
@@ -70,6 +72,11 @@ fn look(device: &MemoryDevice, name: &str, is_sound: bool) {
         let inodes = [InodeNumber::ROOT, 11.into()];
         let names = names_of(&image, &inodes);
         assert!(!is_sound || names.is_ok_and(|names| names.len() == 2), "{name}");
+        let found = fragmentation_of(&image, &mut |_, _| {});
+        if is_sound {
+            let free = image.superblock().free_blocks_count() << image.layout().log_block_size();
+            assert_eq!(found.unwrap().free.bytes, free, "{name}");
+        }
         let copy = MemoryDevice::new(device.size_bytes());
         copy_metadata(&image, &copy, &mut |_, _| {}).unwrap();
         if is_sound {

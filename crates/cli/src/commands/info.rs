@@ -4,15 +4,19 @@ use crate::failure::{Failure, Outcome};
 use crate::global::Global;
 use crate::image::AtImage;
 use crate::location::Location;
+use crate::output::counted;
 use crate::output::time_stat;
+use crate::progress::Steps;
 use crate::size;
 use crate::terminal::Output;
+use drystone::inspection::{FilePieces, Fragmentation};
 use drystone::vfs::Timestamp;
 use drystone::{
     DiskInformation, Ext4Information, Information, Nilfs2Information, PartitionInformation,
     TableKind,
 };
 use jiff::tz::TimeZone;
+use serde::Serialize;
 use std::io::Write;
 use std::path::Path;
 
@@ -20,18 +24,22 @@ use std::path::Path;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Of a disk, the partitions are listed, with what is in them; IMAGE#NUMBER is one of them. Of an image, only \
-the superblock is read. Free counts are those of the last clean close; they may be out of date in \
+the superblock is read unless --fragmentation is given. Free counts are those of the last clean close; they may be out of date in \
 an image that needs recovery.
 
 Examples:
   drystone info disk.img
   drystone info --json disk.img | jq .blocks_free
   drystone info whole.img
-  drystone info whole.img#root")]
+  drystone info whole.img#root
+  drystone info --fragmentation disk.img")]
 pub struct Arguments {
     /// The images or disks.
     #[arg(required = true, value_name = "IMAGE", value_parser = Location::parser())]
     images: Vec<Location>,
+    /// Also say in how many pieces files and free space are: the image is read for that.
+    #[arg(long)]
+    fragmentation: bool,
 }
 
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
@@ -39,10 +47,10 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     Output::with_stdout(global.json, |output| {
         for (index, location) in arguments.images.iter().enumerate() {
             let path = &location.image;
-            match Described::read(path).at_image(path) {
+            match Described::read(path, arguments.fragmentation, global).at_image(path) {
                 Ok(described) if output.json => match described {
                     Described::Disk(disk) => output.json(&disk)?,
-                    Described::Image(information) => output.json(&information)?,
+                    Described::Image(image) => output.json(&image)?,
                 },
                 Ok(described) => {
                     if index > 0 {
@@ -50,8 +58,11 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
                     }
                     match described {
                         Described::Disk(disk) => show_disk(&disk, output)?,
-                        Described::Image(information) => {
-                            show(&information, &TimeZone::system(), output)?;
+                        Described::Image(image) => {
+                            show(&image.information, &TimeZone::system(), output)?;
+                            if let Some(fragmentation) = &image.fragmentation {
+                                show_fragmentation(fragmentation, output)?;
+                            }
                         }
                     }
                 }
@@ -69,15 +80,34 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
 /// What a name stands for.
 enum Described {
     Disk(DiskInformation),
-    Image(Information),
+    Image(Box<DescribedImage>),
+}
+
+#[derive(Serialize)]
+struct DescribedImage {
+    #[serde(flatten)]
+    information: Information,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fragmentation: Option<Fragmentation>,
 }
 
 impl Described {
-    fn read(name: &Path) -> Result<Described, drystone::Error> {
-        match DiskInformation::read(name)? {
-            Some(disk) => Ok(Described::Disk(disk)),
-            None => Ok(Described::Image(Information::read(name)?)),
+    fn read(
+        name: &Path,
+        fragmentation: bool,
+        global: &Global,
+    ) -> Result<Described, drystone::Error> {
+        if let Some(disk) = DiskInformation::read(name)? {
+            return Ok(Described::Disk(disk));
         }
+        let information = Information::read(name)?;
+        let steps = Steps::new(global.quiet);
+        let mut progress = |done, total| steps.step("looking at inodes", done, total);
+        let fragmentation =
+            fragmentation.then(|| drystone::fragmentation(name, &mut progress)).transpose();
+        steps.end();
+        let described = DescribedImage { information, fragmentation: fragmentation? };
+        Ok(Described::Image(Box::new(described)))
     }
 }
 
@@ -165,6 +195,31 @@ fn show_rows(rows: &[(&str, String)], output: &mut Output<'_>) -> std::io::Resul
         writeln!(output)?;
     }
     Ok(())
+}
+
+fn show_fragmentation(found: &Fragmentation, output: &mut Output<'_>) -> std::io::Result<()> {
+    let bytes = |bytes| format!("{}B", size::human(bytes).trim());
+    let of = |kind: &FilePieces| {
+        let (pieces, all) = (counted(kind.pieces, "piece"), bytes(kind.bytes));
+        format!("{} in {pieces}, {} of them in several; {all}", kind.count, kind.scattered)
+    };
+    let free = &found.free;
+    let (pieces, largest) = (counted(free.pieces, "piece"), bytes(free.largest_bytes));
+    let mut rows = vec![
+        ("Files", of(&found.files)),
+        ("Directories", of(&found.directories)),
+        ("Free space", format!("{} in {pieces}, the largest {largest}", bytes(free.bytes))),
+    ];
+    for of_size in &free.by_size {
+        let (from, to) = (bytes(of_size.from_bytes), bytes(of_size.from_bytes.saturating_mul(2)));
+        let (pieces, all) = (counted(of_size.pieces, "piece"), bytes(of_size.bytes));
+        rows.push(("", format!("{pieces} from {from} to {to}, {all} together")));
+    }
+    for file in &found.most_scattered {
+        let pieces = counted(file.pieces, "piece");
+        rows.push(("In most pieces", format!("{pieces}, {}: {}", bytes(file.bytes), file.path)));
+    }
+    show_rows(&rows, output)
 }
 
 fn show_nilfs2(

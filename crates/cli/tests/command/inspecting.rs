@@ -194,3 +194,43 @@ fn a_copy_of_the_metadata_is_sound_and_has_no_data() {
         assert_eq!(tool("e2fsck", &[OsStr::new("-fn"), image.as_os_str()]).code, Some(0));
     }
 }
+
+/// A large file takes the gaps that small ones have left.
+#[test]
+fn pieces_of_files_and_free_space_are_counted() {
+    let block_maps = "^extent,^64bit,^metadata_csum,^metadata_csum_seed";
+    for options in [&["-m", "0"][..], &["-m", "0", "-O", block_maps]] {
+        let fixture = filled(options);
+        let information = || fixture.line("info --json --fragmentation disk.img").json();
+        let before = information();
+        let fragmentation = &before["fragmentation"];
+        // A link is no file of its own.
+        assert_eq!(fragmentation["files"]["count"], 122);
+        assert!(fragmentation["files"]["pieces"].as_u64().unwrap() < 125, "{fragmentation}");
+        let bytes = |value: &Value| {
+            value["blocks_free"].as_u64().unwrap() * value["block_size"].as_u64().unwrap()
+        };
+        assert_eq!(fragmentation["free"]["bytes"], bytes(&before));
+        // Larger together than what is kept free for delayed writes.
+        for number in 0..100 {
+            fixture.put(&format!("source/gaps/{number}"), vec![2; 40_000]);
+        }
+        fixture.line("cp -r source/gaps disk.img:/").good();
+        let gaps = (0..100).step_by(2).map(|number| format!("disk.img:/gaps/{number}"));
+        fixture.run(&[vec!["rm".to_owned()], gaps.collect()].concat()).good();
+        let free = bytes(&information()) as usize;
+        fixture.put("filling", vec![1; free - 900_000]);
+        fixture.line("cp filling disk.img:/").good();
+        let after = information();
+        let worst = &after["fragmentation"]["most_scattered"][0];
+        assert_eq!(worst["path"], "/filling");
+        assert!(worst["pieces"].as_u64().unwrap() > 10, "{worst}");
+        assert_eq!(after["fragmentation"]["free"]["bytes"], bytes(&after));
+        let told = fixture.line("info --fragmentation disk.img").good();
+        assert!(told.contains("/filling") && told.contains("Free space"), "{told}");
+    }
+    let fixture = Fixture::empty();
+    fixture.line("mkfs log.img --type nilfs2 --size 64M -B 64 -q").good();
+    let message = fixture.line("info --fragmentation log.img").bad(1);
+    assert!(message.contains("nilfs2 has no count"), "{message}");
+}

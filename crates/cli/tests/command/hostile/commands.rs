@@ -14,8 +14,9 @@ const CPU_SECONDS_MAX: f64 = 10.0;
 const TICKS_PER_SECOND: f64 = 100.0;
 
 /// Commands that read an image. `OUT` is something new each time.
-pub const READING: [&str; 33] = [
+pub const READING: [&str; 34] = [
     "info disk.img",
+    "info --fragmentation disk.img",
     "check disk.img",
     "check --json disk.img",
     "ls disk.img",
