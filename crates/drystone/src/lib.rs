@@ -202,4 +202,5 @@ pub use make::{make_image, make_nilfs2};
 pub use replace::replace;
 #[cfg(feature = "reshape")]
 pub use reshaping::{clear_free_space, resize_image, tune_image};
+pub use settled::forget_change;
 pub use way::EntryPath;

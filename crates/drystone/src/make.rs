@@ -1,6 +1,7 @@
 //! Makes images in files, on devices and in partitions.
 
 use crate::error::on_image;
+use crate::settled::forget_change;
 use crate::{Error, ErrorCause, VolumeName};
 use drystone_blockdev::{BlockDevice, Existing, FileDevice, OpenMode, edges_hold_data, holds_data};
 use drystone_mkfs::{ImageSummary, MkfsOptions, NewImage};
@@ -25,7 +26,7 @@ pub fn make_image(
 ) -> Result<ImageSummary, Error> {
     on_image("make", name, || {
         let name = VolumeName::find_whole(name)?;
-        match open_or_create(&name, options.size_bytes, overwrite)? {
+        let made = match open_or_create(&name, options.size_bytes, overwrite)? {
             MakingPlace::File { device, is_new } => {
                 let image = lay_out_for_file(&device, options);
                 if image.is_err() && is_new {
@@ -34,15 +35,17 @@ pub fn make_image(
                 }
                 let image = image?;
                 device.clear(options.size_bytes)?;
-                Ok(image.write(&device, true)?)
+                image.write(&device, true)?
             }
             // It may hold anything.
-            MakingPlace::Fixed(device) => Ok(NewImage::new(options)?.write(&*device, false)?),
+            MakingPlace::Fixed(device) => NewImage::new(options)?.write(&*device, false)?,
             MakingPlace::NewContainer => {
                 let image = NewImage::new(options)?;
-                Ok(image.write(&*create_qcow2(name.source(), options.size_bytes)?, true)?)
+                image.write(&*create_qcow2(name.source(), options.size_bytes)?, true)?
             }
-        }
+        };
+        forget_change(&name)?;
+        Ok(made)
     })
 }
 
@@ -65,18 +68,19 @@ pub fn make_nilfs2(
         match open_or_create(&name, size_bytes, overwrite)? {
             MakingPlace::File { device, .. } => {
                 device.clear(size_bytes)?;
-                Ok(drystone_nilfs2::mkfs::make(&device, options)?)
+                drystone_nilfs2::mkfs::make(&device, options)?;
             }
             // Its second superblock is looked for at the end of the device.
             MakingPlace::Fixed(device) if device.size_bytes() != size_bytes => {
-                Err(ErrorCause::DeviceSize { bytes: device.size_bytes() }.into())
+                return Err(ErrorCause::DeviceSize { bytes: device.size_bytes() }.into());
             }
-            MakingPlace::Fixed(device) => Ok(drystone_nilfs2::mkfs::make(&*device, options)?),
+            MakingPlace::Fixed(device) => drystone_nilfs2::mkfs::make(&*device, options)?,
             MakingPlace::NewContainer => {
                 let device = create_qcow2(name.source(), size_bytes)?;
-                Ok(drystone_nilfs2::mkfs::make(&*device, options)?)
+                drystone_nilfs2::mkfs::make(&*device, options)?;
             }
         }
+        forget_change(&name)
     })
 }
 

@@ -223,6 +223,23 @@ impl UndoFile {
         Ok(image)
     }
 
+    /// Removes the file if it holds a change of what was here before: the image was made anew since.
+    ///
+    /// # Errors
+    ///
+    /// The file can't be read or removed.
+    pub fn forget(&self) -> DeviceResult {
+        if !self.is_there()? {
+            return Ok(());
+        }
+        let log = FileDevice::open(&self.path, OpenMode::ReadOnly)?;
+        match change_state(&log)? {
+            Some(_) => self.remove(),
+            // Not ours.
+            None => Ok(()),
+        }
+    }
+
     /// Removes the file.
     ///
     /// # Errors

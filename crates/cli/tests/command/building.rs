@@ -39,6 +39,23 @@ fn names_in(fixture: &Fixture) -> Vec<String> {
     names
 }
 
+/// The log of a change of the old image says nothing about the new one.
+#[test]
+fn a_new_image_forgets_an_interrupted_change_of_the_old_one() {
+    let fixture = Fixture::new();
+    fixture.put("tree/file", "content");
+    let log = fixture.path("disk.img.undo");
+    fixture.line("tune disk.img --label x --undo kept.undo").good();
+    std::fs::rename(fixture.path("kept.undo"), &log).unwrap();
+    fixture.line("build disk.img --from tree --force -q").good();
+    assert!(!log.exists());
+    assert_eq!(fixture.line("cat disk.img:/file").good(), "content");
+    // What isn't a log stays.
+    std::fs::write(&log, "my notes").unwrap();
+    fixture.line("build disk.img --from tree --force -q").good();
+    assert_eq!(std::fs::read(&log).unwrap(), b"my notes");
+}
+
 #[test]
 fn a_directory_and_a_tar_of_it_give_the_same_bytes() {
     let fixture = prepared();

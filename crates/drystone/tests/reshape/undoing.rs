@@ -5,15 +5,18 @@ use crate::tuning::label;
 use drystone::fsck::Decision;
 use drystone::reshape::{FreeSpaceAction, NewSize, Tuning};
 use drystone::{
-    ChangeOptions, Error, ErrorCause, Features, Image, VolumeName, clear_free_space, repair_image,
-    resize_image, tune_image, undo,
+    ChangeOptions, Error, ErrorCause, Features, Image, VolumeName, clear_free_space, make_image,
+    make_nilfs2, repair_image, resize_image, tune_image, undo,
 };
 use drystone_blockdev::{BlockDevice, FileDevice, OpenMode, UndoFile};
+use drystone_mkfs::MkfsOptions;
+use drystone_nilfs2::mkfs::MakeOptions;
 use drystone_testkit::judges::run;
 use drystone_testkit::skip::{Prerequisite, is_root, skip};
 use drystone_volumes::undo_file;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
+use uuid::Uuid;
 
 #[test]
 fn a_kept_log_takes_a_change_back() {
@@ -187,6 +190,25 @@ fn an_interrupted_change_is_rolled_back() {
     interrupt(&sample.path(), &beside);
     tune_image(&sample.path(), &label("new"), &ChangeOptions::default()).unwrap();
     assert_eq!(sample.field("Filesystem volume name"), "new");
+}
+
+/// An image that is made anew has nothing to do with a change of the old one.
+#[test]
+fn a_new_image_forgets_an_interrupted_change() {
+    let Some(sample) = Sample::new("default", 16) else { return };
+    let beside = UndoFile::beside(&sample.path());
+    interrupt(&sample.path(), &beside);
+    let options = MkfsOptions::new(16 << 20, [1; 16], [2; 4], 1_000_000_000);
+    make_image(&sample.path(), &options, true).unwrap();
+    Image::open(sample.path()).unwrap().close().unwrap();
+    interrupt(&sample.path(), &beside);
+    let options = MakeOptions { blocks_per_segment: 64, ..MakeOptions::new(Uuid::nil(), 1, 1) };
+    make_nilfs2(&sample.path(), 16 << 20, &options, true).unwrap();
+    assert!(!beside.path().exists());
+    // What isn't a log stays.
+    std::fs::write(beside.path(), "my notes").unwrap();
+    make_nilfs2(&sample.path(), 16 << 20, &options, true).unwrap();
+    assert_eq!(std::fs::read(beside.path()).unwrap(), b"my notes");
 }
 
 /// Whatever name an image is given, the log of an interrupted change is found.

@@ -11,10 +11,12 @@ mod progress;
 use crate::commands::mkfs::MadeKind;
 use crate::failure::{Failure, Outcome};
 use crate::global::Global;
+use crate::image::AtImage;
 use crate::interrupt::Interrupt;
 use crate::size::{self, human};
 use anyhow::Context;
 use disk::{DiskLayout, MadeDisk, RootContent};
+use drystone::VolumeName;
 use drystone_blockdev::BlockDevice;
 use drystone_mkfs::Error;
 use drystone_mkfs::build::Builder;
@@ -179,16 +181,26 @@ fn write_to<T>(
         output.finish(&device, interrupt)?;
         Ok(made)
     })();
-    made.map_err(|error| {
-        output.abandon(reached);
-        let is_cancelled = matches!(error.downcast_ref(), Some(Error::Cancelled))
-            || error.downcast_ref().is_some_and(|error: &drystone::Error| {
-                matches!(error.cause(), drystone::ErrorCause::Make(Error::Cancelled))
-            });
-        match is_cancelled {
-            true => Failure::Code(interrupt.code()),
-            false => error.context(image.display().to_string()).into(),
+    let error = match made {
+        Ok(made) => {
+            // While it is open there, it can't be looked at.
+            drop(output);
+            if image.as_os_str() != "-" {
+                let name = VolumeName::find_whole(image).map_err(anyhow::Error::from)?;
+                drystone::forget_change(&name).at_image(image)?;
+            }
+            return Ok(made);
         }
+        Err(error) => error,
+    };
+    output.abandon(reached);
+    let is_cancelled = matches!(error.downcast_ref(), Some(Error::Cancelled))
+        || error.downcast_ref().is_some_and(|error: &drystone::Error| {
+            matches!(error.cause(), drystone::ErrorCause::Make(Error::Cancelled))
+        });
+    Err(match is_cancelled {
+        true => Failure::Code(interrupt.code()),
+        false => error.context(image.display().to_string()).into(),
     })
 }
 
