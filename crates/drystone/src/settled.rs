@@ -3,7 +3,7 @@
 use crate::{ErrorCause, Result, VolumeName};
 use drystone_blockdev::{BlockDevice, OpenMode};
 use drystone_sync::Arc;
-use drystone_volumes::undo_file;
+use drystone_volumes::{repair_unclosed, undo_file};
 
 /// Removes the log of an interrupted change of what an image that was made anew has replaced.
 ///
@@ -20,6 +20,9 @@ pub fn forget_change(name: &VolumeName) -> Result<()> {
 ///
 /// [`ErrorCause::Interrupted`] if one was: what is there may be half old, half new.
 pub(crate) fn open_settled(name: &VolumeName, mode: OpenMode) -> Result<Arc<dyn BlockDevice>> {
+    if mode == OpenMode::ReadWrite {
+        repair_unclosed(name)?;
+    }
     // Looking for the volume takes a lock that its opening would keep out.
     let undo = undo_file(name)?;
     let device = drystone_volumes::open(name, mode)?;

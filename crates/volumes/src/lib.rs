@@ -31,6 +31,7 @@ pub use name::{NameError, PartitionChoice, VolumeName, VolumePart};
 pub use nbd::{NbdAddress, NbdDevice};
 pub use open::{
     ChangeableVolume, DiskContent, disk_content, kind_of, open, open_as_named, open_unless_raw,
+    repair_unclosed,
 };
 pub use size::parse_size;
 pub use table::{Partition, PartitionTable, PartitionType, TableError, TableKind};

@@ -8,8 +8,9 @@
 //! possible while a part of it is open.
 
 use crate::{
-    ContainerFormat, FileSystemKind, FoundPartition, NbdDevice, PartitionChoice, PartitionList,
-    PartitionTable, PartitionType, VolumeContent, VolumeError, VolumeName, VolumePart,
+    ContainerError, ContainerFormat, FileSystemKind, FoundPartition, NbdDevice, PartitionChoice,
+    PartitionList, PartitionTable, PartitionType, VolumeContent, VolumeError, VolumeName,
+    VolumePart,
 };
 use drystone_blockdev::{
     BlockDevice, DeviceError, DeviceResult, FileDevice, OpenMode, Region, UndoTarget,
@@ -155,6 +156,21 @@ impl Source<'_> {
             Source::Nbd(address) => Arc::new(NbdDevice::open(address, OpenMode::ReadOnly)?),
         })
     }
+}
+
+/// Opens a disk image that wasn't closed once to write, which repairs it. Until then it can't be looked at
+/// either, so this comes before everything else if the volume is to be written.
+///
+/// # Errors
+///
+/// As [`VolumeError`] says.
+pub fn repair_unclosed(name: &VolumeName) -> Result<(), VolumeError> {
+    if let Source::Container(path, format) = look(name)?
+        && let Err(ContainerError::Dirty) = crate::container::open(path, format, OpenMode::ReadOnly)
+    {
+        drop(crate::container::open(path, format, OpenMode::ReadWrite)?);
+    }
+    Ok(())
 }
 
 /// Opens a disk image or an export of a server as it is named; `None` for a raw file or a device.

@@ -3,20 +3,25 @@
 //! # Crash
 //!
 //! The next opening has to find the log, whatever name the volume is given. So symbolic links are followed
-//! first. The log of a file is beside it. Beside a block device it would be in memory only, and lost when the
-//! machine stops: it is in [`LOG_FOLDER`], by a name that the device has after the next start too. The log of an
-//! export of a server is there too, by its address.
+//! first. The log of a file is beside it. Beside a block device it would be in memory only, and lost when
+//! the machine stops: it is in [`LOG_FOLDER`], by a name that the device has after the next start too. A
+//! partition with a device of its own has the log that it has as a part of its disk. The log of an export of
+//! a server is there too, by its address without what else is said of the connection.
 
 use crate::open::{find_range, look};
-use crate::{VolumeError, VolumeName};
+use crate::{NbdAddress, VolumeError, VolumeName};
 use drystone_blockdev::UndoFile;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// Where the logs of block devices and of servers' exports are.
 const LOG_FOLDER: &str = "/var/lib/drystone";
 /// Where the system has names for block devices that stay.
 const STABLE_NAMES: &str = "/dev/disk/by-id";
+/// Where the system describes block devices, by their numbers.
+const DEVICES: &str = "/sys/dev/block";
+/// The unit in which it tells where partitions begin.
+const SECTOR_BYTES: u64 = 512;
 
 /// The undo log that a change of a volume has while it runs. Whatever name the volume was given, this is the
 /// same file.
@@ -26,21 +31,44 @@ const STABLE_NAMES: &str = "/dev/disk/by-id";
 /// As [`VolumeError`] says.
 pub fn undo_file(name: &VolumeName) -> Result<UndoFile, VolumeError> {
     let range = find_range(&look(name)?.device()?, name, true)?;
-    let mut path = beside(name).into_os_string();
-    if let Some(range) = range {
-        path.push(format!("@{}", range.start));
+    let (path, start) = beside(name);
+    let mut path = path.into_os_string();
+    if range.is_some() || start.is_some() {
+        path.push(format!("@{}", start.unwrap_or(0) + range.map_or(0, |range| range.start)));
     }
     Ok(UndoFile::beside(Path::new(&path)))
 }
 
-/// What the log is beside.
-fn beside(name: &VolumeName) -> PathBuf {
+/// What the log is beside, and where the source begins in it, if the source is a partition of it.
+fn beside(name: &VolumeName) -> (PathBuf, Option<u64>) {
     if let Some(address) = name.address() {
-        return Path::new(LOG_FOLDER).join(address.replace('/', "%2F"));
+        let export = NbdAddress::parse(address).map(|address| address.export_name());
+        let export = export.unwrap_or_else(|_| address.to_owned());
+        return (Path::new(LOG_FOLDER).join(export.replace('/', "%2F")), None);
     }
     let source = name.source().canonicalize().unwrap_or_else(|_| name.source().to_owned());
-    let is_device = source.metadata().is_ok_and(|found| found.file_type().is_block_device());
-    if is_device { device_log(&source) } else { source }
+    let Some(found) = source.metadata().ok().filter(|found| found.file_type().is_block_device())
+    else {
+        return (source, None);
+    };
+    let (major, minor) = (rustix::fs::major(found.rdev()), rustix::fs::minor(found.rdev()));
+    match partition_of(&Path::new(DEVICES).join(format!("{major}:{minor}"))) {
+        Some((disk, start)) => (device_log(&disk), Some(start)),
+        None => (device_log(&source), None),
+    }
+}
+
+/// The disk that a block device is a partition of, and where it begins there, by what the system says of it.
+fn partition_of(description: &Path) -> Option<(PathBuf, u64)> {
+    let description = description.canonicalize().ok()?;
+    if !description.join("partition").exists() {
+        return None;
+    }
+    let start = std::fs::read_to_string(description.join("start")).ok()?;
+    let start = start.trim().parse::<u64>().ok()?.checked_mul(SECTOR_BYTES)?;
+    // Names of devices may have slashes, which are marks there.
+    let disk = description.parent()?.file_name()?.to_str()?.replace('!', "/");
+    Some((Path::new("/dev").join(disk), start))
 }
 
 /// What the log of a block device would be beside.
@@ -50,4 +78,41 @@ fn device_log(device: &Path) -> PathBuf {
     let names = entries.filter(|entry| is_same(&entry.path())).map(|entry| entry.file_name());
     let flat = || device.to_string_lossy().trim_start_matches('/').replace('/', "-").into();
     Path::new(LOG_FOLDER).join(names.min().unwrap_or_else(flat))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_export_has_one_log_whatever_is_said_of_the_connection() {
+        let beside = |name: &str| beside(&VolumeName::find(Path::new(name)).unwrap()).0;
+        let log = beside("nbd://host/export");
+        for name in
+            ["nbd://host:10809/export", "nbd://HOST/export?timeout=5", "nbd://host/%65xport"]
+        {
+            assert_eq!(beside(name), log, "{name}");
+        }
+        let log = beside("nbd+unix:///export?socket=/no/where");
+        assert_eq!(beside("nbd+unix:///export?connections=1&socket=/no/%77here"), log);
+        for name in ["nbd://host/other", "nbd://host:1/export", "nbd://other/export"] {
+            assert_ne!(beside(name), beside("nbd://host/export"), "{name}");
+        }
+    }
+
+    /// `/dev/sdb2` is `/dev/sdb#2`.
+    #[test]
+    fn a_partition_with_a_device_belongs_to_its_disk() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = folder.path().join("devices/cciss!c0d0");
+        let partition = disk.join("cciss!c0d0p2");
+        std::fs::create_dir_all(&partition).unwrap();
+        std::fs::write(partition.join("partition"), "2\n").unwrap();
+        std::fs::write(partition.join("start"), "2048\n").unwrap();
+        let number = folder.path().join("104:2");
+        std::os::unix::fs::symlink(&partition, &number).unwrap();
+        assert_eq!(partition_of(&number), Some(("/dev/cciss/c0d0".into(), 1 << 20)));
+        assert_eq!(partition_of(&disk), None);
+    }
 }

@@ -174,6 +174,65 @@ fn what_a_server_refuses_is_told() {
     change(&*device, &mut vec![0; DISK_BYTES], 3, 20);
 }
 
+/// A server may promise several connections, and take two.
+#[test]
+fn a_server_with_few_connections_is_used() {
+    let scratch = Scratch::new("nbd-few").unwrap();
+    let image = scratch.join("image");
+    std::fs::write(&image, vec![0; DISK_BYTES]).unwrap();
+    let server = Server::qemu(scratch.join("socket"), "-f raw -e 2", &image);
+    let start = clock::now();
+    let device = server.open("").unwrap();
+    change(&*device, &mut vec![0; DISK_BYTES], 4, 20);
+    assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
+}
+
+/// A server that is up before its export is given time, as one that isn't up yet.
+#[test]
+fn an_export_may_come_after_its_server() {
+    let scratch = Scratch::new("nbd-late-export").unwrap();
+    let (socket, image) = (scratch.join("socket"), scratch.join("image"));
+    std::fs::write(&image, vec![0; DISK_BYTES]).unwrap();
+    let mut server = Server::qemu(socket.clone(), "-f raw -x disk", &image);
+    let name = format!("nbd+unix:///disk?socket={}", socket.display());
+    let name = VolumeName::find(Path::new(&name)).unwrap();
+    let device = open_as_named(&name, OpenMode::ReadWrite).unwrap();
+    device.write_at(0, &[1; 4096]).unwrap();
+    server.kill();
+    let other = Server::qemu(socket.clone(), "-f raw -x other", &image);
+    thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let mut bytes = [0; 4096];
+            device.read_at(0, &mut bytes).map(|()| bytes)
+        });
+        thread::sleep(Duration::from_millis(500));
+        drop(other);
+        let _server = Server::qemu(socket.clone(), "-f raw -x disk", &image);
+        assert_eq!(reader.join().unwrap().unwrap(), [1; 4096]);
+    });
+}
+
+/// A server may take long to zero a range, and must not seem lost meanwhile.
+#[test]
+fn zeros_are_asked_for_in_pieces() {
+    let scratch = Scratch::new("nbd-zeros").unwrap();
+    let log = scratch.join("log");
+    let arguments = format!("--filter=log memory 256M logfile={}", log.display());
+    let server = Server::nbdkit(scratch.join("socket"), &arguments);
+    let device = server.open("").unwrap();
+    device.zero_range(0, 256 << 20).unwrap();
+    drop((device, server));
+    let text = std::fs::read_to_string(log).unwrap();
+    let count = |line: &str| {
+        let count = line.split_once("count=0x")?.1.split(' ').next()?.to_owned();
+        u64::from_str_radix(&count, 16).ok()
+    };
+    let zeros = text.lines().filter(|line| line.contains(" Zero ")).filter_map(count);
+    let counts: Vec<u64> = zeros.collect();
+    assert_eq!(counts.iter().sum::<u64>(), 256 << 20, "{text}");
+    assert!(counts.iter().all(|count| *count <= 64 << 20), "{counts:?}");
+}
+
 /// Requests go side by side, on one connection too.
 #[test]
 fn requests_do_not_wait_for_each_other() {

@@ -44,6 +44,28 @@ fn images_are_made_filled_and_read_in_qcow2() {
     assert!(!fixture.path("bad.qcow2").exists(), "{message}");
 }
 
+/// A qcow2 whose writer was killed while it counted lazily: opening it to write repairs it, as the message
+/// says.
+#[test]
+fn a_qcow2_that_was_not_closed_is_repaired_by_a_change() {
+    let fixture = Fixture::empty();
+    let path = fixture.path("disk.qcow2");
+    let words = ["create", "-q", "-f", "qcow2", "-o", "lazy_refcounts=on"].map(AsRef::as_ref);
+    tool("qemu-img", &[&words[..], &[path.as_ref(), "64M".as_ref()]].concat()).good();
+    fixture.line("mkfs disk.qcow2 -q").good();
+    fixture.put("file", "content");
+    fixture.line("cp file disk.qcow2:/").good();
+    let file = std::fs::File::options().write(true).open(&path).unwrap();
+    for change in ["chmod 600 disk.qcow2:/file", "label disk.qcow2 other"] {
+        std::os::unix::fs::FileExt::write_all_at(&file, &[1], 79).unwrap();
+        let message = fixture.line("cat disk.qcow2:/file").bad(1);
+        assert!(message.contains("wasn't closed"), "{message}");
+        fixture.line(change).good();
+        assert_eq!(fixture.line("cat disk.qcow2:/file").good(), "content");
+    }
+    expect_sound(&fixture, "disk.qcow2");
+}
+
 #[test]
 fn partitions_in_qcow2_are_named_as_elsewhere() {
     let fixture = Fixture::empty();

@@ -8,7 +8,7 @@ use super::links::Claim;
 use super::problem::{Cause, CopyProblem, Lacking, LostProperty, Side};
 use drystone_sync::Arc;
 use drystone_sync::atomic::Ordering;
-use drystone_vfs::{Errno, FileType};
+use drystone_vfs::{Errno, Error, FileType};
 
 impl<S: CopySource, T: CopyTarget> Copier<'_, S, T> {
     /// Copies an inode that has one name.
@@ -238,6 +238,11 @@ impl<S: CopySource, T: CopyTarget> Copier<'_, S, T> {
                 break;
             }
             written_end = copy(start, end)?;
+            if written_end < end.min(facts.size) {
+                // What follows would be zeros that were never there.
+                let cause = Error::with_detail(Errno::EIO, "the file ends too early").into();
+                return Err(unreadable(cause));
+            }
             offset = end;
         }
         if written_end == facts.size {

@@ -1,6 +1,7 @@
 //! A file of the host and its metadata.
 
 use super::files::DirectoryFiles;
+use crate::version::FileVersion;
 use drystone_mkfs::tree::{InodeTimestamp, NodeMetadata, SourceError, Xattr};
 use rustix::fs::{AtFlags, FileType, SeekFrom, Stat};
 use rustix::io::Errno;
@@ -113,6 +114,11 @@ fn holes(
         parts.push(start..end);
         at = end;
     }
+    // Holes aren't read later: this is the only look at a file that seems to be nothing else.
+    let found = rustix::fs::fstat(&file).map_err(failed)?;
+    if FileVersion::from(&found) != FileVersion::from(stat) {
+        return Err(files.error(&path, "changed while the image was built"));
+    }
     Ok(Some(parts))
 }
 
@@ -150,4 +156,29 @@ fn xattrs(path: &[u8]) -> Result<Vec<Xattr>, Errno> {
         xattrs.push(Xattr { name: name.to_vec(), value });
     }
     Ok(xattrs)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use drystone_sync::OnceLock;
+    use drystone_sync::atomic::AtomicBool;
+
+    /// A file that is emptied between two looks at it would pass for one hole.
+    #[test]
+    fn a_file_that_is_emptied_is_no_hole() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = std::fs::File::create(folder.path().join("log")).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&file, b"end", 8 << 20).unwrap();
+        let root = OwnedFd::from(std::fs::File::open(folder.path()).unwrap());
+        let stat = rustix::fs::fstat(&file).unwrap();
+        let (places, keeps_access_times) = (OnceLock::new(), AtomicBool::new(true));
+        let files = DirectoryFiles { root, name: b"folder".to_vec(), places, keeps_access_times };
+        let path = || b"log".to_vec();
+        assert_eq!(holes(&files, &path, &stat).unwrap().unwrap().len(), 1);
+        file.set_len(0).unwrap();
+        let problem = holes(&files, &path, &stat).unwrap_err().problem;
+        assert_eq!(problem, "changed while the image was built");
+    }
 }

@@ -40,6 +40,8 @@ struct Before {
     extended: Option<Extended>,
     name: Option<Vec<u8>>,
     link_name: Option<Vec<u8>>,
+    /// All bytes of extended headers.
+    extended_bytes: u64,
 }
 
 impl Before {
@@ -93,7 +95,10 @@ impl<'a> TarReader<'a> {
             let size = unsigned(&header.size, "size")?;
             match header.kind {
                 b'x' | b'X' => {
-                    let bytes = self.metadata(size, "an extended header", EXTENDED_BYTES_MAX)?;
+                    // There may be several.
+                    let limit = EXTENDED_BYTES_MAX - before.extended_bytes;
+                    let bytes = self.metadata(size, "an extended header", limit)?;
+                    before.extended_bytes += size;
                     let extended = before.extended.get_or_insert_with(|| self.global.clone());
                     extended.add(&bytes)?;
                 }
@@ -289,7 +294,12 @@ impl<'a> TarReader<'a> {
         let mut pieces = Vec::new();
         sparse::add_raw(&mut pieces, &tail.sparse)?;
         let mut is_extended = tail.is_extended != 0;
+        let mut extensions = 0;
         while is_extended {
+            extensions += 1;
+            if extensions > sparse::MAP_BYTES_MAX / BLOCK_BYTES {
+                return Err(TarProblem::Sparse { what: "has too many pieces" });
+            }
             let extension: SparseExtension = zerocopy::transmute!(self.next_block()?);
             sparse::add_raw(&mut pieces, &extension.sparse)?;
             is_extended = extension.is_extended != 0;

@@ -11,6 +11,9 @@ use super::error::TarProblem;
 use super::header::{BLOCK_BYTES, RawSparse, number};
 use crate::bytes::decimal;
 
+/// Most bytes of a map before a file's data, as of one in an extended header.
+pub(crate) const MAP_BYTES_MAX: u64 = 64 << 20;
+
 /// A piece of a file that has data: offset and length in bytes.
 pub(crate) type SparsePiece = (u64, u64);
 
@@ -56,6 +59,9 @@ pub(crate) fn from_data(
         let mut digits = Vec::new();
         loop {
             if at == block.len() {
+                if blocks >= MAP_BYTES_MAX / BLOCK_BYTES {
+                    return Err(TarProblem::Sparse { what: "has too many pieces" });
+                }
                 block = next_block(blocks)?;
                 blocks += 1;
                 at = 0;
@@ -167,6 +173,20 @@ mod tests {
         assert!(whole.starts_with(b"2\n4096\n4096\n12288\n1\n\0"));
         assert!(map(&[], 70000).starts_with(b"1\n70000\n0\n\0"));
         assert!(map(&[(0, 5)], 6).starts_with(b"2\n0\n5\n6\n0\n\0"));
+    }
+
+    /// A few KiB of a compressed archive may hold as many pieces as anybody likes.
+    #[test]
+    fn maps_have_an_end() {
+        let block = |index: u64| {
+            let mut block: [u8; 512] = std::array::from_fn(|at| b"0\n"[at % 2]);
+            if index == 0 {
+                block[..10].copy_from_slice(b"020000000\n");
+            }
+            Ok(block)
+        };
+        let problem = TarProblem::Sparse { what: "has too many pieces" };
+        assert_eq!(from_data(block).map(|(pieces, _)| pieces.len()), Err(problem));
     }
 
     #[test]

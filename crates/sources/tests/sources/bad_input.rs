@@ -56,6 +56,16 @@ fn an_archive_that_changes_is_noticed() {
     assert!(error.contains("a.tar") && error.contains("changed while"), "{error}");
 }
 
+/// An entry may have several extended headers, whose attributes are all in memory.
+#[test]
+fn extended_headers_have_one_limit_together() {
+    let value = vec![b'x'; 40 << 20];
+    let records = records_of(&[("comment", &value[..])]);
+    let made = Made::default().entry("pax", b'x', "", &records).entry("pax", b'x', "", &records);
+    let error = error(&made.file("a", "x").end());
+    assert!(error.contains("an extended header"), "{error}");
+}
+
 /// What a global header says isn't kept for each entry.
 #[test]
 fn attributes_for_all_are_for_none() {

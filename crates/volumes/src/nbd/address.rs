@@ -83,6 +83,21 @@ impl NbdAddress {
         };
         Ok(address)
     }
+
+    /// The server and the export, whatever else was said: two addresses of one export have one such name,
+    /// as far as addresses tell.
+    pub(crate) fn export_name(&self) -> String {
+        let export = &self.export;
+        match &self.socket {
+            SocketAddress::Tcp(host, port) => {
+                format!("nbd://{}:{port}/{export}", host.to_ascii_lowercase())
+            }
+            SocketAddress::Unix(path) => {
+                let path = path.canonicalize().unwrap_or_else(|_| path.clone());
+                format!("nbd+unix:///{export}?socket={}", path.display())
+            }
+        }
+    }
 }
 
 /// Splits a port off; an IPv6 address is in brackets.

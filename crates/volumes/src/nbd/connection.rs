@@ -82,6 +82,7 @@ impl Connection {
         let export = shake_hands(&stream, &address.export)?;
         // The thread waits for answers as long as there may be any.
         stream.set_read_timeout(None)?;
+        stream.set_write_timeout(Some(address.answer_timeout))?;
         let shared = Arc::new(Shared {
             stream,
             send: Mutex::new(&NBD_SEND, ()),

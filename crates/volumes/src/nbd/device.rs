@@ -25,6 +25,8 @@ static NBD_LOG: LockClass = LockClass::new("nbd unflushed changes", 950);
 const LOG_BYTES_MAX: usize = 64 << 20;
 /// A request for more is cut into several, so that they go side by side with others.
 const PIECE_BYTES: u64 = 4 << 20;
+/// The same for requests without data: a slow server must be able to answer in time.
+const QUIET_PIECE_BYTES: u64 = 64 << 20;
 
 /// An export of an NBD server.
 #[derive(Debug)]
@@ -79,7 +81,7 @@ impl NbdDevice {
             log: Mutex::new(&NBD_LOG, UnflushedLog::default()),
             edges: Mutex::new(&NBD_EDGES, ()),
         };
-        let connections = device.with_others(first).map_err(open_error)?;
+        let connections = device.with_others(first);
         device.pool.lock().connections = connections;
         Ok(device)
     }
@@ -116,8 +118,8 @@ impl NbdDevice {
             COMMAND_READ | COMMAND_WRITE => {
                 PIECE_BYTES.min(u64::from(self.export.request_bytes_max)) & !(block - 1)
             }
-            // It carries no data.
-            _ => 1 << 30,
+            // It carries no data, but the server may write all of it before it answers.
+            _ => QUIET_PIECE_BYTES,
         }
     }
 

@@ -2,6 +2,7 @@
 
 use drystone_sync::Arc;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// A change of a range.
 #[derive(Clone, Debug)]
@@ -55,8 +56,23 @@ impl UnflushedLog {
         answered.map(|(number, _)| *number).collect()
     }
 
+    /// What is to be made again: of each byte only the last change that was answered, and those under way.
+    /// Older ones would, for a moment, take back what a later write has made durable.
     pub fn all(&self) -> Vec<(u64, NbdChange)> {
-        self.changes.values().map(|logged| (logged.offset, logged.change.clone())).collect()
+        let mut replaced = BTreeMap::new();
+        let mut all = Vec::new();
+        for LoggedChange { offset, change, is_answered } in self.changes.values().rev() {
+            let range = *offset..*offset + change.length();
+            for gap in gaps(&replaced, &range) {
+                let part = (gap.start - offset) as usize..(gap.end - offset) as usize;
+                all.push((gap.start, change.part(part)));
+            }
+            if *is_answered {
+                add(&mut replaced, range);
+            }
+        }
+        all.reverse();
+        all
     }
 
     /// The memory that it takes.
@@ -65,12 +81,97 @@ impl UnflushedLog {
     }
 }
 
+/// The parts of a range that aren't in these, which are ends by starts.
+fn gaps(ranges: &BTreeMap<u64, u64>, range: &Range<u64>) -> Vec<Range<u64>> {
+    let mut gaps = Vec::new();
+    let before = ranges.range(..range.start).next_back().map_or(0, |(_, end)| *end);
+    let mut at = range.start.max(before);
+    for (&start, &end) in ranges.range(range.clone()) {
+        if at < start {
+            gaps.push(at..start);
+        }
+        at = at.max(end);
+    }
+    if at < range.end {
+        gaps.push(at..range.end);
+    }
+    gaps
+}
+
+/// Adds a range to others, joined with those that it meets.
+fn add(ranges: &mut BTreeMap<u64, u64>, mut range: Range<u64>) {
+    while let Some((&start, &end)) = ranges.range(..=range.end).next_back()
+        && end >= range.start
+    {
+        ranges.remove(&start);
+        range = range.start.min(start)..range.end.max(end);
+    }
+    ranges.insert(range.start, range.end);
+}
+
 impl NbdChange {
+    fn length(&self) -> u64 {
+        match self {
+            Self::Write(data) => data.len() as u64,
+            Self::Zero(length) => *length,
+        }
+    }
+
+    fn part(&self, part: Range<usize>) -> NbdChange {
+        match self {
+            Self::Write(data) if part.len() == data.len() => Self::Write(Arc::clone(data)),
+            Self::Write(data) => Self::Write(Arc::from(&data[part])),
+            Self::Zero(_) => Self::Zero(part.len() as u64),
+        }
+    }
+
     fn memory_bytes(&self) -> usize {
         size_of::<LoggedChange>()
             + match self {
                 Self::Write(data) => data.len(),
                 Self::Zero(_) => 0,
             }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The log of changes at these places, with a number each; those that are under way say so.
+    fn logged(changes: &[(Range<u64>, u8, bool)]) -> Vec<(u64, Vec<u8>)> {
+        let mut log = UnflushedLog::default();
+        for (range, byte, is_answered) in changes {
+            let data = vec![*byte; (range.end - range.start) as usize];
+            let number = log.begin(range.start, NbdChange::Write(data.into()));
+            if *is_answered {
+                log.answered(number);
+            }
+        }
+        let all = log.all().into_iter().map(|(offset, change)| match change {
+            NbdChange::Write(data) => (offset, data.to_vec()),
+            NbdChange::Zero(_) => panic!("a write"),
+        });
+        all.collect()
+    }
+
+    /// A write with FUA may be the second: the first must not be seen again, whenever the client ends.
+    #[test]
+    fn what_was_replaced_is_not_made_again() {
+        assert_eq!(logged(&[(0..4, 1, true), (0..4, 2, true)]), [(0, vec![2; 4])]);
+        assert_eq!(
+            logged(&[(0..8, 1, true), (2..4, 2, true), (3..6, 3, true)]),
+            [(6, vec![1; 2]), (0, vec![1; 2]), (2, vec![2; 1]), (3, vec![3; 3])]
+        );
+        // Whether the second was carried out isn't known.
+        assert_eq!(
+            logged(&[(0..4, 1, true), (0..4, 2, false)]),
+            [(0, vec![1; 4]), (0, vec![2; 4])]
+        );
+        // What is under way beside an answered one has no order.
+        assert_eq!(
+            logged(&[(0..4, 1, false), (4..8, 2, true)]),
+            [(0, vec![1; 4]), (4, vec![2; 4])]
+        );
     }
 }

@@ -14,20 +14,29 @@ use std::time::Duration;
 
 /// How long to wait before a lost connection is tried again.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
+/// How long to wait for a further connection: a server may promise several and not take as many.
+const FURTHER_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl NbdDevice {
-    /// Adds connections to a first one, where the server allows several.
-    pub(super) fn with_others(&self, first: Connection) -> io::Result<Vec<Arc<Connection>>> {
+    /// Adds connections to a first one, where the server allows several, as many as it takes.
+    pub(super) fn with_others(&self, first: Connection) -> Vec<Arc<Connection>> {
         let mut connections = vec![Arc::new(first)];
         let count = match self.export.has(HAS_MULTI_CONNECTION) {
             true => self.address.connections,
             false => 1,
         };
         while connections.len() < count {
-            let (connection, _) = Connection::open(&self.address, self.address.answer_timeout)?;
-            connections.push(Arc::new(connection));
+            let timeout = self.address.answer_timeout.min(FURTHER_TIMEOUT);
+            match Connection::open(&self.address, timeout) {
+                Ok((connection, _)) => connections.push(Arc::new(connection)),
+                Err(error) => {
+                    let there = connections.len();
+                    tracing::warn!("{}: no more than {there} connections: {error}", self.name);
+                    break;
+                }
+            }
         }
-        Ok(connections)
+        connections
     }
 
     /// Has a request carried out, on new connections if the old ones are lost.
@@ -113,11 +122,13 @@ impl NbdDevice {
     }
 
     fn reconnect_once(&self) -> io::Result<Vec<Arc<Connection>>> {
-        let (first, export) = Connection::open(&self.address, self.address.answer_timeout)?;
+        // A server may be up before its exports are: what it says now isn't its last word.
+        let (first, export) = Connection::open(&self.address, self.address.answer_timeout)
+            .map_err(|error| io::Error::other(error.to_string()))?;
         if export != self.export {
             return Err(wrong("the server comes back with an export of another size or kind"));
         }
-        let connections = self.with_others(first)?;
+        let connections = self.with_others(first);
         let changes = self.log.lock().all();
         for (offset, change) in &changes {
             self.send_change(*offset, change, 0, |request| {

@@ -174,6 +174,41 @@ fn a_failed_entry_is_named_and_the_rest_goes_on() {
     assert_eq!(image.references(), 0);
 }
 
+/// Makes a file shorter once its first bytes are copied.
+struct Shortening<'f> {
+    file: &'f std::fs::File,
+    problems: GatheredProblems,
+}
+
+impl CopyMonitor for Shortening<'_> {
+    fn bytes(&self, _count: u64) {
+        self.file.set_len(1 << 20).unwrap();
+    }
+
+    fn problem(&self, problem: &CopyProblem) {
+        self.problems.problem(problem);
+    }
+}
+
+/// The lost end of a file with holes doesn't become zeros without a word.
+#[test]
+fn a_sparse_file_that_gets_shorter_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("sparse");
+    std::fs::write(&path, vec![7; 4 << 20]).unwrap();
+    let file = std::fs::File::options().write(true).open(&path).unwrap();
+    file.set_len(16 << 20).unwrap();
+    assert!(file.metadata().unwrap().blocks() * 512 < 16 << 20);
+    let image = memory();
+    let monitor = Shortening { file: &file, problems: GatheredProblems::new() };
+    let (from, to) = (Endpoint::Host, Endpoint::Image(&image));
+    let items = [item(&path, "sparse")];
+    let summary = copy(from, &items, to, Path::new("/"), &options(1), &monitor).unwrap();
+    let texts = monitor.problems.texts();
+    assert_eq!((summary.failed, texts.len()), (1, 1), "{texts:?}");
+    assert!(texts[0].contains("the file ends too early"), "{texts:?}");
+}
+
 #[test]
 fn a_directory_is_not_copied_into_itself() {
     let image = memory();
