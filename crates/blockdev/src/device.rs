@@ -93,6 +93,10 @@ pub trait BlockDevice: Send + Sync + Debug {
         write_zeros(self, offset, length)
     }
 
+    /// Says that another machine may have changed the range, whose bytes are durable here: the next read of it
+    /// has to ask the medium, not a cache.
+    fn refresh(&self, _offset: u64, _length: u64) {}
+
     /// Whether every change is refused with [`DeviceError::ReadOnly`].
     fn is_read_only(&self) -> bool {
         false
@@ -171,6 +175,10 @@ macro_rules! forward {
 
             fn zero_range(&self, offset: u64, length: u64) -> DeviceResult {
                 (**self).zero_range(offset, length)
+            }
+
+            fn refresh(&self, offset: u64, length: u64) {
+                (**self).refresh(offset, length);
             }
 
             fn is_read_only(&self) -> bool {

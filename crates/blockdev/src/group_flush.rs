@@ -145,6 +145,10 @@ impl<D: BlockDevice> BlockDevice for GroupFlush<D> {
         self.inner.zero_range(offset, length)
     }
 
+    fn refresh(&self, offset: u64, length: u64) {
+        self.inner.refresh(offset, length);
+    }
+
     fn is_read_only(&self) -> bool {
         self.inner.is_read_only()
     }

@@ -50,4 +50,4 @@ pub use region::Region;
 pub use signatures::{edges_hold_data, erase_signatures, holds_data};
 pub use stepped::{Stepped, Waiting};
 pub use timed::{Delays, OperationStatistics, Timed};
-pub use undo::{UndoDevice, UndoError, UndoFile, UndoTarget, roll_back};
+pub use undo::{UndoDevice, UndoError, UndoFile, UndoMark, UndoTarget, roll_back};

@@ -77,6 +77,12 @@ impl<D: BlockDevice> BlockDevice for Region<D> {
         self.inner.zero_range(self.below(offset, length)?, length)
     }
 
+    fn refresh(&self, offset: u64, length: u64) {
+        if let Ok(below) = self.below(offset, length) {
+            self.inner.refresh(below, length);
+        }
+    }
+
     fn is_read_only(&self) -> bool {
         self.inner.is_read_only()
     }

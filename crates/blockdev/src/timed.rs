@@ -160,6 +160,10 @@ impl<D: BlockDevice> BlockDevice for Timed<D> {
         self.perform(DeviceOperation::Zero, length, |inner| inner.zero_range(offset, length))
     }
 
+    fn refresh(&self, offset: u64, length: u64) {
+        self.inner.refresh(offset, length);
+    }
+
     fn is_read_only(&self) -> bool {
         self.inner.is_read_only()
     }

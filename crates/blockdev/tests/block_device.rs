@@ -6,7 +6,7 @@ use drystone_sync::thread;
 use drystone_testkit::skip::{Prerequisite, skip};
 use std::fs::OpenOptions;
 use std::io::ErrorKind;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::process::Command;
 use std::time::Duration;
 use tempfile::TempDir;
@@ -17,7 +17,7 @@ const EXCLUSIVE: i32 = rustix::fs::OFlags::EXCL.bits() as i32;
 /// A loop device, detached at the end whatever happens.
 struct Loop {
     path: String,
-    _directory: TempDir,
+    directory: TempDir,
 }
 
 impl Loop {
@@ -33,7 +33,7 @@ impl Loop {
         if path.is_none() {
             skip(Prerequisite::LoopMounts, "a loop device");
         }
-        Some(Self { path: path?, _directory: directory })
+        Some(Self { path: path?, directory })
     }
 }
 
@@ -89,6 +89,20 @@ fn a_block_device_is_measured_written_and_claimed() {
     let reader = FileDevice::open(&block.path, OpenMode::ReadOnly).unwrap();
     reader.read_at(0, &mut bytes).unwrap();
     assert!(bytes == expected);
+}
+
+/// As another machine does, which shares the disk.
+#[test]
+fn what_changes_behind_a_block_device_is_read_after_a_refresh() {
+    let Some(block) = Loop::of_new_image() else { return };
+    let device = FileDevice::open(&block.path, OpenMode::ReadWrite).unwrap();
+    device.write_durable_at(5 << 10, &[1; 1024]).unwrap();
+    let behind = OpenOptions::new().write(true).open(block.directory.path().join("image"));
+    behind.unwrap().write_all_at(&[2; 1024], 5 << 10).unwrap();
+    let mut bytes = [0; 1024];
+    device.refresh(5 << 10, 1024);
+    device.read_at(5 << 10, &mut bytes).unwrap();
+    assert_eq!(bytes, [2; 1024]);
 }
 
 /// A child that another thread forks keeps the claim until it runs its program.

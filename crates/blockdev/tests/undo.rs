@@ -4,7 +4,8 @@
 
 use drystone_blockdev::{
     BlockDevice, DeviceError, DeviceOperation, DeviceResult, Effect, Existing, Fault, Faulty,
-    FileDevice, MemoryDevice, OpenMode, Recording, UndoDevice, UndoError, UndoFile, roll_back,
+    FileDevice, MemoryDevice, OpenMode, Recording, Trigger, UndoDevice, UndoError, UndoFile,
+    roll_back,
 };
 use drystone_sync::Arc;
 use drystone_testkit::crash::CrashImages;
@@ -96,6 +97,46 @@ fn changes_are_seen_kept_and_taken_back() {
         let protected = PROTECTED_BYTES as usize;
         assert!(image.to_vec()[..protected] == before[..protected], "DRYSTONE_SEED={seed}");
     }
+}
+
+/// Other programs, which don't look for the log, see the mark until the change is complete or rolled back.
+#[test]
+fn an_image_is_marked_while_it_is_half_changed() {
+    let image = MemoryDevice::from_bytes(&[1; 40_000]);
+    let first = || image.to_vec()[..4].to_vec();
+    let begin = || {
+        let log = MemoryDevice::new(LOG_BYTES);
+        UndoDevice::begin(&image, log, 40_000).unwrap().marked_by(|first| first[..4].fill(0xee))
+    };
+    let change = |device: &dyn BlockDevice| {
+        let mut bytes = [0; 4];
+        device.write_at(20_000, &[2; 8]).unwrap();
+        device.flush().unwrap();
+        assert_eq!(first(), [0xee; 4]);
+        device.read_at(0, &mut bytes).unwrap();
+        assert_eq!(bytes, [1; 4]);
+        device.write_at(1, &[2]).unwrap();
+        device.write_at(30_000, &[2; 8]).unwrap();
+        device.flush().unwrap();
+        assert_eq!(first(), [0xee; 4]);
+        device.read_at(0, &mut bytes).unwrap();
+        assert_eq!(bytes, [1, 2, 1, 1]);
+    };
+    let device = begin();
+    change(&device);
+    let (_, log) = device.into_parts();
+    // The rollback can't write the last piece, and so leaves the mark.
+    let faulty = Faulty::new(image.snapshot());
+    let fault = Fault::of(DeviceOperation::Write, Effect::InputOutputError);
+    faulty.inject(fault.when(Trigger::From(1)));
+    roll_back(&faulty, &log).unwrap_err();
+    assert_eq!(faulty.inner().to_vec()[..4], [0xee; 4]);
+    assert_eq!(roll_back(&image, &log).unwrap(), 40_000);
+    assert_eq!(image.to_vec(), [1; 40_000]);
+    let device = begin();
+    change(&device);
+    device.finish().unwrap();
+    assert_eq!(first(), [1, 2, 1, 1]);
 }
 
 /// Whatever a crash leaves of image and log, the image is restored, even if the rollback is

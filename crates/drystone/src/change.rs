@@ -2,11 +2,13 @@
 //!
 //! # Crash
 //! The log is beside the image while a change runs ([`undo_file`]). If the change is interrupted, the log
-//! stays: nothing opens the image until the next change, or [`undo`], has rolled it back.
+//! stays: nothing opens the image until the next change, or [`undo`], has rolled it back. Until then the superblock
+//! has a feature that no other program knows either.
 
 use crate::error::on_image;
 use crate::{Error, ErrorCause, FileSystemKind, VolumeName};
 use drystone_blockdev::{BlockDevice, FileDevice, UndoDevice, UndoFile, UndoTarget};
+use drystone_ext4_format::superblock::mark_half_changed;
 use drystone_sync::Arc;
 use drystone_volumes::{ChangeableVolume, repair_unclosed, undo_file};
 use std::fs::{File, OpenOptions};
@@ -126,6 +128,8 @@ fn change_logged<T>(
     let begun = undo.begin(volume.device(), size_bytes);
     let device =
         begun.map_err(|error| Error::from(error).during("make the undo log").at(undo.path()))?;
+    // Linux and its tools don't look for the log.
+    let device = device.marked_by(mark_half_changed);
     let grown = growth.map_or(Ok(()), |(file, size_bytes)| file.resize(size_bytes));
     let changed = grown.map_err(Error::from).and_then(|()| body(&device));
     match changed.and_then(|value| Ok(device.flush().map(|()| value)?)) {

@@ -66,7 +66,8 @@ pub fn check_image(
 ///
 /// # Errors
 ///
-/// [`ErrorCause::InUse`] if a process has it open; [`ErrorCause::RepairCancelled`] if `choose` has ended the repair;
+/// [`ErrorCause::InUse`] if a process has it open; [`ErrorCause::Engine`] if another machine does, as its multi-mount
+/// protection says; [`ErrorCause::RepairCancelled`] if `choose` has ended the repair;
 /// otherwise why it could not be mended at all. The image is as it was, or will be when it is changed
 /// the next time.
 pub fn repair_image(
@@ -86,6 +87,8 @@ pub fn repair_image(
             }
             image = open_rolled_back(&volume_name)?;
         }
+        // The locks of this machine don't keep others out.
+        drystone_ext4::check_multi_mount(image.volume.device())?;
         change(&image, options, None, |device| {
             let report = drystone_fsck::repair(device, now(), choose, progress)?;
             if report.is_cancelled {

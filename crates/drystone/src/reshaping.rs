@@ -7,7 +7,12 @@ use crate::change::{ChangeOptions, SettledImage, change, now, open_rolled_back};
 use crate::error::on_image;
 use crate::{Error, ErrorCause, Image, VolumeName};
 use drystone_blockdev::{BlockDevice, UndoTarget};
-use drystone_ext4_format::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, Superblock};
+use drystone_ext4_format::PhysicalBlock;
+use drystone_ext4_format::features::Incompat;
+use drystone_ext4_format::mmp::{Mmp, MmpState};
+use drystone_ext4_format::superblock::{
+    SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, StateFlags, Superblock,
+};
 use drystone_fsck as fsck;
 use drystone_reshape::{
     FreeSpaceAction, FreedSpace, NewSize, ReshapeProgress, Resized, Tuning, needs_recovery,
@@ -72,9 +77,11 @@ pub fn resize_image(
         })?;
         if let Some(file) = file {
             let end = resized.blocks * u64::from(resized.block_size);
-            // A kept log restores only what is still there.
-            if growth.is_some() || resized.blocks < resized.blocks_before && options.undo.is_none()
-            {
+            if growth.is_some() {
+                // An image that can't use all of its new size may end in front of the file's old end.
+                file.resize(end.max(device_bytes))?;
+            } else if resized.blocks < resized.blocks_before && options.undo.is_none() {
+                // A kept log restores only what is still there.
                 file.resize(end)?;
             }
         }
@@ -132,12 +139,28 @@ fn check(
 fn open_settled(name: &Path) -> Result<SettledImage, Error> {
     let volume_name = VolumeName::find_whole(name)?;
     let settled = open_rolled_back(&volume_name)?;
-    if !needs_recovery(&superblock(settled.volume.device())?) {
+    let device = settled.volume.device();
+    let found = superblock(device)?;
+    if !needs_recovery(&found) && !is_claimed(device, &found)? {
         return Ok(settled);
     }
     drop(settled.volume);
     Image::open(name)?.close()?;
     open_rolled_back(&volume_name)
+}
+
+/// Whether a clean image is claimed by its multi-mount protection. The engine finds out if that is left of a mount
+/// that died.
+fn is_claimed(device: &dyn BlockDevice, superblock: &Superblock) -> Result<bool, Error> {
+    let layout = superblock.layout();
+    let has_mmp = superblock.features().incompat.contains(Incompat::MMP)
+        && superblock.state().contains(StateFlags::CLEAN);
+    let is_there = |&block: &PhysicalBlock| has_mmp && layout.contains_blocks(block, 1);
+    let Some(block) = superblock.mmp_block().filter(is_there) else { return Ok(false) };
+    let mut bytes = vec![0; layout.block_size()];
+    device.read_at(block.get() << layout.log_block_size(), &mut bytes)?;
+    let mmp = Mmp::check(&bytes, layout.checksum_seed(), block);
+    Ok(matches!(mmp, Ok(Mmp { state: MmpState::Mounted(_), .. })))
 }
 
 fn superblock(device: &dyn BlockDevice) -> Result<Superblock, Error> {

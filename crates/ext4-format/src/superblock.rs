@@ -37,6 +37,8 @@ pub const SUPERBLOCK_BYTES: usize = 1024;
 pub const FIELDS: &[Field] = RawSuperblock::FIELDS;
 
 const MAGIC: u16 = 0xef53;
+/// An incompatible feature without a meaning.
+const HALF_CHANGED: u32 = 1 << 31;
 const CHECKSUM_OFFSET: usize = core::mem::offset_of!(RawSuperblock, checksum);
 const CHECKSUM_TYPE_CRC32C: u8 = 1;
 const REVISION_DYNAMIC: u32 = 1;
@@ -284,6 +286,18 @@ fn store_geometry(raw: &mut RawSuperblock, geometry: &Geometry, layout: &Layout)
     if features.incompat.contains(Incompat::CSUM_SEED) {
         raw.checksum_seed.set(geometry.checksum_seed);
     }
+}
+
+/// Gives the superblock in the first bytes of an image a feature that nothing knows, so that everything refuses the
+/// image. Does nothing if there is no sound superblock.
+pub fn mark_half_changed(image: &mut [u8]) {
+    let start = SUPERBLOCK_OFFSET_BYTES as usize;
+    let Some(bytes) = image.get_mut(start..start + SUPERBLOCK_BYTES) else { return };
+    let Ok(mut superblock) = Superblock::check(bytes) else { return };
+    let mut features = superblock.features();
+    features.incompat |= Incompat::from_bits_retain(HALF_CHANGED);
+    superblock.store_features(features);
+    bytes.copy_from_slice(&superblock.encode());
 }
 
 fn features_of(raw: &RawSuperblock) -> Features {

@@ -54,6 +54,7 @@ mod xattr;
 pub use alloc::AllocationStatistics;
 pub use error::{Error, Result};
 pub use extent_status::ExtentStatusStatistics;
+pub use mmp::check_multi_mount;
 pub use mount::{Ext4, MountOptions, recovered};
 pub use operations::{AccessTimes, EngineStatistics, MemoryUse, QuotaReport};
 pub use policy::{

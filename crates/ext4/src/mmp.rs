@@ -19,7 +19,7 @@ use drystone_ext4_format::features::Incompat;
 use drystone_ext4_format::mmp::{
     CHECK_INTERVAL_SECONDS_MAX, CHECK_INTERVAL_SECONDS_MIN, Mmp, MmpState, SEQUENCE_MAX,
 };
-use drystone_ext4_format::superblock::Superblock;
+use drystone_ext4_format::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, Superblock};
 use drystone_ext4_format::{ChecksumSeed, Corrupt, PhysicalBlock};
 use drystone_jbd2::Journal;
 use drystone_sync::atomic::{AtomicBool, Ordering};
@@ -31,11 +31,49 @@ const LOST: &str = "another mount has written to the block of multi-mount protec
 
 /// The block and how to write it.
 #[derive(Debug)]
-struct MmpBlock {
-    device: Arc<dyn BlockDevice>,
+struct MmpBlock<D = Arc<dyn BlockDevice>> {
+    device: D,
     block: PhysicalBlock,
     block_size: usize,
     seed: Option<ChecksumSeed>,
+}
+
+/// Refuses an image that another machine has mounted or checks, as its multi-mount protection says. If a mount
+/// didn't end, waits for as long as a live one may take to show itself. An image whose superblock or whose
+/// block is damaged says nothing of that.
+///
+/// # Errors
+/// [`Error::Mount`] if it is in use; otherwise the device failed.
+pub fn check_multi_mount(device: &dyn BlockDevice) -> Result<()> {
+    let mut bytes = [0; SUPERBLOCK_BYTES];
+    if device.size_bytes() < SUPERBLOCK_OFFSET_BYTES + SUPERBLOCK_BYTES as u64 {
+        return Ok(());
+    }
+    device.read_at(SUPERBLOCK_OFFSET_BYTES, &mut bytes)?;
+    let Ok(superblock) = Superblock::check_unsealed(&bytes) else { return Ok(()) };
+    let layout = superblock.layout();
+    let has_mmp = superblock.features().incompat.contains(Incompat::MMP);
+    let block_size = layout.block_size();
+    let blocks = device.size_bytes() / block_size as u64;
+    let is_on_device = |&block: &PhysicalBlock| block.get() < blocks;
+    let Some(block) = superblock.mmp_block().filter(|_| has_mmp).filter(is_on_device) else {
+        return Ok(());
+    };
+    let place = MmpBlock { device, block, block_size, seed: layout.checksum_seed() };
+    let pause = |wait| {
+        if !device.is_private() {
+            thread::sleep(wait);
+        }
+    };
+    match place.wait_for_others(interval_seconds(&superblock), pause) {
+        Ok(_) | Err(Error::Corrupt(_)) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+fn interval_seconds(superblock: &Superblock) -> u16 {
+    let seconds = superblock.mmp_interval_seconds();
+    seconds.clamp(CHECK_INTERVAL_SECONDS_MIN, CHECK_INTERVAL_SECONDS_MAX)
 }
 
 /// What the thread shares with the mount.
@@ -76,9 +114,7 @@ impl MultiMountProtection {
             block_size: layout.block_size(),
             seed: layout.checksum_seed(),
         };
-        let interval_seconds = superblock
-            .mmp_interval_seconds()
-            .clamp(CHECK_INTERVAL_SECONDS_MIN, CHECK_INTERVAL_SECONDS_MAX);
+        let interval_seconds = interval_seconds(superblock);
         // No other mount can reach a device of this process alone.
         let is_private = device.is_private();
         let pause = |wait| {
@@ -170,9 +206,28 @@ impl MmpShared {
     }
 }
 
-impl MmpBlock {
+impl<D: BlockDevice> MmpBlock<D> {
     /// Claims the block; `pause` waits. Returns the number that was written.
     fn claim(&self, interval_seconds: u16, mut pause: impl FnMut(Duration)) -> Result<u32> {
+        let wait = self.wait_for_others(interval_seconds, &mut pause)?;
+        let (seconds, nanoseconds) = clock::wall();
+        let sequence = (nanoseconds ^ seconds as u32) % SEQUENCE_MAX + 1;
+        self.write(MmpState::Mounted(sequence), interval_seconds)?;
+        // Two mounts may have found the block unclaimed: the one that wrote last has it.
+        pause(wait);
+        if self.read()?.state != MmpState::Mounted(sequence) {
+            return Err(Error::Mount("the image was mounted elsewhere meanwhile".into()));
+        }
+        Ok(sequence)
+    }
+
+    /// Checks that nothing uses the image; `pause` waits if it was left claimed. Returns for how long another
+    /// holder may not show itself.
+    fn wait_for_others(
+        &self,
+        interval_seconds: u16,
+        mut pause: impl FnMut(Duration),
+    ) -> Result<Duration> {
         let found = self.read()?;
         let interval_max = found.check_interval_seconds.min(CHECK_INTERVAL_SECONDS_MAX);
         let expected_seconds = u64::from(interval_seconds.max(interval_max));
@@ -196,15 +251,7 @@ impl MmpBlock {
                 }
             }
         }
-        let (seconds, nanoseconds) = clock::wall();
-        let sequence = (nanoseconds ^ seconds as u32) % SEQUENCE_MAX + 1;
-        self.write(MmpState::Mounted(sequence), interval_seconds)?;
-        // Two mounts may have found the block unclaimed: the one that wrote last has it.
-        pause(wait);
-        if self.read()?.state != MmpState::Mounted(sequence) {
-            return Err(Error::Mount("the image was mounted elsewhere meanwhile".into()));
-        }
-        Ok(sequence)
+        Ok(wait)
     }
 
     /// Writes the next number if the block still has the last. False if another mount has written there.
@@ -222,6 +269,8 @@ impl MmpBlock {
 
     fn read(&self) -> Result<Mmp> {
         let mut bytes = vec![0; self.block_size];
+        // What another machine writes changes no cache of this one.
+        self.device.refresh(self.offset(), self.block_size as u64);
         self.device.read_at(self.offset(), &mut bytes)?;
         Ok(Mmp::check(&bytes, self.seed, self.block)?)
     }
@@ -270,7 +319,7 @@ mod tests {
         let superblock = Superblock::check(&bytes).expect("a sound superblock");
         let layout = superblock.layout();
         let place = MmpBlock {
-            device: device.clone(),
+            device: device.clone() as Arc<dyn BlockDevice>,
             block: superblock.mmp_block().expect("a block for it"),
             block_size: layout.block_size(),
             seed: layout.checksum_seed(),
@@ -294,6 +343,25 @@ mod tests {
         assert_eq!(waits, [Duration::from_secs(11)]);
         place.write(MmpState::Clean, 0).unwrap();
         place.claim(5, |_| ()).unwrap();
+    }
+
+    /// What repairs an image without a mount asks this first.
+    #[test]
+    fn an_image_that_is_in_use_is_refused() {
+        let Some((device, place)) = image() else { return };
+        check_multi_mount(&*device).unwrap();
+        place.write(MmpState::Checking, 5).unwrap();
+        assert!(matches!(check_multi_mount(&*device), Err(Error::Mount(_))));
+        // A mount that lives, and one that doesn't.
+        place.write(MmpState::Mounted(7), 5).unwrap();
+        let alive = place.wait_for_others(5, |wait| {
+            assert_eq!(wait, Duration::from_secs(11));
+            place.write(MmpState::Mounted(8), 5).unwrap();
+        });
+        assert!(matches!(alive, Err(Error::Mount(_))));
+        check_multi_mount(&*device).unwrap();
+        device.write_at(place.offset(), &[0; 1024]).unwrap();
+        check_multi_mount(&*device).unwrap();
     }
 
     #[test]

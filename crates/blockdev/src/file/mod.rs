@@ -18,15 +18,19 @@ use drystone_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use drystone_sync::{Arc, Mutex};
 use open::open_error;
 pub use open::{Existing, OpenMode};
-use rustix::fs::FallocateFlags;
+use rustix::fs::{Advice, FallocateFlags};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io::{ErrorKind, IoSlice};
+use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// Slices handed to the system in one call; Linux refuses more than 1024.
 const SLICES_MAX: usize = 1024;
+
+/// Bytes in a page of any system.
+const CACHE_BYTES_MAX: u64 = 64 << 10;
 
 /// A regular file or a block device of the system.
 #[derive(Debug)]
@@ -238,6 +242,16 @@ impl BlockDevice for FileDevice {
             self.zeroes_ranges.store(false, Ordering::Relaxed);
         }
         crate::write_zeros(self, offset, length)
+    }
+
+    /// The page cache of a block device keeps what was read or written here for as long as it is open.
+    fn refresh(&self, offset: u64, length: u64) {
+        // Only whole pages are dropped; none is larger.
+        let start = offset & !(CACHE_BYTES_MAX - 1);
+        let end = (offset + length).next_multiple_of(CACHE_BYTES_MAX);
+        // A hint: without it, the same bytes are read again.
+        let length = NonZeroU64::new(end - start);
+        let _ = rustix::fs::fadvise(&self.file, start, length, Advice::DontNeed);
     }
 
     fn is_read_only(&self) -> bool {

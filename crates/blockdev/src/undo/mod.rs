@@ -10,6 +10,10 @@
 //! are written as one *batch*. Its log entry holds checksums of each piece's new bytes, and the old
 //! bytes of each piece that no earlier batch has logged.
 //!
+//! Other programs know nothing of the log. A device with a *mark* ([`UndoDevice::marked_by`]) writes it to the
+//! first piece before anything else, so that they refuse the image while it is half changed. What the first piece
+//! is to be stays in memory and is written last. A rollback restores that piece last, too.
+//!
 //! A rollback first looks whether the image is what the change left. The blocks that the log covers aren't
 //! enough for that: a later change of other blocks may rely on them. So the log of a complete change also
 //! has checksums of the first 4 KiB, where file systems have the superblock. Whatever changes a file system
@@ -46,6 +50,9 @@ const HELD_PIECES_MAX: usize = 4096;
 /// New bytes of a piece; `None` is all zeros.
 type NewBytes = Option<Box<[u8; PIECE_BYTES]>>;
 
+/// Makes the first piece of an image one that no program takes for a whole image.
+pub type UndoMark = fn(&mut [u8]);
+
 /// A device that logs the old bytes of what it changes.
 ///
 /// It must end with [`finish`](Self::finish). If it is dropped instead, or after an error, the image
@@ -53,6 +60,7 @@ type NewBytes = Option<Box<[u8; PIECE_BYTES]>>;
 pub struct UndoDevice<D, L> {
     image: D,
     protected_bytes: u64,
+    mark: Option<UndoMark>,
     state: RwLock<UndoState<L>>,
 }
 
@@ -83,7 +91,14 @@ impl<D: BlockDevice, L: BlockDevice> UndoDevice<D, L> {
             has_unlogged: false,
             has_failed: false,
         };
-        Ok(Self { image, protected_bytes, state: RwLock::new(&UNDO, state) })
+        Ok(Self { image, protected_bytes, mark: None, state: RwLock::new(&UNDO, state) })
+    }
+
+    /// This device, before its first change, with a mark for the image while it is half changed.
+    #[must_use]
+    pub fn marked_by(mut self, mark: UndoMark) -> Self {
+        self.mark = Some(mark);
+        self
     }
 
     /// The device below, without the changes that are held in memory.
@@ -127,6 +142,12 @@ impl<D: BlockDevice, L: BlockDevice> UndoDevice<D, L> {
 
     fn finish_log(self) -> DeviceResult<(D, LogWriter<L>)> {
         self.flush()?;
+        {
+            let mut state = self.state.write();
+            // The first piece, in place of the mark, after all others.
+            let written = self.write_pieces(&mut state);
+            state.heed(written)?;
+        }
         let first = self.read_piece(0)?;
         let new = SectorSums::of(&first[..self.protected_length(0)]);
         let mut log = self.state.into_inner().log;
@@ -195,6 +216,26 @@ impl<D: BlockDevice, L: BlockDevice> UndoDevice<D, L> {
     }
 
     fn try_write_batch(&self, state: &mut UndoState<L>) -> DeviceResult {
+        let Some(mark) = self.mark else { return self.write_pieces(state) };
+        let mut first = state.held.remove(&0);
+        if !state.held.is_empty() {
+            if !state.saved.contains(&0) {
+                let old = self.read_piece(0)?;
+                let mut marked = old.clone();
+                mark(&mut marked[..]);
+                first = first.or(Some(Some(old)));
+                let others = std::mem::replace(&mut state.held, [(0, Some(marked))].into());
+                self.write_pieces(state)?;
+                state.held = others;
+            }
+            self.write_pieces(state)?;
+        }
+        state.held.extend(first.map(|first| (0, first)));
+        Ok(())
+    }
+
+    /// Writes what is held as one batch.
+    fn write_pieces(&self, state: &mut UndoState<L>) -> DeviceResult {
         if state.held.is_empty() {
             return Ok(());
         }

@@ -115,26 +115,38 @@ fn restore<L: BlockDevice>(
 ) -> Result<u64, UndoError> {
     let protected_bytes = log.protected_bytes();
     let mut found = [0; PIECE_BYTES];
+    let mut put = |start, old: &[u8]| {
+        let found = &mut found[..old.len()];
+        // What the change didn't reach is left alone: a full host may have no room for it. What an
+        // earlier rollback wrote may be lost although it can be read.
+        if !is_again && image.read_at(start, found).is_ok() && found == old {
+            return Ok(());
+        }
+        if old.iter().all(|&byte| byte == 0) {
+            image.zero_range(start, old.len() as u64)
+        } else {
+            image.write_at(start, old)
+        }
+    };
+    let mut first = None;
     log.rewind();
     while let Some(entry) = log.next()? {
         let Entry::Batch(changes) = entry else { continue };
         for change in changes {
-            let Some(old) = &change.old else { continue };
             let (start, length) = protected(&change, protected_bytes);
-            let (old, found) = (&old[..length], &mut found[..length]);
-            // What the change didn't reach is left alone: a full host may have no room for it. What an
-            // earlier rollback wrote may be lost although it can be read.
-            if !is_again && image.read_at(start, found).is_ok() && found == old {
-                continue;
-            }
-            if old.iter().all(|&byte| byte == 0) {
-                image.zero_range(start, length as u64)?;
-            } else {
-                image.write_at(start, old)?;
+            match change.old {
+                // It may have the mark that keeps others from the image.
+                Some(old) if change.number == 0 => first = Some((old, length)),
+                Some(old) => put(start, &old[..length])?,
+                None => {}
             }
         }
     }
     image.flush()?;
+    if let Some((old, length)) = first {
+        put(0, &old[..length])?;
+        image.flush()?;
+    }
     Ok(protected_bytes)
 }
 

@@ -87,6 +87,9 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
     // The set has stable_inodes.
     let uuid = Tuning { uuid: Some(UUID), ..Tuning::default() };
     assert!(refused(uuid).contains("stable_inodes"));
+    let unstable = Features::parse("^stable_inodes").unwrap();
+    let unstable = Tuning { features: unstable, ..Tuning::default() };
+    assert!(refused(unstable).contains("encrypted files"));
     let half = Tuning { reserved: Some(ReservedSpace::Percent(51.0)), ..Tuning::default() };
     assert!(refused(half).contains("0 to 50"));
     assert!(std::fs::read(sample.path()).unwrap() == before);

@@ -9,6 +9,8 @@ use drystone::{
     make_nilfs2, repair_image, resize_image, tune_image, undo,
 };
 use drystone_blockdev::{BlockDevice, FileDevice, OpenMode, UndoFile};
+use drystone_ext4_format::mmp::{Mmp, MmpState};
+use drystone_ext4_format::superblock::Superblock;
 use drystone_mkfs::MkfsOptions;
 use drystone_nilfs2::mkfs::MakeOptions;
 use drystone_testkit::judges::run;
@@ -33,6 +35,24 @@ fn a_kept_log_takes_a_change_back() {
     assert!(!undo(&sample.path(), None).unwrap());
 }
 
+/// Growth never cuts a file: the log takes it to be as long as it was.
+#[test]
+fn a_growth_that_the_image_cannot_use_is_taken_back() {
+    // One full group: what follows is too little for another.
+    let Some(sample) = Sample::new("default", 128) else { return };
+    let file = std::fs::OpenOptions::new().append(true).open(sample.path());
+    std::io::Write::write_all(&mut file.unwrap(), &[7; 1 << 20]).unwrap();
+    let before = std::fs::read(sample.path()).unwrap();
+    let log = sample.beside("log");
+    let options = ChangeOptions { undo: Some(log.clone()) };
+    let size = NewSize::Exactly(130 << 20);
+    let resized = resize_image(&sample.path(), size, &options, &mut |_| {}).unwrap();
+    assert_eq!(resized.blocks, resized.blocks_before);
+    assert!(std::fs::read(sample.path()).unwrap() == before);
+    assert!(undo(&sample.path(), Some(&log)).unwrap());
+    assert!(std::fs::read(sample.path()).unwrap() == before);
+}
+
 /// The start of a log alone would leave an image of two halves.
 #[test]
 fn a_log_that_was_cut_short_is_refused() {
@@ -55,6 +75,42 @@ fn a_log_that_was_cut_short_is_refused() {
     }
     assert!(undo(&sample.path(), None).unwrap());
     assert!(std::fs::read(sample.path()).unwrap() == after);
+}
+
+/// No lock of this machine says that another one has the image mounted.
+#[test]
+fn what_another_machine_uses_is_not_repaired() {
+    let Some(sample) = Sample::new("mmp", 16) else { return };
+    let bytes = claim(&sample, MmpState::Checking);
+    let mut yes = |_: &_, _| Decision::Repair;
+    let options = ChangeOptions::default();
+    let refused = repair_image(&sample.path(), &options, &mut yes, &mut |_| {});
+    assert!(matches!(refused.map_err(Error::into_cause), Err(ErrorCause::Engine(_))));
+    assert!(std::fs::read(sample.path()).unwrap() == bytes);
+}
+
+/// That it is dead shows after twenty seconds.
+#[test]
+#[ignore = "long: ./dev stress runs it"]
+fn a_mount_that_died_does_not_keep_an_image_from_being_changed() {
+    let Some(sample) = Sample::new("mmp", 16) else { return };
+    claim(&sample, MmpState::Mounted(7));
+    tune_image(&sample.path(), &label("new"), &ChangeOptions::default()).unwrap();
+    assert_eq!(sample.field("Filesystem volume name"), "new");
+}
+
+/// Says in the block of multi-mount protection what uses an image. Returns all bytes.
+fn claim(sample: &Sample, state: MmpState) -> Vec<u8> {
+    let mut bytes = std::fs::read(sample.path()).unwrap();
+    let superblock = Superblock::check(&bytes[1024..2048]).unwrap();
+    let seed = superblock.layout().checksum_seed();
+    let block = superblock.mmp_block().unwrap();
+    let place = block.get() as usize * superblock.layout().block_size();
+    let mmp = Mmp::check(&bytes[place..place + 1024], seed, block).unwrap();
+    let used = Mmp { state, ..mmp };
+    used.encode(&mut bytes[place..place + 1024], seed);
+    std::fs::write(sample.path(), &bytes).unwrap();
+    bytes
 }
 
 fn clear(sample: &Sample, action: FreeSpaceAction) {
@@ -174,6 +230,21 @@ fn an_interrupted_rollback_goes_back() {
     assert!(std::fs::read(sample.path()).unwrap() == tuned);
     assert!(undo(&sample.path(), Some(&log)).unwrap() && !log.exists());
     assert!(std::fs::read(sample.path()).unwrap() == before);
+}
+
+/// Linux and its tools know nothing of the log.
+#[test]
+fn others_refuse_what_is_half_changed() {
+    let Some(sample) = Sample::new("default-1k", 40) else { return };
+    // The highest bit of the incompatible features, which nothing has a meaning for.
+    let is_marked = || std::fs::read(sample.path()).unwrap()[1024 + 0x63] & 0x80 != 0;
+    let mut was_marked = false;
+    let (size, options) = (NewSize::Exactly(20 << 20), ChangeOptions::default());
+    let resized = resize_image(&sample.path(), size, &options, &mut |progress| {
+        was_marked |= progress.step == "checking again" && is_marked();
+    });
+    resized.unwrap();
+    assert!(was_marked && !is_marked());
 }
 
 /// Nothing reads what may be half old, half new, until it is rolled back.

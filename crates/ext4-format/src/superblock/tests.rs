@@ -36,6 +36,19 @@ fn a_new_superblock_passes_its_own_check() {
 }
 
 #[test]
+fn a_half_changed_image_is_refused() {
+    let mut image = vec![0; 4096];
+    mark_half_changed(&mut image);
+    assert_eq!(image, [0; 4096]);
+    let superblock = Superblock::create(&testing::geometry()).unwrap();
+    image[1024..2048].copy_from_slice(&superblock.encode());
+    mark_half_changed(&mut image);
+    let error = Superblock::check(&image[1024..]).unwrap_err();
+    let features = "FEATURE_I31".to_owned();
+    assert_eq!(error, Unsupported::IncompatFeatures { features }.into());
+}
+
+#[test]
 fn errors_are_recorded_and_forgotten() {
     let mut superblock = Superblock::create(&testing::geometry()).unwrap();
     let before = superblock.clone();

@@ -49,5 +49,43 @@ pub(super) fn free_old_bases(image: &mut Image<'_>, old: &Layout, count: u32) ->
         };
         image.mark(end(&image.layout)..end(old), false)?;
     }
+    if old.blocks_per_cluster() > 1 {
+        // Bitmaps and tables may share the clusters.
+        for group in old.groups().take(count as usize) {
+            for run in image.group_metadata(group) {
+                image.mark(run, true)?;
+            }
+        }
+    }
     Ok(())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::super::{NewSize, resize};
+    use drystone_blockdev::MemoryDevice;
+    use drystone_fsck::CheckOptions;
+    use drystone_testkit::judges::{FeatureSet, Scratch, have, mke2fs};
+
+    /// `mke2fs` puts bitmaps into the cluster in which the descriptors end.
+    #[test]
+    fn a_cluster_that_bitmaps_share_stays_in_use() {
+        if !have("mke2fs") {
+            return;
+        }
+        let scratch = Scratch::new("reserve").unwrap();
+        let path = scratch.join("image");
+        let arguments =
+            "-t ext4 -b 1024 -C 2048 -g 256 -N 800 -O bigalloc,^resize_inode,^has_journal";
+        let set = FeatureSet { arguments, ..*FeatureSet::by_name("bigalloc-1k").unwrap() };
+        mke2fs(&path, &set, 24 << 20).unwrap().expect_clean("new");
+        let device = MemoryDevice::from_bytes(&std::fs::read(&path).unwrap());
+        // Three blocks of descriptors in front, two behind.
+        let size = NewSize::Exactly(12 << 20);
+        resize(&device, size, 1_700_000_000, &mut |_| {}).unwrap();
+        let options = CheckOptions { replay: false, ..CheckOptions::default() };
+        let report = drystone_fsck::check(&device, &options, &mut |_| {}).unwrap();
+        assert_eq!(report.errors, 0, "{:?}", report.problems);
+    }
 }

@@ -102,6 +102,10 @@ fn check(
     if no_off.difference(fast) != Features::NONE {
         return refuse(format!("it can't lose {no_off} once it is made"));
     }
+    if off.compat.contains(Compat::STABLE_INODES) && after.incompat.contains(Incompat::ENCRYPT) {
+        // As for tune2fs. What a file is encrypted with may be made of its number and the UUID.
+        return refuse("it can't lose stable_inodes: encrypted files may depend on it".into());
+    }
     let has = |feature| after.read_only_compat.contains(feature);
     let superblock = &image.superblock;
     if on.incompat.contains(Incompat::CSUM_SEED) && !after.has_metadata_checksums() {
