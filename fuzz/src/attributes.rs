@@ -41,7 +41,7 @@ pub fn attributes(data: &[u8]) {
     };
     let mut total = 0;
     for entry in attributes.iter() {
-        let _ = (entry.full_name(), entry.verify_hash(0, place));
+        let _ = (entry.full_name(), attributes.verify_hash(&entry, 0, place));
         total += entry.suffix.len();
     }
     assert!(total <= bytes.len());

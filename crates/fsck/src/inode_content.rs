@@ -170,6 +170,14 @@ fn check_fields(checker: &mut Checker<'_>, inode: &Inode, bytes: &[u8]) {
     if inode.flags.contains(InodeFlags::EXTENTS | InodeFlags::INLINE_DATA) {
         issues.push(InodeIssue::Flag { flag: "extents", what: "an inode with inline data" });
     }
+    let has_pointers = inode.has_block_mapping()
+        && !inode.flags.contains(InodeFlags::EXTENTS)
+        && inode.block_area.iter().any(|&byte| byte != 0);
+    let may_have_pointers = matches!(number, InodeNumber::BAD_BLOCKS | InodeNumber::RESIZE)
+        || !features.read_only_compat.contains(ReadOnlyCompat::BIGALLOC);
+    if has_pointers && !may_have_pointers {
+        issues.push(InodeIssue::NeedsExtents);
+    }
     if let Some(block) = inode.attribute_block
         && !features.compat.contains(Compat::EXT_ATTR)
     {

@@ -4,6 +4,7 @@ use crate::checker::Checker;
 use crate::image::Error;
 use crate::issue::OrphanIssue;
 use crate::mapping;
+use drystone_ext4_format::error::OrphanFileProblem;
 use drystone_ext4_format::features::{Compat, ReadOnlyCompat};
 use drystone_ext4_format::orphan_file::{OrphanBlock, OrphanPlace};
 use drystone_ext4_format::{Corrupt, InodeNumber};
@@ -64,6 +65,12 @@ fn load_file(checker: &mut Checker<'_>) -> Result<(), Error> {
             let place = OrphanPlace { inode: number, block, checksum: inode.seed(&layout) };
             if let Err(corrupt) = OrphanBlock::verify(&bytes, &place) {
                 checker.reporter.report(corrupt);
+            }
+            // Without checksums there is none.
+            let stored = bytes.last_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
+            if place.checksum.is_none() && stored != 0 {
+                let problem = OrphanFileProblem::Checksum { stored, computed: 0 };
+                checker.reporter.report(Corrupt::OrphanFile { inode: number, block, problem });
             }
             let slots = match OrphanBlock::check(&bytes, &place, last) {
                 Ok(slots) => slots,

@@ -120,7 +120,7 @@ fn check_entries(
             }
         };
         let Some(value_hash) = value_hash else { continue };
-        if let Err(corrupt) = entry.verify_hash(value_hash, place) {
+        if let Err(corrupt) = attributes.verify_hash(&entry, value_hash, place) {
             checker.reporter.report(corrupt);
         } else if entry.hash == 0 && (value_hash != 0 || place.block.is_some() && entry.has_hash())
         {

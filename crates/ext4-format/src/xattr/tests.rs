@@ -39,7 +39,7 @@ fn sets_survive_an_inode_and_a_block() {
     assert_eq!(read.reference_count(), 3);
     assert_ne!(read.hash(), 0);
     for entry in read.attributes().iter() {
-        entry.verify_hash(0x1234_5678, IN_BLOCK).unwrap();
+        read.attributes().verify_hash(&entry, 0x1234_5678, IN_BLOCK).unwrap();
     }
     let found = read.attributes().find(AttributeName::USER, b"comment").unwrap();
     assert_eq!(found.value, Value::Inline(b"hello"));
@@ -86,11 +86,29 @@ fn signed_hashes_are_right_too() {
     let signed = words.iter().fold(signed, |hash, word| hash.rotate_left(16) ^ word);
     assert_ne!(signed, entry_hash(high, b"value"));
     block[44..48].copy_from_slice(&signed.to_le_bytes());
-    let entry = AttributesBlock::check(&block, IN_BLOCK).unwrap().attributes().iter().next();
-    entry.unwrap().verify_hash(0, IN_BLOCK).unwrap();
+    first_hash_is_right(&block).unwrap();
     block[44] ^= 1;
-    let entry = AttributesBlock::check(&block, IN_BLOCK).unwrap().attributes().iter().next();
-    assert!(entry.unwrap().verify_hash(0, IN_BLOCK).is_err());
+    first_hash_is_right(&block).unwrap_err();
+}
+
+fn first_hash_is_right(block: &[u8]) -> Result<(), Corrupt> {
+    let attributes = AttributesBlock::check(block, IN_BLOCK).unwrap().attributes();
+    attributes.verify_hash(&attributes.iter().next().unwrap(), 0, IN_BLOCK)
+}
+
+/// e2fsck and Linux take whole words.
+#[test]
+fn hashes_cover_the_bytes_behind_a_value() {
+    let mut block = vec![0; 1024];
+    let mut set = AttributeSet::new();
+    set.set(name("user.comment"), AttributeValue::Inline(b"hello".to_vec()));
+    set.encode_block(&mut block, 1).unwrap();
+    let attributes = AttributesBlock::check(&block, IN_BLOCK).unwrap().attributes();
+    let entry = attributes.iter().next().unwrap();
+    let behind = entry.value_start + entry.value_length();
+    first_hash_is_right(&block).unwrap();
+    block[behind] = 1;
+    first_hash_is_right(&block).unwrap_err();
 }
 
 #[test]

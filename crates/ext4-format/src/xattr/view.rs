@@ -72,25 +72,6 @@ impl AttributeEntry<'_> {
         let Value::Inline(value) = self.value else { return true };
         !hash::entry_hash_fits(0, self.suffix, value)
     }
-
-    /// Compares the stored hash with name and value, given the hash of the value where that lies
-    /// in an inode. No hash is fine.
-    ///
-    /// # Errors
-    /// The stored hash is neither that over unsigned nor over signed characters.
-    pub fn verify_hash(&self, inode_value_hash: u32, place: AttributePlace) -> Result<(), Corrupt> {
-        let words = inode_value_hash.to_le_bytes();
-        let value = match self.value {
-            Value::Inline(bytes) => bytes,
-            Value::Inode { .. } => &words,
-        };
-        if self.hash == 0 || hash::entry_hash_fits(self.hash, self.suffix, value) {
-            return Ok(());
-        }
-        let computed = hash::entry_hash(self.suffix, value);
-        let problem = AttributeProblem::EntryHash { stored: self.hash, computed };
-        Err(place.corrupt(self.offset, problem))
-    }
 }
 
 /// An entry with its surroundings.
@@ -153,6 +134,35 @@ impl<'a> XattrView<'a> {
     #[must_use]
     pub fn find(&self, index: u8, suffix: &[u8]) -> Option<AttributeEntry<'a>> {
         self.iter().find(|entry| entry.index == index && entry.suffix == suffix)
+    }
+
+    /// Compares the stored hash of an entry with its name and value, given the hash of the value where that lies
+    /// in an inode. A value beside it counts with the bytes behind its end, up to a multiple of four. No hash is
+    /// fine.
+    ///
+    /// # Errors
+    /// The stored hash is neither that over unsigned nor over signed characters.
+    pub fn verify_hash(
+        &self,
+        entry: &AttributeEntry<'_>,
+        inode_value_hash: u32,
+        place: AttributePlace,
+    ) -> Result<(), Corrupt> {
+        let words = inode_value_hash.to_le_bytes();
+        let value = match entry.value {
+            Value::Inline([]) => &[],
+            Value::Inline(value) => {
+                let end = entry.value_start + value.len().next_multiple_of(ALIGNMENT);
+                self.bytes.get(entry.value_start..end).unwrap_or(value)
+            }
+            Value::Inode { .. } => &words[..],
+        };
+        if entry.hash == 0 || hash::entry_hash_fits(entry.hash, entry.suffix, value) {
+            return Ok(());
+        }
+        let computed = hash::entry_hash(entry.suffix, value);
+        let problem = AttributeProblem::EntryHash { stored: entry.hash, computed };
+        Err(place.corrupt(entry.offset, problem))
     }
 
     /// The entry at `offset`; `None` at the end.

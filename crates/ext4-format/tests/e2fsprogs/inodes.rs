@@ -43,7 +43,7 @@ fn attributes_are_read_and_rewritten() {
         let found = attributes.find(AttributeName::USER, b"short").unwrap();
         assert_eq!(found.value, Value::Inline(b"abc"));
         for entry in attributes.iter() {
-            entry.verify_hash(0, place).unwrap();
+            attributes.verify_hash(&entry, 0, place).unwrap();
         }
         let mut set = AttributeSet::read(&attributes);
         set.set(name("user.new"), AttributeValue::Inline(b"fresh".to_vec()));
@@ -58,7 +58,7 @@ fn attributes_are_read_and_rewritten() {
         let checked = AttributesBlock::check(&bytes, in_block).unwrap();
         assert_eq!(checked.reference_count(), 1);
         for entry in checked.attributes().iter() {
-            entry.verify_hash(0, in_block).unwrap();
+            checked.attributes().verify_hash(&entry, 0, in_block).unwrap();
         }
         let mut set = AttributeSet::read(&checked.attributes());
         assert_eq!(set.get(&name("user.long")), Some(&AttributeValue::Inline(long.into_bytes())));
@@ -101,11 +101,12 @@ fn values_in_inodes_have_their_hash_and_count() {
         let place = AttributePlace { block: Some(*block), ..place };
         sets.push(AttributesBlock::check(bytes, place).unwrap().attributes());
     }
-    let found = sets.iter().find_map(|set| set.find(AttributeName::USER, b"large")).unwrap();
+    let found = sets.iter().find_map(|set| Some((set, set.find(AttributeName::USER, b"large")?)));
+    let (set, found) = found.unwrap();
     let Value::Inode { inode: holder, length } = found.value else { panic!("not in an inode") };
     assert_eq!(length, 1000);
     let hash = xattr::inode_value_hash(image.seed().unwrap(), &value);
-    found.verify_hash(hash, place).unwrap();
+    set.verify_hash(&found, hash, place).unwrap();
     let (_, holder) = image.inode_bytes(&format!("<{holder}>"));
     let word = |at: usize| u32::from_le_bytes(holder[at..at + 4].try_into().unwrap());
     // i_ctime, the low half of the version, i_atime.

@@ -24,6 +24,9 @@ pub enum InodeIssue {
         /// What the inode is, or which feature is missing.
         what: &'static str,
     },
+    /// Blocks are mapped by pointers in an image of clusters.
+    #[error("pointers map its blocks, and clusters need extents")]
+    NeedsExtents,
     /// A link or a special file is immutable, and no call can make it mutable again.
     #[error("immutable or append-only, but no file or directory")]
     FixedSpecial,

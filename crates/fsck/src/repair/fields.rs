@@ -61,13 +61,23 @@ pub(super) fn set_size(
     })
 }
 
+pub(super) fn set_flags(
+    mender: &Mender<'_, '_>,
+    inode: InodeNumber,
+    flags: InodeFlags,
+) -> Result<Mended, Error> {
+    mender.edit_inode(inode, |bytes| store_flags(bytes, |stored| stored | flags.bits()))
+}
+
 pub(super) fn clear_flags(
     mender: &Mender<'_, '_>,
     inode: InodeNumber,
     flags: InodeFlags,
 ) -> Result<Mended, Error> {
-    mender.edit_inode(inode, |bytes| {
-        let stored = bytes[FLAGS].iter().rev().fold(0, |sum, &byte| sum << 8 | u32::from(byte));
-        bytes[FLAGS].copy_from_slice(&(stored & !flags.bits()).to_le_bytes());
-    })
+    mender.edit_inode(inode, |bytes| store_flags(bytes, |stored| stored & !flags.bits()))
+}
+
+fn store_flags(bytes: &mut [u8], change: impl FnOnce(u32) -> u32) {
+    let stored = bytes[FLAGS].iter().rev().fold(0, |sum, &byte| sum << 8 | u32::from(byte));
+    bytes[FLAGS].copy_from_slice(&change(stored).to_le_bytes());
 }

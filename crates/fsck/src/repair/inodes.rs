@@ -66,6 +66,7 @@ pub(super) fn mend(
             }
         }
         InodeIssue::Flag { flag, what } => mend_flag(mender, inode, flag, what),
+        InodeIssue::NeedsExtents => maps::use_extents(mender, inode),
         InodeIssue::FixedSpecial => {
             clear_flags(mender, inode, InodeFlags::IMMUTABLE | InodeFlags::APPEND)
         }

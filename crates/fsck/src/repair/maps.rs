@@ -15,7 +15,7 @@ use drystone_ext4_format::block_map::{
     pointers_per_block, set_pointer,
 };
 use drystone_ext4_format::extent::{
-    Extent, ExtentIndex, ExtentNodeMut, NodePlace, entries_per_block,
+    Extent, ExtentIndex, ExtentNode, ExtentNodeMut, NodePlace, entries_per_block,
 };
 use drystone_ext4_format::inode::{BLOCK_AREA_BYTES, Inode, InodeFlags};
 use drystone_ext4_format::xattr::{self, AttributePlace, AttributesBlock};
@@ -168,6 +168,23 @@ pub(super) fn rebuild(
         return mender.clear_inode(number);
     }
     Ok(store(mender, pieces)?.and(DONE))
+}
+
+/// Gives an inode an extent tree in place of pointers, or only the flag if it has the root of one.
+pub(super) fn use_extents(
+    mender: &mut Mender<'_, '_>,
+    number: InodeNumber,
+) -> Result<Mended, Error> {
+    let Some((inode, _)) = mender.checker.inode(number)? else { return Ok(None) };
+    if ExtentNode::reopen(&inode.block_area, NodePlace::root(number)).is_err() {
+        let Some(mut pieces) = take_apart(mender, number)? else { return Ok(None) };
+        pieces.inode.flags.insert(InodeFlags::EXTENTS);
+        if store(mender, pieces)?.is_none() {
+            return Ok(None);
+        }
+    }
+    mender.rebuilt_maps.insert(number.get());
+    fields::set_flags(mender, number, InodeFlags::EXTENTS)
 }
 
 /// Writes a map of these pieces.

@@ -89,6 +89,19 @@ pub(super) fn give_up(mender: &mut Mender<'_, '_>, kind: QuotaKind) -> Result<Me
     Ok(Some("the quota file was given up"))
 }
 
+/// Whether the superblock takes an inode for the quota file of projects that holds something else.
+pub(super) fn is_taken_for_one(
+    mender: &mut Mender<'_, '_>,
+    number: InodeNumber,
+) -> Result<bool, Error> {
+    if mender.checker.image.superblock.project_quota_inode() != Some(number) {
+        return Ok(false);
+    }
+    let Some((inode, _)) = mender.checker.inode(number)? else { return Ok(true) };
+    Ok(!inode.has_block_mapping()
+        || entries_of(mender.checker, QuotaKind::Project, &inode, false)?.is_err())
+}
+
 /// Keeps no quota any more in an inode.
 pub(super) fn give_up_inode(
     mender: &mut Mender<'_, '_>,

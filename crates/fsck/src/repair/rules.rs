@@ -66,6 +66,11 @@ pub(super) fn mend(mender: &mut Mender<'_, '_>, issue: &Issue) -> Result<Mended,
                 let group = mender.checker.image.layout.group_of_inode(*target);
                 group.map_or(Ok(None), |group| groups::distrust(mender, group))
             }
+            DirectoryIssue::Reserved { target, .. }
+                if quota::is_taken_for_one(mender, *target)? =>
+            {
+                quota::give_up_inode(mender, *target)
+            }
             DirectoryIssue::Type { target, found: EntryType::Directory, .. } => {
                 match salvage::restore_directory(mender, *target)? {
                     Some(done) => Ok(Some(done)),

@@ -5,8 +5,10 @@ use crate::issue::SuperblockIssue;
 use crate::report::Reporter;
 use drystone_blockdev::BlockDevice;
 use drystone_ext4_format::features::{Compat, Features, Incompat, ReadOnlyCompat};
+use drystone_ext4_format::group::GroupDescriptor;
 use drystone_ext4_format::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, Superblock};
 use drystone_ext4_format::{Corrupt, FormatError, GroupNumber, PhysicalBlock};
+use drystone_ondisk::bitmap;
 
 /// Features whose rules are checked, or that have none. What may not be used at all was refused.
 const KNOWN_FEATURES: Features = Features {
@@ -95,21 +97,21 @@ pub(crate) fn find(
         }
         None if is_none(&problem) => Err(Error::NotExt(problem)),
         None => {
-            let found = with_inodes_of_groups(device)?;
+            let found = with_possible_inodes(device)?;
             reporter.report(match &found {
-                Some((_, value)) => {
-                    SuperblockIssue::Field { field: "s_inodes_count", value: *value }
-                }
+                Some((_, field, value)) => SuperblockIssue::Field { field, value: (*value).into() },
                 None => SuperblockIssue::Damaged { problem },
             });
-            Ok(found.map(|(superblock, _)| superblock))
+            Ok(found.map(|(superblock, ..)| superblock))
         }
     }
 }
 
-/// The primary superblock with as many inodes as its groups have, if it can be used then, and what it says
-/// that there were.
-fn with_inodes_of_groups(device: &dyn BlockDevice) -> Result<Option<(Superblock, u64)>, Error> {
+/// The primary superblock with as many inodes as its groups have, or with a part of its inodes in each group, if it
+/// can be used then; and which field was wrong, with what it said.
+fn with_possible_inodes(
+    device: &dyn BlockDevice,
+) -> Result<Option<(Superblock, &'static str, u32)>, Error> {
     let mut bytes = [0; SUPERBLOCK_BYTES];
     device.read_at(SUPERBLOCK_OFFSET_BYTES, &mut bytes)?;
     let word =
@@ -122,9 +124,43 @@ fn with_inodes_of_groups(device: &dyn BlockDevice) -> Result<Option<(Superblock,
     }
     // An image with more blocks has copies.
     let groups = blocks.saturating_sub(first).div_ceil(blocks_per_group);
-    let Some(counted) = groups.checked_mul(inodes_per_group) else { return Ok(None) };
-    bytes[INODES_COUNT..INODES_COUNT + 4].copy_from_slice(&counted.to_le_bytes());
-    Ok(Superblock::check_unsealed(&bytes).ok().map(|superblock| (superblock, u64::from(inodes))))
+    let of_groups = groups.checked_mul(inodes_per_group);
+    let in_each = inodes.checked_div(groups).filter(|in_each| in_each * groups == inodes);
+    let mut possible = Vec::new();
+    for (field, at, new, old) in [
+        ("s_inodes_per_group", INODES_PER_GROUP, in_each, inodes_per_group),
+        ("s_inodes_count", INODES_COUNT, of_groups, inodes),
+    ] {
+        let Some(new) = new else { continue };
+        let mut changed = bytes;
+        changed[at..at + 4].copy_from_slice(&new.to_le_bytes());
+        if let Ok(superblock) = Superblock::check_unsealed(&changed) {
+            possible.push((superblock, field, old));
+        }
+    }
+    // More inodes than there are would be blocks of files; fewer would lose files.
+    possible.sort_by_key(|(superblock, ..)| superblock.layout().inodes_per_group());
+    let fitting = possible.iter().position(|(superblock, ..)| is_padded(device, superblock));
+    Ok(possible.into_iter().nth(fitting.unwrap_or(0)))
+}
+
+/// Whether the first inode bitmap has only ones behind as many bits as a group has inodes.
+fn is_padded(device: &dyn BlockDevice, superblock: &Superblock) -> bool {
+    let layout = superblock.layout();
+    let read = |block: PhysicalBlock| {
+        let mut bytes = vec![0; layout.block_size()];
+        let offset = block.get().checked_mul(layout.block_size() as u64)?;
+        device.read_at(offset, &mut bytes).ok().map(|()| bytes)
+    };
+    let bitmap = || {
+        let (block, offset) = layout.descriptor_location(GroupNumber::FIRST)?;
+        let bytes = read(block)?;
+        let bytes = bytes.get(offset..offset + layout.descriptor_size())?;
+        let descriptor = GroupDescriptor::read(bytes, layout).ok()?;
+        read(descriptor.inode_bitmap)
+    };
+    let first = layout.inodes_per_group() as usize;
+    bitmap().is_some_and(|bits| bitmap::find_zero(&bits, first..bits.len() * 8).is_none())
 }
 
 fn check_checksum(device: &dyn BlockDevice, reporter: &mut Reporter<'_>) -> Result<(), Error> {

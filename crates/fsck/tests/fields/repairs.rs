@@ -36,7 +36,10 @@ impl Patient<'_> {
     /// Mends the image; what is wrong with the result.
     fn treat(&self, theirs: &mut dyn FnMut() -> Judgement) -> (RepairReport, Option<String>) {
         let mended = Overlay::new(&self.bench.device);
-        let report = mend(&mended);
+        let report = match repair(&mended, NOW_SECONDS, &mut |_, _| Decision::Repair, &mut |_| {}) {
+            Ok(report) => report,
+            Err(error) => return (RepairReport::default(), Some(error.to_string())),
+        };
         if !report.is_clean() {
             return (report, None);
         }
@@ -166,6 +169,17 @@ const ONCE_WRONG: &[(&str, &str, u64)] = &[
     ("ext3", "inode 16/mode", 0xc1ed),
     ("bigalloc-quota", "inode 11/extent[0].length", 0x80c),
     ("bigalloc-quota", "hidden-inode 3/flags", 0x1000_0000),
+    // Pointers mapped blocks of clusters.
+    ("bigalloc-quota", "hidden-inode 12/flags", 0xb),
+    ("bigalloc-quota", "hidden-inode 12/flags", 0x10),
+    // The first blocks of files were taken for inodes.
+    ("bigalloc-quota", "superblock/inodes_per_group", 0x2000),
+    ("ext3", "superblock/inodes_per_group", 0x2000),
+    // The orphan file kept its checksums when the feature was lost.
+    ("modern", "superblock/feature_ro_compat", 1),
+    ("inline", "superblock/feature_ro_compat", 1),
+    // Names of a file that the superblock took for a quota file were removed.
+    ("bigalloc-quota", "superblock/prj_quota_inum", 0xd),
     ("inline", "hidden-inode 3/flags", 0x1000_0000),
     ("inline", "hidden-inode 4/flags", 0x80000),
     ("inline", "hidden-inode 1/flags", 0x1000_0000),

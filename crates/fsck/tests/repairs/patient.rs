@@ -186,7 +186,9 @@ impl Patient {
         }
         fs::write(&self.file, content(&device)).unwrap();
         let theirs = e2fsck("-fn", &self.file);
-        if theirs.code != 0 || theirs.output.contains("? no\n") {
+        // It would also make trees narrower, but a wide one is no error.
+        let would_mend = |line: &str| line.ends_with("? no") && !line.ends_with("Optimize? no");
+        if theirs.code != 0 || theirs.output.lines().any(would_mend) {
             return Err(format!("not clean for e2fsck:\n{}\n{}", theirs.output, told(&Ok(report))));
         }
         match ImageContents::of(device) {
