@@ -263,10 +263,13 @@ fn an_image_that_changed_since_an_interruption_is_left_alone() {
 /// On a full host, neither the end of a change nor its rollback needs space.
 #[test]
 fn a_full_host_keeps_no_change_from_its_end() {
-    for is_undone in [false, true] {
+    for (is_undone, is_marked) in [(false, false), (true, false), (false, true), (true, true)] {
         let image = Faulty::new(MemoryDevice::new(IMAGE_BYTES));
         let log = Faulty::new(Recording::new(MemoryDevice::new(LOG_BYTES)));
-        let device = UndoDevice::begin(&image, &log, IMAGE_BYTES).unwrap();
+        let mut device = UndoDevice::begin(&image, &log, IMAGE_BYTES).unwrap();
+        if is_marked {
+            device = device.marked_by(|first| first[100] = 1);
+        }
         device.write_at(0, &[1; 9000]).unwrap();
         device.flush().unwrap();
         if is_undone {

@@ -1,13 +1,12 @@
 //! Makes images in files, on devices and in partitions.
 
 use crate::error::on_image;
-use crate::settled::forget_change;
 use crate::{Error, ErrorCause, VolumeName};
 use drystone_blockdev::{BlockDevice, Existing, FileDevice, OpenMode, edges_hold_data, holds_data};
 use drystone_mkfs::{ImageSummary, MkfsOptions, NewImage};
 use drystone_nilfs2::mkfs::MakeOptions;
 use drystone_sync::Arc;
-use drystone_volumes::{VolumeError, is_named_qcow2, open_unless_raw};
+use drystone_volumes::{VolumeError, is_named_qcow2, open_unless_raw, undo_file_as_named};
 use std::io::ErrorKind;
 use std::path::Path;
 
@@ -26,6 +25,8 @@ pub fn make_image(
 ) -> Result<ImageSummary, Error> {
     on_image("make", name, || {
         let name = VolumeName::find_whole(name)?;
+        // Afterwards, a part may have another label than the one that names it.
+        let undo = undo_file_as_named(&name)?;
         let made = match open_or_create(&name, options.size_bytes, overwrite)? {
             MakingPlace::File { device, is_new } => {
                 let image = lay_out_for_file(&device, options);
@@ -44,7 +45,7 @@ pub fn make_image(
                 image.write(&*create_qcow2(name.source(), options.size_bytes)?, true)?
             }
         };
-        forget_change(&name)?;
+        undo.forget()?;
         Ok(made)
     })
 }
@@ -65,6 +66,7 @@ pub fn make_nilfs2(
         // Before anything is touched.
         options.geometry(size_bytes)?;
         let name = VolumeName::find_whole(name)?;
+        let undo = undo_file_as_named(&name)?;
         match open_or_create(&name, size_bytes, overwrite)? {
             MakingPlace::File { device, .. } => {
                 device.clear(size_bytes)?;
@@ -80,7 +82,7 @@ pub fn make_nilfs2(
                 drystone_nilfs2::mkfs::make(&*device, options)?;
             }
         }
-        forget_change(&name)
+        Ok(undo.forget()?)
     })
 }
 

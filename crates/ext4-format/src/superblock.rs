@@ -300,6 +300,18 @@ pub fn mark_half_changed(image: &mut [u8]) {
     bytes.copy_from_slice(&superblock.encode());
 }
 
+/// The superblock that [`mark_half_changed`] has marked, without its mark; its checksum isn't checked.
+#[must_use]
+pub fn without_half_changed_mark(bytes: &[u8]) -> Option<Superblock> {
+    let (mut raw, _) = RawSuperblock::read_from_prefix(bytes).ok()?;
+    let incompat = raw.feature_incompat.get();
+    if incompat & HALF_CHANGED == 0 {
+        return None;
+    }
+    raw.feature_incompat.set(incompat & !HALF_CHANGED);
+    Superblock::check_unsealed(raw.as_bytes()).ok()
+}
+
 fn features_of(raw: &RawSuperblock) -> Features {
     Features {
         compat: Compat::from_bits_retain(raw.feature_compat.get()),

@@ -220,7 +220,15 @@ impl<'d> InspectedImage<'d> {
                 let piece = per_piece.min(count - done);
                 buffer.resize(piece as usize * size, 0);
                 let piece_start = start + u64::from(done) * size as u64;
-                self.read_lenient(piece_start, &mut buffer)?;
+                if self.read_lenient(piece_start, &mut buffer).is_err() {
+                    // What can be read of it.
+                    let block = self.layout.block_size();
+                    for (index, bytes) in (0..).zip(buffer.chunks_mut(block)) {
+                        if self.read_lenient(piece_start + index * block as u64, bytes).is_err() {
+                            bytes.fill(0);
+                        }
+                    }
+                }
                 for (index, bytes) in (0..).zip(buffer.chunks_exact(size)) {
                     let Some(number) = self.layout.inode_of_bit(group, done + index) else { break };
                     if bytes.iter().all(|&byte| byte == 0) {

@@ -10,7 +10,8 @@ use crate::map::{MapPart, walk_map};
 use drystone_blockdev::BlockDevice;
 use drystone_ext4_format::inode::InodeFlags;
 use drystone_ext4_format::{InodeNumber, PhysicalBlock};
-use drystone_ondisk::bitmap;
+use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// Bytes that are read and written at once.
 const PIECE_BYTES: usize = 1 << 20;
@@ -42,7 +43,8 @@ pub fn copy_metadata(
         image,
         copy,
         blocks,
-        copied: vec![0; blocks.div_ceil(8) as usize],
+        copied: BTreeMap::new(),
+        met: Vec::new(),
         buffer: Vec::new(),
         summary: MetadataSummary::default(),
     };
@@ -62,8 +64,10 @@ struct Copying<'a, 'd> {
     copy: &'a dyn BlockDevice,
     /// Blocks that the device has, whatever the superblock says.
     blocks: u64,
-    /// A bit for each of them.
-    copied: Vec<u8>,
+    /// The runs of them that were copied, apart from each other: ends by starts.
+    copied: BTreeMap<u64, u64>,
+    /// For `run`.
+    met: Vec<Range<u64>>,
     buffer: Vec<u8>,
     summary: MetadataSummary,
 }
@@ -126,18 +130,29 @@ impl Copying<'_, '_> {
     fn run(&mut self, start: u64, length: u64) -> Result<()> {
         let end = start.saturating_add(length).min(self.blocks);
         let piece = (PIECE_BYTES >> self.image.layout.log_block_size()) as u64;
-        let mut at = start;
-        while at < end {
-            let from = at;
-            while at < end && at - from < piece && !bitmap::set(&mut self.copied, at as usize) {
-                at += 1;
-            }
-            if at > from {
-                self.blocks(from, at - from)?;
-            } else {
-                at += 1;
-            }
+        if start >= end {
+            return Ok(());
         }
+        let (mut at, mut joined) = (start, start..end);
+        // The runs that this one meets become one with it.
+        while let Some((&from, &to)) = self.copied.range(..=end).next_back()
+            && to >= joined.start
+        {
+            self.copied.remove(&from);
+            joined = joined.start.min(from)..joined.end.max(to);
+            self.met.push(from..to);
+        }
+        self.copied.insert(joined.start, joined.end);
+        let mut met = std::mem::take(&mut self.met);
+        for run in met.drain(..).rev().chain(std::iter::once(end..end)) {
+            while at < run.start.min(end) {
+                let count = piece.min(run.start.min(end) - at);
+                self.blocks(at, count)?;
+                at += count;
+            }
+            at = at.max(run.end);
+        }
+        self.met = met;
         Ok(())
     }
 

@@ -71,7 +71,10 @@ type LabelAndUuid = (Vec<u8>, Option<Uuid>);
 fn ext4_name(device: &dyn BlockDevice) -> Result<Option<LabelAndUuid>, DeviceError> {
     let mut bytes = [0; ext4::SUPERBLOCK_BYTES];
     device.read_at(ext4::SUPERBLOCK_OFFSET_BYTES, &mut bytes)?;
-    let superblock = ext4::Superblock::check(&bytes).ok();
+    // An image whose change was interrupted has to be found by its name, to be rolled back.
+    let superblock = ext4::Superblock::check_unsealed(&bytes)
+        .ok()
+        .or_else(|| ext4::without_half_changed_mark(&bytes));
     Ok(superblock.map(|found| (found.volume_name().to_vec(), Some(Uuid::from_bytes(found.uuid())))))
 }
 

@@ -35,4 +35,4 @@ pub use open::{
 };
 pub use size::parse_size;
 pub use table::{Partition, PartitionTable, PartitionType, TableError, TableKind};
-pub use undo::undo_file;
+pub use undo::{undo_file, undo_file_as_named};

@@ -11,6 +11,7 @@
 use crate::open::{find_range, look};
 use crate::{NbdAddress, VolumeError, VolumeName};
 use drystone_blockdev::UndoFile;
+use std::ops::Range;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -30,13 +31,30 @@ const SECTOR_BYTES: u64 = 512;
 ///
 /// As [`VolumeError`] says.
 pub fn undo_file(name: &VolumeName) -> Result<UndoFile, VolumeError> {
-    let range = find_range(&look(name)?.device()?, name, true)?;
+    Ok(log_of(name, find_range(&look(name)?.device()?, name, true)?))
+}
+
+/// The same for a volume that is about to be made anew, as it is named. A whole one isn't looked at: it need not
+/// be there, and a server may end with its first connection.
+///
+/// # Errors
+///
+/// As [`VolumeError`] says.
+pub fn undo_file_as_named(name: &VolumeName) -> Result<UndoFile, VolumeError> {
+    let range = match name.parts().is_empty() {
+        true => None,
+        false => find_range(&look(name)?.device()?, name, false)?,
+    };
+    Ok(log_of(name, range))
+}
+
+fn log_of(name: &VolumeName, range: Option<Range<u64>>) -> UndoFile {
     let (path, start) = beside(name);
     let mut path = path.into_os_string();
     if range.is_some() || start.is_some() {
         path.push(format!("@{}", start.unwrap_or(0) + range.map_or(0, |range| range.start)));
     }
-    Ok(UndoFile::beside(Path::new(&path)))
+    UndoFile::beside(Path::new(&path))
 }
 
 /// What the log is beside, and where the source begins in it, if the source is a partition of it.

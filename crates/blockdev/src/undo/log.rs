@@ -26,8 +26,9 @@ const MAGIC: &[u8; 8] = b"drysund2";
 const HEADER_BYTES: usize = 32;
 const ENTRY_HEADER_BYTES: usize = 24;
 const PIECE_HEADER_BYTES: usize = 12 + 4 * SECTORS;
-/// The end of a change with one piece, the begin of a rollback, and its end.
-const SPARE_BYTES: usize = 3 * ENTRY_HEADER_BYTES + PIECE_HEADER_BYTES;
+/// A last batch of one piece that was logged before, the end of a change with one piece, the begin of a rollback,
+/// and its end.
+const SPARE_BYTES: usize = 4 * ENTRY_HEADER_BYTES + 2 * PIECE_HEADER_BYTES;
 /// Pieces of an entry, with the first of the image; more are damage.
 const PIECES_MAX: u32 = super::HELD_PIECES_MAX as u32 + 1;
 
@@ -111,6 +112,12 @@ impl<L: BlockDevice> LogWriter<L> {
         self.append_pieces(KIND_BATCH, changes)
     }
 
+    /// The batch behind which only the end comes: if it is a piece that was logged before, it is in the spare.
+    pub fn append_last_batch(&mut self, changes: &[PieceChange]) -> DeviceResult {
+        let is_in_spare = matches!(changes, [PieceChange { old: None, .. }]);
+        self.append_with(KIND_BATCH, changes, !is_in_spare)
+    }
+
     pub fn append_finish(&mut self, first: PieceChange) -> DeviceResult {
         self.append_pieces(KIND_FINISHED, &[first])
     }
@@ -124,6 +131,10 @@ impl<L: BlockDevice> LogWriter<L> {
     }
 
     fn append_pieces(&mut self, kind: u32, changes: &[PieceChange]) -> DeviceResult {
+        self.append_with(kind, changes, kind == KIND_BATCH)
+    }
+
+    fn append_with(&mut self, kind: u32, changes: &[PieceChange], has_spare: bool) -> DeviceResult {
         let mut body = Vec::with_capacity(changes.len() * (PIECE_HEADER_BYTES + PIECE_BYTES));
         for change in changes {
             let kept = match &change.old {
@@ -142,10 +153,10 @@ impl<L: BlockDevice> LogWriter<L> {
                 body.extend_from_slice(&old[..]);
             }
         }
-        self.append(kind, changes.len() as u32, &body)
+        self.append(kind, changes.len() as u32, &body, has_spare)
     }
 
-    fn append(&mut self, kind: u32, count: u32, body: &[u8]) -> DeviceResult {
+    fn append(&mut self, kind: u32, count: u32, body: &[u8], has_spare: bool) -> DeviceResult {
         let mut entry = Vec::with_capacity(ENTRY_HEADER_BYTES + body.len() + SPARE_BYTES);
         entry.extend_from_slice(&kind.to_le_bytes());
         entry.extend_from_slice(&count.to_le_bytes());
@@ -159,7 +170,7 @@ impl<L: BlockDevice> LogWriter<L> {
         if room < length {
             return Err(DeviceError::NoSpace { offset: self.end, length });
         }
-        if kind == KIND_BATCH {
+        if has_spare {
             entry.resize((length + SPARE_BYTES as u64).min(room) as usize, 0);
         }
         self.log.write_durable_at(self.end, &entry)?;

@@ -145,7 +145,7 @@ impl<D: BlockDevice, L: BlockDevice> UndoDevice<D, L> {
         {
             let mut state = self.state.write();
             // The first piece, in place of the mark, after all others.
-            let written = self.write_pieces(&mut state);
+            let written = self.write_pieces(&mut state, true);
             state.heed(written)?;
         }
         let first = self.read_piece(0)?;
@@ -216,7 +216,7 @@ impl<D: BlockDevice, L: BlockDevice> UndoDevice<D, L> {
     }
 
     fn try_write_batch(&self, state: &mut UndoState<L>) -> DeviceResult {
-        let Some(mark) = self.mark else { return self.write_pieces(state) };
+        let Some(mark) = self.mark else { return self.write_pieces(state, false) };
         let mut first = state.held.remove(&0);
         if !state.held.is_empty() {
             if !state.saved.contains(&0) {
@@ -225,17 +225,17 @@ impl<D: BlockDevice, L: BlockDevice> UndoDevice<D, L> {
                 mark(&mut marked[..]);
                 first = first.or(Some(Some(old)));
                 let others = std::mem::replace(&mut state.held, [(0, Some(marked))].into());
-                self.write_pieces(state)?;
+                self.write_pieces(state, false)?;
                 state.held = others;
             }
-            self.write_pieces(state)?;
+            self.write_pieces(state, false)?;
         }
         state.held.extend(first.map(|first| (0, first)));
         Ok(())
     }
 
     /// Writes what is held as one batch.
-    fn write_pieces(&self, state: &mut UndoState<L>) -> DeviceResult {
+    fn write_pieces(&self, state: &mut UndoState<L>, is_last: bool) -> DeviceResult {
         if state.held.is_empty() {
             return Ok(());
         }
@@ -258,7 +258,10 @@ impl<D: BlockDevice, L: BlockDevice> UndoDevice<D, L> {
             let new = new.as_deref().unwrap_or(&zeros);
             changes.push(PieceChange { number, new: SectorSums::of(&new[..length]), old });
         }
-        state.log.append_batch(&changes)?;
+        match is_last {
+            true => state.log.append_last_batch(&changes)?,
+            false => state.log.append_batch(&changes)?,
+        }
         state.saved.extend(changes.iter().map(|change| change.number));
         let held = std::mem::take(&mut state.held);
         let mut run: Vec<u8> = Vec::new();

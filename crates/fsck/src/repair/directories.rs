@@ -216,7 +216,7 @@ fn parent_of(mender: &Mender<'_, '_>, number: InodeNumber) -> InodeNumber {
     parent
 }
 
-/// The blocks of a directory in order.
+/// The blocks of a directory in order, without what has a fixed place: a map that isn't one may lead there.
 pub(super) fn blocks_of(
     mender: &Mender<'_, '_>,
     context: &DirectoryContext,
@@ -225,7 +225,11 @@ pub(super) fn blocks_of(
     let blocks = extents.iter().filter(|extent| !extent.unwritten).flat_map(|extent| {
         (0..u64::from(extent.length)).filter_map(|offset| extent.physical.checked_add(offset))
     });
-    Ok(blocks.collect())
+    let is_fixed = |block: &PhysicalBlock| {
+        let fixed = &mender.checker.claims.fixed;
+        fixed.iter().any(|range| (range.start..range.end).contains(&block.get()))
+    };
+    Ok(blocks.filter(|block| !is_fixed(block)).collect())
 }
 
 fn rebuild_inline(

@@ -209,6 +209,13 @@ fn mend_flag(
         "extents" if is_featureless && has_extent_root(mender, inode)? => {
             change_features(mender, |features| features.incompat.insert(Incompat::EXTENTS))
         }
+        "extents"
+            if what == "an inode with inline data"
+                && has_extent_root(mender, inode)?
+                && !has_inline_data(mender, inode)? =>
+        {
+            clear_flags(mender, inode, InodeFlags::INLINE_DATA)
+        }
         // One damaged inode is no sign of a feature.
         "verity" | "encrypt" | "ea_inode" | "inline_data"
             if is_featureless && mender.is_garbled(inode) =>

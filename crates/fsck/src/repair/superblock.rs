@@ -70,7 +70,7 @@ pub(super) fn mend(mender: &mut Mender<'_, '_>, issue: &SuperblockIssue) -> Resu
         }
         SuperblockIssue::Field { field, .. } => match *field {
             // The check went on with the right number.
-            "s_inodes_count" | "s_inodes_per_group" => {
+            "s_inodes_count" | "s_inodes_per_group" | "s_feature_incompat" => {
                 let bytes = mender.checker.image.superblock.encode();
                 mender.device().write_at(SUPERBLOCK_OFFSET_BYTES, &bytes)?;
                 Ok(Some("the superblock was corrected"))

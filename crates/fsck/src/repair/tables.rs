@@ -68,10 +68,12 @@ fn search_table(
             };
             let Some(start) = block.checked_sub(index).map(PhysicalBlock::new) else { continue };
             let end = start.get().saturating_add(table_blocks);
-            let touches_journal =
-                journal.iter().any(|run| run.start < end && start.get() < run.end);
+            let touches_journal = || {
+                let at = journal.partition_point(|run| run.end <= start.get());
+                journal.get(at).is_some_and(|run| run.start < end)
+            };
             let is_new = is_part
-                && touches_journal == in_journal
+                && touches_journal() == in_journal
                 && counted.len() < TABLES_MAX
                 && counted.insert(start);
             if !is_new || !is_free_for_table(mender, group, start) {
@@ -112,7 +114,18 @@ fn journal_runs(mender: &Mender<'_, '_>) -> Result<Vec<Range<u64>>, Error> {
         },
     };
     let extents = mapping::extents_of(image, &inode)?;
-    Ok(extents.iter().map(|run| run.physical.get()..run.physical_end().get()).collect())
+    let mut runs: Vec<Range<u64>> =
+        extents.iter().map(|run| run.physical.get()..run.physical_end().get()).collect();
+    // In order and apart, to be searched: a damaged map has any number of them.
+    runs.sort_by_key(|run| run.start);
+    runs.dedup_by(|next, run| {
+        let meets = next.start <= run.end;
+        if meets {
+            run.end = run.end.max(next.end);
+        }
+        meets
+    });
+    Ok(runs)
 }
 
 /// The inodes of a group that a table in this place holds, by their bits in rising order.

@@ -6,7 +6,9 @@ use crate::report::Reporter;
 use drystone_blockdev::BlockDevice;
 use drystone_ext4_format::features::{Compat, Features, Incompat, ReadOnlyCompat};
 use drystone_ext4_format::group::GroupDescriptor;
-use drystone_ext4_format::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, Superblock};
+use drystone_ext4_format::superblock::{
+    SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, Superblock, without_half_changed_mark,
+};
 use drystone_ext4_format::{Corrupt, FormatError, GroupNumber, PhysicalBlock};
 use drystone_ondisk::bitmap;
 
@@ -74,6 +76,12 @@ pub(crate) fn find(
             return Ok(Some(superblock));
         }
         Err(FormatError::Unsupported(unsupported)) => {
+            // A change was interrupted, and its undo log is lost.
+            if let Some(superblock) = marked(device)? {
+                let value = u64::from(superblock.features().incompat.bits() | 1 << 31);
+                reporter.report(SuperblockIssue::Field { field: "s_feature_incompat", value });
+                return Ok(Some(superblock));
+            }
             // Damage may look like a feature; a backup tells.
             match find_backup(device)? {
                 Some((superblock, backup)) => {
@@ -135,6 +143,11 @@ fn with_possible_inodes(
         let mut changed = bytes;
         changed[at..at + 4].copy_from_slice(&new.to_le_bytes());
         if let Ok(superblock) = Superblock::check_unsealed(&changed) {
+            // The checksum was made when the number was right.
+            if superblock.features().has_metadata_checksums() && Superblock::check(&changed).is_ok()
+            {
+                return Ok(Some((superblock, field, old)));
+            }
             possible.push((superblock, field, old));
         }
     }
@@ -161,6 +174,13 @@ fn is_padded(device: &dyn BlockDevice, superblock: &Superblock) -> bool {
     };
     let first = layout.inodes_per_group() as usize;
     bitmap().is_some_and(|bits| bitmap::find_zero(&bits, first..bits.len() * 8).is_none())
+}
+
+fn marked(device: &dyn BlockDevice) -> Result<Option<Superblock>, Error> {
+    let mut bytes = [0; SUPERBLOCK_BYTES];
+    device.read_at(SUPERBLOCK_OFFSET_BYTES, &mut bytes)?;
+    let superblock = without_half_changed_mark(&bytes);
+    Ok(superblock.filter(|found| found.features().difference(KNOWN_FEATURES) == Features::NONE))
 }
 
 fn check_checksum(device: &dyn BlockDevice, reporter: &mut Reporter<'_>) -> Result<(), Error> {

@@ -178,6 +178,9 @@ const ONCE_WRONG: &[(&str, &str, u64)] = &[
     // The orphan file kept its checksums when the feature was lost.
     ("modern", "superblock/feature_ro_compat", 1),
     ("inline", "superblock/feature_ro_compat", 1),
+    // Flags of two kinds.
+    ("bigalloc-quota", "inode 2/flags", 0x1008_0000),
+    ("inline", "hidden-inode 12/flags", 0x1008_0000),
     // Names of a file that the superblock took for a quota file were removed.
     ("bigalloc-quota", "superblock/prj_quota_inum", 0xd),
     ("inline", "hidden-inode 3/flags", 0x1000_0000),

@@ -4,6 +4,7 @@ use crate::patient::{Patient, Treated, Verdict, content};
 use drystone_blockdev::{BlockDevice, MemoryDevice};
 use drystone_ext4_format::InodeNumber;
 use drystone_ext4_format::inode::{Inode, InodeFlags};
+use drystone_ext4_format::superblock::mark_half_changed;
 use drystone_testkit::judges::{SMALL_IMAGES, Scratch, have};
 use drystone_testkit::metadata_map::{BlockContent, MetadataMap};
 
@@ -27,6 +28,20 @@ fn treat(name: &str, damage: impl FnOnce(&MetadataMap, &MemoryDevice)) -> Option
 fn all_is_saved(treated: &Treated) -> bool {
     let ours = treated.ours.as_ref().unwrap();
     (ours.names, ours.bytes) == (treated.sound.names, treated.sound.bytes)
+}
+
+/// The undo log of an interrupted change was lost: what the change has left is repaired.
+#[test]
+fn the_mark_of_an_interrupted_change_goes() {
+    let Some(treated) = treat("ext2", |_, device| {
+        let mut first = [0; 4096];
+        device.read_at(0, &mut first).unwrap();
+        mark_half_changed(&mut first);
+        device.write_at(0, &first).unwrap();
+    }) else {
+        return;
+    };
+    assert!(treated.theirs.is_none() && all_is_saved(&treated), "{:?}", treated.ours);
 }
 
 /// A boot loader that was written over the start takes the superblock and the descriptors with it.

@@ -187,7 +187,12 @@ fn write_to<T>(
             drop(output);
             if image.as_os_str() != "-" {
                 let name = VolumeName::find_whole(image).map_err(anyhow::Error::from)?;
-                drystone::forget_change(&name).at_image(image)?;
+                // The image is made: its partition may have another label now, or its server be gone.
+                if let Err(error) = drystone::forget_change(&name).at_image(image) {
+                    crate::messages::tell(format_args!(
+                        "an earlier undo log may be left: {error:#}"
+                    ));
+                }
             }
             return Ok(made);
         }
