@@ -12,17 +12,25 @@ use drystone_inspect::{
 use drystone_volumes::{create_qcow2, is_named_qcow2};
 use std::path::Path;
 
+/// Has `body` look at the volume that `name` stands for, of which no change was interrupted.
+fn look_into<T>(
+    operation: &'static str,
+    name: &Path,
+    body: impl FnOnce(&dyn BlockDevice) -> Result<T, Error>,
+) -> Result<T, Error> {
+    on_image(operation, name, || {
+        let name = VolumeName::find_whole(name)?;
+        body(&*open_settled(&name, OpenMode::ReadOnly)?)
+    })
+}
+
 /// Shows a part of the ext4 image that `name` stands for, as it is stored. Its journal isn't replayed.
 ///
 /// # Errors
 ///
 /// [`ErrorCause::Inspect`](crate::ErrorCause::Inspect) if there is no such part. Damage in it is shown.
 pub fn inspect_image(name: &Path, subject: &ImagePart) -> Result<Decoded, Error> {
-    on_image("inspect", name, || {
-        let name = VolumeName::find_whole(name)?;
-        let device = open_settled(&name, OpenMode::ReadOnly)?;
-        Ok(inspect(&*device, subject)?)
-    })
+    look_into("inspect", name, |device| Ok(inspect(device, subject)?))
 }
 
 /// What each of these blocks is for, in the ext4 image that `name` stands for.
@@ -31,11 +39,7 @@ pub fn inspect_image(name: &Path, subject: &ImagePart) -> Result<Decoded, Error>
 ///
 /// As for [`inspect_image`].
 pub fn which_inode(name: &Path, blocks: &[u64]) -> Result<Vec<BlockOwner>, Error> {
-    on_image("inspect", name, || {
-        let name = VolumeName::find_whole(name)?;
-        let device = open_settled(&name, OpenMode::ReadOnly)?;
-        Ok(owners_of(&InspectedImage::open(&*device)?, blocks)?)
-    })
+    look_into("inspect", name, |device| Ok(owners_of(&InspectedImage::open(device)?, blocks)?))
 }
 
 /// All names of these inodes, in the ext4 image that `name` stands for.
@@ -44,12 +48,10 @@ pub fn which_inode(name: &Path, blocks: &[u64]) -> Result<Vec<BlockOwner>, Error
 ///
 /// As for [`inspect_image`].
 pub fn which_name(name: &Path, inodes: &[u32]) -> Result<Vec<InodeName>, Error> {
-    on_image("inspect", name, || {
-        let name = VolumeName::find_whole(name)?;
-        let device = open_settled(&name, OpenMode::ReadOnly)?;
+    look_into("inspect", name, |device| {
         let inodes: Vec<InodeNumber> =
             inodes.iter().map(|&inode| InodeNumber::new(inode)).collect();
-        Ok(names_of(&InspectedImage::open(&*device)?, &inodes)?)
+        Ok(names_of(&InspectedImage::open(device)?, &inodes)?)
     })
 }
 
@@ -63,13 +65,11 @@ pub fn fragmentation(
     name: &Path,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Fragmentation, Error> {
-    on_image("inspect", name, || {
-        let name = VolumeName::find_whole(name)?;
-        let device = open_settled(&name, OpenMode::ReadOnly)?;
-        if let Some(kind @ FileSystemKind::Nilfs2) = FileSystemKind::of(&*device)? {
+    look_into("inspect", name, |device| {
+        if let Some(kind @ FileSystemKind::Nilfs2) = FileSystemKind::of(device)? {
             return Err(ErrorCause::Lacks { kind, what: "count of its pieces" }.into());
         }
-        Ok(fragmentation_of(&InspectedImage::open(&*device)?, progress)?)
+        Ok(fragmentation_of(&InspectedImage::open(device)?, progress)?)
     })
 }
 
@@ -85,10 +85,8 @@ pub fn save_metadata(
     target: &Path,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<MetadataSummary, Error> {
-    on_image("copy the metadata of", name, || {
-        let name = VolumeName::find_whole(name)?;
-        let device = open_settled(&name, OpenMode::ReadOnly)?;
-        let image = InspectedImage::open(&*device)?;
+    look_into("copy the metadata of", name, |device| {
+        let image = InspectedImage::open(device)?;
         let make = || -> Result<Box<dyn BlockDevice>, Error> {
             let size_bytes = device.size_bytes();
             if is_named_qcow2(target) {

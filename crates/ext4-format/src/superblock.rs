@@ -37,8 +37,8 @@ pub const SUPERBLOCK_BYTES: usize = 1024;
 pub const FIELDS: &[Field] = RawSuperblock::FIELDS;
 
 const MAGIC: u16 = 0xef53;
-/// An incompatible feature without a meaning.
-const HALF_CHANGED: u32 = 1 << 31;
+/// An incompatible feature without a meaning, which [`mark_half_changed`] sets.
+pub const HALF_CHANGED: u32 = 1 << 31;
 const CHECKSUM_OFFSET: usize = core::mem::offset_of!(RawSuperblock, checksum);
 const CHECKSUM_TYPE_CRC32C: u8 = 1;
 const REVISION_DYNAMIC: u32 = 1;

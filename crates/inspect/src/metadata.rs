@@ -11,7 +11,6 @@ use drystone_blockdev::BlockDevice;
 use drystone_ext4_format::inode::InodeFlags;
 use drystone_ext4_format::{InodeNumber, PhysicalBlock};
 use std::collections::BTreeMap;
-use std::ops::Range;
 
 /// Bytes that are read and written at once.
 const PIECE_BYTES: usize = 1 << 20;
@@ -44,7 +43,6 @@ pub fn copy_metadata(
         copy,
         blocks,
         copied: BTreeMap::new(),
-        met: Vec::new(),
         buffer: Vec::new(),
         summary: MetadataSummary::default(),
     };
@@ -66,8 +64,6 @@ struct Copying<'a, 'd> {
     blocks: u64,
     /// The runs of them that were copied, apart from each other: ends by starts.
     copied: BTreeMap<u64, u64>,
-    /// For `run`.
-    met: Vec<Range<u64>>,
     buffer: Vec<u8>,
     summary: MetadataSummary,
 }
@@ -133,18 +129,17 @@ impl Copying<'_, '_> {
         if start >= end {
             return Ok(());
         }
-        let (mut at, mut joined) = (start, start..end);
+        let (mut at, mut joined, mut met) = (start, start..end, Vec::new());
         // The runs that this one meets become one with it.
         while let Some((&from, &to)) = self.copied.range(..=end).next_back()
             && to >= joined.start
         {
             self.copied.remove(&from);
             joined = joined.start.min(from)..joined.end.max(to);
-            self.met.push(from..to);
+            met.push(from..to);
         }
         self.copied.insert(joined.start, joined.end);
-        let mut met = std::mem::take(&mut self.met);
-        for run in met.drain(..).rev().chain(std::iter::once(end..end)) {
+        for run in met.into_iter().rev().chain(std::iter::once(end..end)) {
             while at < run.start.min(end) {
                 let count = piece.min(run.start.min(end) - at);
                 self.blocks(at, count)?;
@@ -152,7 +147,6 @@ impl Copying<'_, '_> {
             }
             at = at.max(run.end);
         }
-        self.met = met;
         Ok(())
     }
 

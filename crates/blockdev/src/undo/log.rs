@@ -109,32 +109,33 @@ impl<L: BlockDevice> LogWriter<L> {
     }
 
     pub fn append_batch(&mut self, changes: &[PieceChange]) -> DeviceResult {
-        self.append_pieces(KIND_BATCH, changes)
+        self.append_pieces(KIND_BATCH, changes, true)
     }
 
     /// The batch behind which only the end comes: if it is a piece that was logged before, it is in the spare.
     pub fn append_last_batch(&mut self, changes: &[PieceChange]) -> DeviceResult {
         let is_in_spare = matches!(changes, [PieceChange { old: None, .. }]);
-        self.append_with(KIND_BATCH, changes, !is_in_spare)
+        self.append_pieces(KIND_BATCH, changes, !is_in_spare)
     }
 
     pub fn append_finish(&mut self, first: PieceChange) -> DeviceResult {
-        self.append_pieces(KIND_FINISHED, &[first])
+        self.append_pieces(KIND_FINISHED, &[first], false)
     }
 
     pub fn append_rolling_back(&mut self) -> DeviceResult {
-        self.append_pieces(KIND_ROLLING_BACK, &[])
+        self.append_pieces(KIND_ROLLING_BACK, &[], false)
     }
 
     pub fn append_rolled_back(&mut self) -> DeviceResult {
-        self.append_pieces(KIND_ROLLED_BACK, &[])
+        self.append_pieces(KIND_ROLLED_BACK, &[], false)
     }
 
-    fn append_pieces(&mut self, kind: u32, changes: &[PieceChange]) -> DeviceResult {
-        self.append_with(kind, changes, kind == KIND_BATCH)
-    }
-
-    fn append_with(&mut self, kind: u32, changes: &[PieceChange], has_spare: bool) -> DeviceResult {
+    fn append_pieces(
+        &mut self,
+        kind: u32,
+        changes: &[PieceChange],
+        has_spare: bool,
+    ) -> DeviceResult {
         let mut body = Vec::with_capacity(changes.len() * (PIECE_HEADER_BYTES + PIECE_BYTES));
         for change in changes {
             let kept = match &change.old {

@@ -7,7 +7,7 @@ use drystone_blockdev::BlockDevice;
 use drystone_ext4_format::features::{Compat, Features, Incompat, ReadOnlyCompat};
 use drystone_ext4_format::group::GroupDescriptor;
 use drystone_ext4_format::superblock::{
-    SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, Superblock, without_half_changed_mark,
+    HALF_CHANGED, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, Superblock, without_half_changed_mark,
 };
 use drystone_ext4_format::{Corrupt, FormatError, GroupNumber, PhysicalBlock};
 use drystone_ondisk::bitmap;
@@ -78,7 +78,7 @@ pub(crate) fn find(
         Err(FormatError::Unsupported(unsupported)) => {
             // A change was interrupted, and its undo log is lost.
             if let Some(superblock) = marked(device)? {
-                let value = u64::from(superblock.features().incompat.bits() | 1 << 31);
+                let value = u64::from(superblock.features().incompat.bits() | HALF_CHANGED);
                 reporter.report(SuperblockIssue::Field { field: "s_feature_incompat", value });
                 return Ok(Some(superblock));
             }

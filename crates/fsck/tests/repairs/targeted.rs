@@ -139,6 +139,12 @@ fn inode_of(map: &MetadataMap, number: InodeNumber) -> Inode {
     Inode::read(&map.inode_bytes(number), number, map.layout()).unwrap()
 }
 
+/// The first block of a file whose blocks pointers map.
+fn first_block(map: &MetadataMap, number: InodeNumber) -> u64 {
+    let area = inode_of(map, number).block_area;
+    u64::from(u32::from_le_bytes(*area.first_chunk().unwrap()))
+}
+
 /// The byte of the device where an inode starts.
 fn place_of(map: &MetadataMap, number: InodeNumber) -> u64 {
     let layout = map.layout();
@@ -274,10 +280,7 @@ fn a_directory_is_no_orphan_file() {
 fn a_directory_stays_where_its_dots_lead() {
     let Some(treated) = treat("ext2", |map, device| {
         let size = map.layout().block_size() as u64;
-        let first = |number: InodeNumber| {
-            let area = inode_of(map, number).block_area;
-            u64::from(u32::from_le_bytes(*area.first_chunk().unwrap()))
-        };
+        let first = |number| first_block(map, number);
         let parent = |number: &InodeNumber| {
             u32::from_le_bytes(*map.block(first(*number))[12..].first_chunk().unwrap())
         };
@@ -299,10 +302,7 @@ fn a_directory_stays_where_its_dots_lead() {
 fn a_directory_keeps_one_of_its_two_names() {
     let treated = treat("ext2", |map, device| {
         let size = map.layout().block_size() as u64;
-        let first = |number: InodeNumber| {
-            let area = inode_of(map, number).block_area;
-            u64::from(u32::from_le_bytes(*area.first_chunk().unwrap()))
-        };
+        let first = |number| first_block(map, number);
         // Entries behind both dots: where they start, and their inodes.
         let entries = |number: InodeNumber| {
             let bytes = map.block(first(number));
