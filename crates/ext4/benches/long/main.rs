@@ -1,8 +1,9 @@
 //! Measurements of the engine at scale: a large directory, many inodes, memory, threads.
 //!
 //! `long [NAME...]` runs the measurements named, or all of them; each fails if it misses what the
-//! project promises. Images are files in `DRYSTONE_BENCH_DIRECTORY`, or in memory at `/dev/shm`,
-//! and `e2fsck -fn` judges them at the end.
+//! project promises. Several run one after the other, each in a process of its own: memory that an
+//! allocator keeps from one measurement would hide what the next one takes. Images are files in
+//! `DRYSTONE_BENCH_DIRECTORY`, or in memory at `/dev/shm`, and `e2fsck -fn` judges them at the end.
 #![forbid(unsafe_code)]
 
 mod extent_reclaim;
@@ -14,7 +15,7 @@ mod memory;
 mod process;
 mod threads;
 
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 /// A measurement: prints its results, and fails with a description of a missed promise.
 type Measurement = (&'static str, fn() -> Result<(), String>);
@@ -34,15 +35,30 @@ fn main() -> ExitCode {
     if arguments.iter().any(|argument| argument == "--bench" || argument == "--test") {
         return ExitCode::SUCCESS;
     }
-    let mut failed = false;
-    for (name, run) in MEASUREMENTS {
-        if arguments.is_empty() || arguments.iter().any(|argument| argument == name) {
-            println!("{name}");
-            if let Err(problem) = run() {
-                println!("  MISSED: {problem}");
-                failed = true;
-            }
-        }
+    let is_wanted = |name: &str| arguments.is_empty() || arguments.iter().any(|it| it == name);
+    let known = |argument: &String| MEASUREMENTS.iter().any(|(name, _)| name == argument);
+    if let Some(unknown) = arguments.iter().find(|argument| !known(argument)) {
+        let names = MEASUREMENTS.map(|(name, _)| name).join(", ");
+        eprintln!("long: no measurement '{unknown}'; there are: {names}");
+        return ExitCode::FAILURE;
     }
-    if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    let wanted: Vec<Measurement> =
+        MEASUREMENTS.into_iter().filter(|(name, _)| is_wanted(name)).collect();
+    let succeeded = match wanted[..] {
+        [(name, run)] => measure(name, run),
+        // All of them, also after one has failed.
+        _ => wanted.iter().fold(true, |succeeded, (name, _)| in_a_process(name) && succeeded),
+    };
+    if succeeded { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn measure(name: &str, run: fn() -> Result<(), String>) -> bool {
+    println!("{name}");
+    run().inspect_err(|problem| println!("  MISSED: {problem}")).is_ok()
+}
+
+fn in_a_process(name: &str) -> bool {
+    let program = std::env::current_exe().expect("the kernel knows the running program");
+    let status = Command::new(program).arg(name).status().expect("what runs can be started again");
+    status.success()
 }
