@@ -76,7 +76,7 @@ fn all() -> anyhow::Result<Vec<String>> {
 }
 
 /// Builds all targets and says where they are.
-fn build() -> anyhow::Result<PathBuf> {
+pub fn build() -> anyhow::Result<PathBuf> {
     let about = process::output(Command::new("rustc").arg("-vV"))?;
     let host = about.lines().find_map(|line| line.strip_prefix("host: "));
     let host = host.context("rustc -vV names no host")?;

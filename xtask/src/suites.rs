@@ -117,31 +117,32 @@ fn long_suite(name: &str, variable: &str, amount: u64, seed: Option<u64>) -> any
 
 /// Interleavings.
 pub fn loom() -> anyhow::Result<()> {
-    let mut parts = Parts::default();
-    let mut found = false;
-    for folder in crate_folders()? {
-        let in_tests = has_loom_file(&folder.join("tests"));
-        let in_source = has_loom_file(&folder.join("src"));
-        found |= in_tests || in_source;
-        let mut selections: Vec<&[&str]> = Vec::new();
-        if in_tests {
-            selections.push(&["--test", "loom*"]);
-        }
-        if in_source {
-            selections.push(&["--lib", "loom"]);
-        }
-        let name = package_name(&folder);
-        for selection in selections {
-            let mut cargo = process::cargo(["test", "--quiet", "--package", &name]);
-            cargo.args(selection).env("RUSTFLAGS", "--cfg loom");
-            cargo.env("CARGO_TARGET_DIR", process::target_directory().join("loom"));
-            parts.run(&name, || process::run(&mut cargo));
-        }
-    }
-    if !found {
+    let tests = loom_tests()?;
+    if tests.is_empty() {
         eprintln!("loom: no crate has a loom test");
     }
+    let mut parts = Parts::default();
+    for (name, mut cargo) in tests {
+        parts.run(&name, || process::run(&mut cargo));
+    }
     parts.end()
+}
+
+/// The packages that have tests of interleavings, and how they are run.
+fn loom_tests() -> anyhow::Result<Vec<(String, Command)>> {
+    let mut tests = Vec::new();
+    for folder in crate_folders()? {
+        let name = package_name(&folder);
+        for (sources, selection) in [("tests", ["--test", "loom*"]), ("src", ["--lib", "loom"])] {
+            if has_loom_file(&folder.join(sources)) {
+                let mut cargo = process::cargo(["test", "--quiet", "--package", &name]);
+                cargo.args(selection).env("RUSTFLAGS", "--cfg loom");
+                cargo.env("CARGO_TARGET_DIR", process::target_directory().join("loom"));
+                tests.push((name.clone(), cargo));
+            }
+        }
+    }
+    Ok(tests)
 }
 
 /// The engine on virtual cores, in a target folder of its own, since `--cfg sim` changes every crate.
@@ -151,7 +152,19 @@ pub fn simulate(arguments: &[String]) -> anyhow::Result<()> {
 
 /// The engine compiles for virtual cores, and a simulation repeats.
 pub fn check_simulation() -> anyhow::Result<()> {
-    process::run(&mut simulation("test", "--cfg sim -D warnings"))
+    process::run(&mut simulation_tests())
+}
+
+fn simulation_tests() -> Command {
+    simulation("test", "--cfg sim -D warnings")
+}
+
+/// Compiles what [`loom`] and [`check_simulation`] run.
+pub fn compile_special_tests() -> anyhow::Result<()> {
+    for (_, mut cargo) in loom_tests()? {
+        process::run(cargo.arg("--no-run"))?;
+    }
+    process::run(simulation_tests().arg("--no-run"))
 }
 
 fn simulation(task: &str, flags: &str) -> Command {
