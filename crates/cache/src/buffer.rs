@@ -165,7 +165,8 @@ impl Buffer {
     }
 
     /// Runs `check` on the bytes unless it has succeeded before on this load of the block, or the
-    /// block was made here. Several threads may run it at once.
+    /// block was made here. Several threads may run it at once. It sees no change of the bytes, if none
+    /// is made before the block is checked.
     ///
     /// # Errors
     /// [`BlockInOtherUse`] if it was checked or made for another use; or the error of `check`, which
@@ -182,7 +183,13 @@ impl Buffer {
             return Ok(());
         }
         match checked_for {
-            BlockUse::UNCHECKED => check(&self.read())?,
+            BlockUse::UNCHECKED => {
+                let bytes = self.read();
+                // Another thread may have checked them meanwhile, and changed them since.
+                if self.checked_for.load(Ordering::Acquire) == BlockUse::UNCHECKED {
+                    check(&bytes)?;
+                }
+            }
             BlockUse::MADE => {}
             _ => return Err(BlockInOtherUse { block: self.number }.into()),
         }

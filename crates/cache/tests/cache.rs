@@ -127,6 +127,27 @@ fn a_block_is_verified_once_for_each_load() {
     assert!(!cache.read(1).unwrap().is_verified());
 }
 
+/// A thread waits for the buffer to check it. Meanwhile another one has checked it, and changes it.
+#[test]
+fn a_check_sees_no_change_that_came_after_another_check() {
+    let cache = Cache::new(device(8), BLOCK, 64 * BLOCK);
+    let buffer = cache.read(1).unwrap();
+    let usage = BlockUse::new(1);
+    let check = |bytes: &[u8]| if bytes[0] == 1 { Ok(()) } else { Err(Refused::Damaged) };
+    let door = JournalDoor::to(&buffer);
+    door.join(5, None);
+    thread::scope(|scope| {
+        let mut writer = door.write(None);
+        let waiting = scope.spawn(|| buffer.check_once(usage, check));
+        // Long enough for it to wait; if it comes later, it finds the block checked.
+        thread::sleep(Duration::from_millis(50));
+        buffer.note_use(usage);
+        writer[0] = 99;
+        drop(writer);
+        assert_eq!(waiting.join().unwrap(), Ok(()));
+    });
+}
+
 /// Writes the last byte.
 struct Last(u8);
 

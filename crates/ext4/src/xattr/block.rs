@@ -24,17 +24,22 @@ pub(super) fn load(fs: &ContentStore, inode: &Inode, block: PhysicalBlock) -> Re
     fs.allocator.groups.check_mapped(inode.number, block, 1)?;
     let buffer = fs.volume.read(block)?;
     let is_new = !buffer.is_verified();
-    let place = place(inode, block);
-    buffer.check_once(block_use::ATTRIBUTES, |bytes| {
-        verify_block(bytes, fs.volume.seed, inode.number, block)?;
-        AttributesBlock::check(bytes, place)?;
-        Ok::<_, Error>(())
-    })?;
+    check(fs, inode, &buffer, block)?;
     if is_new {
-        let hash = hash_of(&buffer, place)?;
+        let hash = hash_of(&buffer, place(inode, block))?;
         fs.xattr_blocks.shard(hash).insert(hash, block);
     }
     Ok(buffer)
+}
+
+/// Checks a block before anything depends on it or changes it: a changed block has its checksum only when
+/// a commit has frozen it.
+fn check(fs: &ContentStore, inode: &Inode, buffer: &Buffer, block: PhysicalBlock) -> Result<()> {
+    buffer.check_once(block_use::ATTRIBUTES, |bytes| {
+        verify_block(bytes, fs.volume.seed, inode.number, block)?;
+        AttributesBlock::check(bytes, place(inode, block))?;
+        Ok(())
+    })
 }
 
 fn place(inode: &Inode, block: PhysicalBlock) -> AttributePlace {
@@ -71,6 +76,10 @@ pub(super) fn share(
         let buffer = fs.volume.read(block)?;
         let shard = fs.xattr_blocks.shard(hash);
         if !shard.contains(hash, block) || !is_same(&buffer.read(), &wanted) {
+            continue;
+        }
+        // It may have left memory since it was checked. A damaged one is left to the inodes that have it.
+        if check(fs, inode, &buffer, block).is_err() {
             continue;
         }
         let count = AttributesBlock::check(&buffer.read(), place(inode, block))?.reference_count();

@@ -234,6 +234,33 @@ fn equal_attributes_share_a_block() {
     image.check("shared blocks");
 }
 
+/// The block has left memory when another file comes to share it, and is read again for that.
+#[test]
+fn a_block_that_left_memory_can_be_shared() {
+    let Some(image) = TestImage::new("small-inodes-1k", 16) else { return };
+    let context = RequestContext::superuser();
+    let (name, value) = (b"user.a", b"value");
+    let fs = image.open();
+    let root = fs.root();
+    let first = fs.create(&context, root, b"first", NewNode::Regular, 0o644).expect("a file");
+    fs.set_xattr(&context, first.inode, name, value, XattrMode::Set).expect("an attribute");
+    fs.close().expect("a clean end");
+
+    let fs = image.open();
+    let first = fs.lookup(&context, root, b"first").expect("a file").inode;
+    let block =
+        |inode: InodeNumber| fs.held(inode).expect("an inode").fields().disk.attribute_block;
+    assert_eq!(fs.xattr(&context, first, name).expect("a value"), value);
+    fs.volume.cache.invalidate(block(first).expect("a block").get());
+    let second =
+        fs.create(&context, root, b"second", NewNode::Regular, 0o644).expect("a file").inode;
+    fs.set_xattr(&context, second, name, value, XattrMode::Set).expect("an attribute");
+    assert_eq!(block(first), block(second));
+    assert_eq!(fs.xattr(&context, first, name).expect("a value"), value);
+    fs.close().expect("a clean end");
+    image.check("a block that was read again");
+}
+
 /// Otherwise a damaged image could lead from value to value without end.
 #[test]
 fn values_have_no_attributes() {
