@@ -1,4 +1,4 @@
-//! All interleavings of threads that load, change and drop one value of a shard.
+//! All interleavings of threads that load, change, drop and free one value of a shard.
 //!
 //! Run with `./dev loom`.
 #![cfg(loom)]
@@ -97,5 +97,70 @@ fn a_value_in_memory_is_found_whatever_its_record_says() {
         };
         assert!(load(&image.shard, |shard| shard, NUMBER, decode).is_ok());
         drop(changer.unwrap().join().unwrap());
+    });
+}
+
+/// What the record of a free number says, and that of the file that gets the number next.
+const FREE: u64 = u64::MAX;
+const NEXT: u64 = 100;
+
+impl Image {
+    /// As [`load`](Image::load), for a record that may be free.
+    fn load_in_use(&self) -> Result<Arc<AtomicU64>, ()> {
+        let decode = || match self.record.load(Ordering::Acquire) {
+            FREE => Err(()),
+            value => Ok(AtomicU64::new(value)),
+        };
+        Ok(match load(&self.shard, |shard| shard, NUMBER, decode)? {
+            Loaded::Here(value) => value,
+            Loaded::Decoded(mut shard, value) => {
+                let value = Arc::new(value);
+                shard.insert(NUMBER, Arc::clone(&value));
+                value
+            }
+        })
+    }
+
+    /// Frees the number, as a thread does that has claimed the inode: the record first.
+    fn free(&self) {
+        let value = self.load();
+        self.record.store(FREE, Ordering::Release);
+        self.shard.lock().take(NUMBER);
+        drop(value);
+    }
+
+    /// Gives the free number to another file: its value comes into memory before its record is written.
+    fn reuse(&self) {
+        let value = Arc::new(AtomicU64::new(NEXT));
+        let mut shard = self.shard.lock();
+        assert!(shard.get(NUMBER).is_none(), "the value of a free number is in memory");
+        shard.insert(NUMBER, Arc::clone(&value));
+        drop(shard);
+        self.record.store(NEXT, Ordering::Release);
+    }
+}
+
+/// A thread frees the number and uses it again, while another loads whatever the record says, and evicts.
+/// The old value never comes back into memory, nor does a stale new one.
+#[test]
+fn a_freed_number_takes_nothing_from_its_past() {
+    model(|| {
+        let image = Arc::new(Image::new());
+        let owner = {
+            let image = image.clone();
+            thread::spawn("owner", move || {
+                image.free();
+                image.reuse();
+                image.change();
+            })
+        };
+        for _ in 0..2 {
+            if let Ok(value) = image.load_in_use() {
+                assert!([0, NEXT, NEXT + 1].contains(&value.load(Ordering::Acquire)));
+            }
+            image.drop_unused();
+        }
+        owner.unwrap().join().unwrap();
+        assert_eq!(image.load().load(Ordering::Acquire), NEXT + 1);
     });
 }
