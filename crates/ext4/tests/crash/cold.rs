@@ -28,6 +28,8 @@ const OPERATIONS: usize = 60;
 const STAGE_LENGTH: usize = 6;
 /// Failures that are tried in the ordinary run, in all tests together.
 const FAILURES_DEFAULT: usize = 5_000;
+/// Tests that share the number of failures.
+const TESTS: usize = 11;
 /// One of so many images is checked by e2fsck as well as by our checker.
 const E2FSCK_ONE_IN: usize = 24;
 /// Memory for a mount: a few blocks and one inode, or some tens of blocks and fewer inodes.
@@ -41,7 +43,7 @@ const FAILURES: [(DeviceOperation, Effect); 4] = [
     (DeviceOperation::Flush, Effect::InputOutputError),
 ];
 
-type Device = Faulty<MemoryDevice>;
+pub type Device = Faulty<MemoryDevice>;
 
 /// A part of a workload, and the closed image that it begins with.
 struct Stage {
@@ -51,10 +53,19 @@ struct Stage {
 
 /// A stage of a workload, and what fails in it.
 #[derive(Clone, Debug)]
-struct Trial {
-    stage: usize,
-    memory_bytes: usize,
-    faults: Vec<Fault>,
+pub struct Trial {
+    pub stage: usize,
+    pub memory_bytes: usize,
+    pub faults: Vec<Fault>,
+}
+
+/// A workload in stages, each of which can be repeated.
+pub trait Staged {
+    fn stages(&self) -> usize;
+
+    /// Runs a stage on a device that fails, and judges the image that is left. Returns how many
+    /// operations of each kind the device did.
+    fn run(&self, trial: &Trial, with_e2fsck: bool) -> Result<Counts, String>;
 }
 
 /// A workload in stages.
@@ -109,40 +120,6 @@ impl Subject {
         MountOptions { memory_budget_bytes, delayed_allocation: self.delayed, ..options(5000) }
     }
 
-    /// Runs a stage on a device that fails, and judges the image that is left. Returns how many
-    /// operations of each kind the device did.
-    fn run(&self, trial: &Trial, with_e2fsck: bool) -> Result<Counts, String> {
-        let stage = &self.stages[trial.stage];
-        let device: Arc<Device> = Arc::new(Faulty::new(stage.image.snapshot()));
-        let options = self.options(trial.memory_bytes);
-        let fs = Ext4::open(device.clone() as Arc<dyn BlockDevice>, options).unwrap();
-        let before = count(&device);
-        for fault in &trial.faults {
-            device.inject(fault.clone());
-        }
-        let mut possible = self.work(&fs, stage)?;
-        // The device's operations of a sync count as well.
-        let is_synced = fs.sync().is_ok();
-        let counts = count(&device).map_with(before, |now, before| now - before);
-        device.repair();
-        if is_synced {
-            possible = possible.at_least(possible.last.saturating_sub(1).max(possible.first));
-        }
-        if is_synced || fs.sync().is_ok() {
-            check_track(&self.track, &fs, &possible).map_err(|e| format!("while mounted: {e}"))?;
-        }
-        if fs.close().is_ok() {
-            possible = possible.at_least(possible.last.saturating_sub(1).max(possible.first));
-        }
-        drop(fs);
-        let left: Arc<dyn BlockDevice> = Arc::new(device.inner().snapshot());
-        recover(&left, std::slice::from_ref(&self.track), &[possible], "after a failure")?;
-        if self.has_e2fsck && with_e2fsck {
-            e2fsck(&*left, &self.scratch)?;
-        }
-        Ok(counts)
-    }
-
     /// Runs the operations of a stage up to the first that fails and shouldn't. Returns the states that
     /// are possible afterwards.
     fn work(&self, fs: &Ext4, stage: &Stage) -> Result<Possible, String> {
@@ -166,6 +143,44 @@ impl Subject {
     }
 }
 
+impl Staged for Subject {
+    fn stages(&self) -> usize {
+        self.stages.len()
+    }
+
+    fn run(&self, trial: &Trial, with_e2fsck: bool) -> Result<Counts, String> {
+        let stage = &self.stages[trial.stage];
+        let device: Arc<Device> = Arc::new(Faulty::new(stage.image.snapshot()));
+        let options = self.options(trial.memory_bytes);
+        let fs = Ext4::open(device.clone() as Arc<dyn BlockDevice>, options).unwrap();
+        let before = count(&device);
+        for fault in &trial.faults {
+            device.inject(fault.clone());
+        }
+        let mut possible = self.work(&fs, stage)?;
+        // The device's operations of a sync count as well.
+        let is_synced = fs.sync().is_ok();
+        let counts = count(&device).since(before);
+        device.repair();
+        if is_synced {
+            possible = possible.at_least(possible.last.saturating_sub(1).max(possible.first));
+        }
+        if is_synced || fs.sync().is_ok() {
+            check_track(&self.track, &fs, &possible).map_err(|e| format!("while mounted: {e}"))?;
+        }
+        if fs.close().is_ok() {
+            possible = possible.at_least(possible.last.saturating_sub(1).max(possible.first));
+        }
+        drop(fs);
+        let left: Arc<dyn BlockDevice> = Arc::new(device.inner().snapshot());
+        recover(&left, std::slice::from_ref(&self.track), &[possible], "after a failure")?;
+        if self.has_e2fsck && with_e2fsck {
+            e2fsck(&*left, &self.scratch)?;
+        }
+        Ok(counts)
+    }
+}
+
 /// Whether an operation did what it should, as far as this test checks: a short write counts as failed.
 fn is_done(operation: &Operation, expected: &Outcome, outcome: &Outcome) -> bool {
     let is_write = matches!(operation.action, Action::Write { .. } | Action::Append { .. });
@@ -174,15 +189,15 @@ fn is_done(operation: &Operation, expected: &Outcome, outcome: &Outcome) -> bool
 
 /// The device's operations, by number of the way to fail.
 #[derive(Clone, Copy)]
-struct Counts([u64; FAILURES.len()]);
+pub struct Counts([u64; FAILURES.len()]);
 
 impl Counts {
-    fn map_with(self, other: Counts, change: impl Fn(u64, u64) -> u64) -> Counts {
-        Counts(std::array::from_fn(|index| change(self.0[index], other.0[index])))
+    pub fn since(self, before: Counts) -> Counts {
+        Counts(std::array::from_fn(|index| self.0[index] - before.0[index]))
     }
 }
 
-fn count(device: &Device) -> Counts {
+pub fn count(device: &Device) -> Counts {
     Counts(FAILURES.map(|(operation, _)| device.operations(operation)))
 }
 
@@ -192,36 +207,55 @@ fn fault(way: usize, moment: u64, lasting: bool) -> Fault {
     Fault::of(operation, effect).when(trigger)
 }
 
-/// Tries single failures of a workload's stages, and pairs of them; all of them, or a random selection.
-fn fail(shape: &Shape, make: Make, share: usize) {
-    let Some(subject) = Subject::new(shape, make) else { return };
+/// Tries failures of a workload's stages.
+fn fail(shape: &Shape, make: Make) {
+    if let Some(subject) = Subject::new(shape, make) {
+        try_failures(shape.name, &subject);
+    }
+}
+
+/// Tries single failures of the stages, those that last, and pairs. A long run tries every single one
+/// and a random selection of the others, an ordinary run a selection of all.
+pub fn try_failures(name: &str, subject: &impl Staged) {
     let mut random = fastrand::Rng::with_seed(seed());
-    let mut trials = Vec::new();
+    let (mut singles, mut others) = (Vec::new(), Vec::new());
     for (stage, memory_bytes) in
-        (0..subject.stages.len()).flat_map(|stage| MEMORY_BYTES.map(|memory| (stage, memory)))
+        (0..subject.stages()).flat_map(|stage| MEMORY_BYTES.map(|memory| (stage, memory)))
     {
         let whole = Trial { stage, memory_bytes, faults: Vec::new() };
         let counts = subject.run(&whole, false);
-        let counts =
-            counts.unwrap_or_else(|problem| panic!("{}, {whole:?}: {problem}", shape.name));
+        let counts = counts.unwrap_or_else(|problem| panic!("{name}, {whole:?}: {problem}"));
         for way in 0..FAILURES.len() {
             for moment in 0..counts.0[way] {
                 let other = random.usize(..FAILURES.len());
                 let other = fault(other, random.u64(..counts.0[other].max(1)), random.bool());
                 let single = fault(way, moment, false);
-                for faults in
-                    [vec![single.clone()], vec![fault(way, moment, true)], vec![single, other]]
-                {
-                    trials.push(Trial { faults, ..whole.clone() });
-                }
+                let trial = |faults| Trial { faults, ..whole.clone() };
+                singles.push(trial(vec![single.clone()]));
+                others.push(trial(vec![fault(way, moment, true)]));
+                others.push(trial(vec![single, other]));
             }
         }
     }
-    random.shuffle(&mut trials);
-    let count = if is_long() { image_count() } else { FAILURES_DEFAULT };
-    trials.truncate(count.div_ceil(share));
-    for (number, trial) in trials.iter().enumerate() {
-        let what = format!("{}, {trial:?}, seed {}", shape.name, seed());
+    let all = (singles.len(), others.len());
+    random.shuffle(&mut singles);
+    random.shuffle(&mut others);
+    if is_long() {
+        others.truncate(image_count().div_ceil(TESTS));
+    } else {
+        let share = FAILURES_DEFAULT.div_ceil(TESTS);
+        singles.truncate(share / 3);
+        others.truncate(share - share / 3);
+    }
+    eprintln!(
+        "{name}: {} of {} single failures, {} of {} others",
+        singles.len(),
+        all.0,
+        others.len(),
+        all.1
+    );
+    for (number, trial) in singles.iter().chain(&others).enumerate() {
+        let what = format!("{name}, {trial:?}, seed {}", seed());
         let _watch = watch(60, &what[..]);
         if let Err(problem) = subject.run(trial, number % E2FSCK_ONE_IN == 0) {
             panic!("{what}: {problem}");
@@ -229,50 +263,52 @@ fn fail(shape: &Shape, make: Make, share: usize) {
     }
 }
 
-/// Tests that share the number of failures.
-const TESTS: usize = 9;
-
 #[test]
 fn cold_names() {
-    fail(&images::LIST, workloads::storm, TESTS);
+    fail(&images::LIST, workloads::storm);
 }
 
 #[test]
 fn cold_names_with_orphan_file() {
-    fail(&images::FILE, workloads::storm, TESTS);
+    fail(&images::FILE, workloads::storm);
 }
 
 #[test]
 fn cold_splits() {
-    fail(&images::FILE, workloads::splits, TESTS);
+    fail(&images::FILE, workloads::splits);
 }
 
 #[test]
 fn cold_moves() {
-    fail(&images::QUOTA, workloads::moves, TESTS);
+    fail(&images::QUOTA, workloads::moves);
 }
 
 #[test]
 fn cold_ranges() {
-    fail(&images::FILE, workloads::ranges, TESTS);
+    fail(&images::FILE, workloads::ranges);
 }
 
 #[test]
 fn cold_ranges_with_block_maps() {
-    fail(&images::EXT3, workloads::ranges, TESTS);
+    fail(&images::EXT3, workloads::ranges);
 }
 
 #[test]
 fn cold_turnover() {
-    fail(&images::AT_ONCE, workloads::turnover, TESTS);
+    fail(&images::AT_ONCE, workloads::turnover);
 }
 
 #[test]
 fn cold_attributes() {
-    fail(&images::EXTERNAL_VALUES, workloads::xattrs, TESTS);
+    fail(&images::EXTERNAL_VALUES, workloads::xattrs);
+}
+
+#[test]
+fn cold_owners_and_flags() {
+    fail(&images::QUOTA, workloads::attributes);
 }
 
 #[test]
 fn cold_orphans() {
-    fail(&images::INLINE, workloads::orphans, TESTS);
+    fail(&images::INLINE, workloads::orphans);
 }

@@ -28,7 +28,7 @@ const AGAIN_COUNT: usize = 4;
 const CHECK_EVERY: usize = 2;
 
 /// The number of tests below; each makes as many images.
-const TESTS: usize = 22;
+const TESTS: usize = 27;
 
 fn fail(recorded: &Recorded, image: &CrashImage, problem: &str) -> ! {
     panic!("{}: {}\n{problem}", recorded.name, image.description)
@@ -156,8 +156,9 @@ fn report(recorded: &Recorded) {
     let done: Vec<_> = recorded.tracks.iter().map(|track| track.operations.len()).collect();
     let last = recorded.tracks.iter().map(|track| track.states.last().map(|s| s.entries.len()));
     eprintln!(
-        "{}: {done:?} operations, {} events, {flushes} flushes, {:?} paths at the end",
+        "{}: {done:?} operations, {} refused, {} events, {flushes} flushes, {:?} paths at the end",
         recorded.name,
+        recorded.refused(),
         recorded.events.len(),
         last.collect::<Vec<_>>(),
     );
@@ -183,14 +184,16 @@ fn threads(
     threads_with_images(name, shape, setup, makes, image_count().div_ceil(TESTS));
 }
 
+/// Returns how many operations were refused for lack of space; `None` if there is no image.
 fn threads_with_images(
     name: &str,
     shape: &Shape,
     setup: fn(u64, &str) -> Vec<drystone_testkit::operations::Operation>,
     makes: &[Make],
     count: usize,
-) {
+) -> Option<usize> {
     const IMAGES_OF_RECORDING: usize = 80;
+    let mut refused = 0;
     for round in 0..count.div_ceil(IMAGES_OF_RECORDING) as u64 {
         let seed = seed() + round;
         let parts: Vec<Part> = makes
@@ -206,11 +209,13 @@ fn threads_with_images(
         let commit_ms = if round.is_multiple_of(2) { 1 } else { 5000 };
         let recorded = record(name, shape, &parts, commit_ms, seed.is_multiple_of(2));
         drop(watch);
-        let Some(recorded) = recorded else { return };
+        let recorded = recorded?;
         report(&recorded);
+        refused += recorded.refused();
         let images = IMAGES_OF_RECORDING.min(count - round as usize * IMAGES_OF_RECORDING);
         judge_all(&recorded, images);
     }
+    Some(refused)
 }
 
 fn nothing(_: u64, _: &str) -> Vec<drystone_testkit::operations::Operation> {
@@ -232,6 +237,7 @@ crash_tests! {
     names_in_own_image: OWN, nothing, storm;
     names_without_checksums: UNCHECKED, nothing, storm;
     names_with_quota: QUOTA, nothing, storm;
+    attributes_with_quota: QUOTA, nothing, attributes;
     splitting_directories: LIST, nothing, splits;
     moving_directories: LARGE_BLOCKS, nothing, moves;
     content: FILE, nothing, ranges;
@@ -247,6 +253,34 @@ crash_tests! {
     synced_appends_in_clusters: BIGALLOC, nothing, appends;
     cuts_of_long_files: LIST, workloads::fragments, cuts;
     cuts_of_block_maps: EXT3, workloads::fragments, cuts;
+}
+
+/// An image that is full most of the time.
+fn full(name: &str, shape: &Shape) {
+    let count = image_count().div_ceil(TESTS);
+    if let Some(refused) = threads_with_images(name, shape, nothing, &[workloads::fill], count) {
+        assert!(refused > count / 4, "{name}: only {refused} operations found no space");
+    }
+}
+
+#[test]
+fn full_images() {
+    full("full image", &images::FULL);
+}
+
+#[test]
+fn full_images_at_once() {
+    full("full image", &images::FULL_AT_ONCE);
+}
+
+#[test]
+fn full_images_with_block_maps() {
+    full("full image", &images::FULL_BLOCK_MAPS);
+}
+
+#[test]
+fn full_images_with_clusters() {
+    full("full image", &images::FULL_CLUSTERS);
 }
 
 #[test]

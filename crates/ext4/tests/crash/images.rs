@@ -5,6 +5,7 @@ use drystone_ext4::Policy;
 use drystone_ext4_format::features::ReadOnlyCompat;
 use drystone_mkfs::{JournalSize, MkfsOptions, make};
 use drystone_testkit::judges::{Scratch, run};
+use drystone_testkit::model::Configuration;
 
 /// What makes an image.
 #[derive(Clone, Copy, Debug)]
@@ -21,6 +22,8 @@ pub struct Shape {
     pub name: &'static str,
     pub maker: Maker,
     pub block_size: u32,
+    /// The unit of allocation.
+    pub cluster_size: u32,
     pub mebibytes: u64,
     /// Has extents: ranges can be collapsed, and so on.
     pub extents: bool,
@@ -37,6 +40,7 @@ const fn mke2fs(name: &'static str, block_size: u32, arguments: &'static str) ->
         name,
         maker: Maker::Mke2fs(arguments),
         block_size,
+        cluster_size: block_size,
         mebibytes: 8,
         extents: true,
         blocks_left: None,
@@ -54,19 +58,42 @@ pub const LARGE_BLOCKS: Shape =
 /// Block maps.
 pub const EXT3: Shape = Shape { extents: false, ..mke2fs("ext3", 1024, "-t ext3 -b 1024") };
 pub const INLINE: Shape = mke2fs("inline", 1024, "-t ext4 -b 1024 -O inline_data,orphan_file");
-pub const BIGALLOC: Shape = mke2fs("bigalloc", 1024, "-t ext4 -b 1024 -O bigalloc -C 8192");
+pub const BIGALLOC: Shape =
+    Shape { cluster_size: 8192, ..mke2fs("bigalloc", 1024, "-t ext4 -b 1024 -O bigalloc -C 8192") };
 pub const EXTERNAL_VALUES: Shape = mke2fs("ea_inode", 1024, "-t ext4 -b 1024 -O ea_inode");
 /// Journals without checksums.
 pub const UNCHECKED: Shape = mke2fs("no checksums", 1024, "-t ext4 -b 1024 -O ^metadata_csum");
 pub const QUOTA: Shape = mke2fs("quota", 1024, "-t ext4 -b 1024 -O quota,orphan_file");
+pub const PROJECTS: Shape = mke2fs(
+    "projects",
+    1024,
+    "-t ext4 -b 1024 -I 256 -O quota,project,orphan_file \
+     -E quotatype=usrquota:grpquota:prjquota",
+);
 pub const OWN: Shape = Shape { name: "own", maker: Maker::Own(1024), ..LIST };
 /// Freed blocks are reused as soon as that is allowed.
 pub const CROWDED: Shape = Shape { name: "crowded", blocks_left: Some(470), ..FILE };
 /// Every write gets its blocks at once.
 pub const AT_ONCE: Shape = Shape { name: "at once", delayed: false, ..FILE };
+/// A few files fill these.
+pub const FULL: Shape = Shape { name: "full", blocks_left: Some(300), ..FILE };
+pub const FULL_AT_ONCE: Shape = Shape { name: "full at once", delayed: false, ..FULL };
+pub const FULL_BLOCK_MAPS: Shape =
+    Shape { name: "full with block maps", blocks_left: Some(300), ..EXT3 };
+pub const FULL_CLUSTERS: Shape =
+    Shape { name: "full with clusters", blocks_left: Some(600), ..BIGALLOC };
 pub const NO_JOURNAL: Shape = mke2fs("no journal", 1024, "-t ext4 -b 1024 -O ^has_journal");
 
 impl Shape {
+    /// The limits of the model.
+    pub fn configuration(&self) -> Configuration {
+        Configuration {
+            extents: self.extents,
+            cluster_size: self.cluster_size,
+            ..Configuration::with_block_size(self.block_size)
+        }
+    }
+
     /// An empty image with a journal of 1,024 blocks; `None` if `mke2fs` is missing.
     pub fn make(&self) -> Option<MemoryDevice> {
         match self.maker {

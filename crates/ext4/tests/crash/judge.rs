@@ -171,7 +171,7 @@ fn check_content(
 }
 
 /// Grace periods run for owners that exceed soft limits, and for no others.
-fn check_grace(fs: &Ext4) -> Result<(), String> {
+pub fn check_grace(fs: &Ext4) -> Result<(), String> {
     for report in fs.quota_reports().map_err(|error| error.to_string())? {
         for entry in &report.entries {
             let limits = QuotaLimits::of(entry);

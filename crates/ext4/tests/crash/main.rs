@@ -20,6 +20,7 @@ mod judge;
 mod nameless;
 mod panics;
 mod record;
+mod settings;
 mod short;
 mod state;
 mod watch;

@@ -13,28 +13,63 @@ use drystone_ext4::{Ext4, MountOptions};
 use drystone_jbd2::planted;
 use drystone_sync::Arc;
 use drystone_testkit::judges::{Scratch, have};
-use drystone_testkit::model::{Configuration, MemoryFileSystem};
+use drystone_testkit::model::MemoryFileSystem;
 use drystone_testkit::operations::{Action, Actor, Executor, Operation};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Calls of each sequence that are tried in the ordinary run.
 const CALLS_MAX: u64 = 4;
+/// One of so many images is checked by e2fsck in the ordinary run.
+const E2FSCK_ONE_IN: u64 = 5;
 
 /// More than any sequence makes.
 const PLENTY: u64 = 1 << 40;
 
 /// Operations beside those of the short sequences.
-const MORE: [&str; 5] = [
+const MORE: [&str; 10] = [
     "mkdir @/A/bar 755; create @/A/bar/foo 644; unlink @/A/bar/foo; rmdir @/A/bar",
     "setxattr @/A/foo user.big *7:900 set; removexattr @/A/foo user.big",
     "tmpfile @/A 1 600; append #1 *1:9000; close 1",
     "append @/A/foo *8:300000; truncate @/A/foo 1000; unlink @/A/foo",
     "symlink a-target-that-is-too-long-for-the-inode-itself-and-so-needs-a-block-of-its-own @/A/bar",
+    "chown @/A/foo 1001 2000",
+    "chown @/A 1001 -; create @/A/bar 644; chown @/A - 1002",
+    // NO_DUMP and NO_ACCESS_TIME.
+    "chattr @/A/foo 192; chattr @/B 64",
+    "append @/B/bar *9:100; append @/B/bar *9:5000; truncate @/B/bar 2",
+    "setxattr @/B/bar user.big *7:700 set; open @/B/bar 1 write; \
+     rename @/A/foo @/B/bar replace; close 1",
 ];
+
+/// Names that split a leaf of a directory with blocks of 1 KiB, which has an index from the fourth on.
+const NAMES: usize = 9;
+
+/// Values with inodes of their own.
+const LARGE_VALUES: &str = "setxattr @/A/foo user.big *7:3000 set; \
+    setxattr @/B/bar user.big *7:3000 set; removexattr @/A/foo user.big; \
+    setxattr @/B/bar user.big *8:2000 set; unlink @/B/bar";
 
 fn parse(text: &str) -> Vec<Operation> {
     let text = text.replace('@', &base(0));
     text.split(';').map(|part| format!("u0 {}", part.trim()).parse().unwrap()).collect()
+}
+
+/// The sequences for an image.
+fn sequences(shape: &Shape) -> Vec<String> {
+    let long_name = |number| format!("create @/B/{}{number} 644", "x".repeat(240));
+    let names: Vec<String> = (0..NAMES).map(long_name).collect();
+    let mut sequences: Vec<String> =
+        OPERATIONS.iter().chain(&MORE).map(|s| s.to_string()).collect();
+    sequences.push(names.join("; "));
+    if shape.name == images::EXTERNAL_VALUES.name {
+        sequences.push(LARGE_VALUES.to_owned());
+    }
+    if shape.cluster_size > shape.block_size {
+        // Only whole clusters can be taken out and put in.
+        let whole = format!("0 {}", shape.cluster_size);
+        sequences.iter_mut().for_each(|text| *text = text.replace("1024 2048", &whole));
+    }
+    sequences
 }
 
 struct Sequence {
@@ -54,10 +89,7 @@ struct Run {
 impl Sequence {
     /// Runs the operations in the model, from the state of the image with which all sequences begin.
     fn new(image: &MemoryDevice, shape: &Shape, text: &str) -> Sequence {
-        let model = MemoryFileSystem::new(Configuration {
-            extents: shape.extents,
-            ..Configuration::with_block_size(shape.block_size)
-        });
+        let model = MemoryFileSystem::new(shape.configuration());
         let mut executor = Executor::new(&model);
         for operation in parse(&format!("mkdir @ 777; {BEFORE}")) {
             assert!(executor.apply(&operation).0.is_ok(), "{operation}");
@@ -131,13 +163,13 @@ fn try_all(shape: &Shape) {
     let Some((image, _)) = set_up(shape, &parts) else { return };
     let scratch = Scratch::new("panics").unwrap();
     let has_e2fsck = have("e2fsck");
-    let (mut tried, mut problems) = (0, Vec::new());
-    for text in OPERATIONS.iter().chain(&MORE) {
-        let sequence = Sequence::new(&image, shape, text);
+    let (mut tried, mut problems) = (0u64, Vec::new());
+    for text in sequences(shape) {
+        let sequence = Sequence::new(&image, shape, &text);
         let calls = sequence.calls();
         assert!(calls > 1, "{text} makes {calls} calls");
         let step = if is_long() { 1 } else { calls.div_ceil(CALLS_MAX) };
-        for (round, call) in (seed() % step..calls).step_by(step as usize).enumerate() {
+        for call in (seed() % step..calls).step_by(step as usize) {
             let what = format!("{}: {text}: call {call} of {calls} panics", shape.name);
             let _watch = watch(60, &what[..]);
             let run = sequence.run(call);
@@ -145,7 +177,7 @@ fn try_all(shape: &Shape) {
             let device: Arc<dyn BlockDevice> = Arc::new(run.device);
             let tracks = std::slice::from_ref(&sequence.track);
             recover(&device, tracks, &[possible], &what)
-                .and_then(|()| match has_e2fsck && (is_long() || round == 0) {
+                .and_then(|()| match has_e2fsck && (is_long() || tried % E2FSCK_ONE_IN == 0) {
                     true => e2fsck(&*device, &scratch),
                     false => Ok(()),
                 })
@@ -157,9 +189,21 @@ fn try_all(shape: &Shape) {
     assert!(problems.is_empty(), "{} problems\n{}", problems.len(), problems.join("\n\n"));
 }
 
-#[test]
-fn panics_in_calls_to_handles() {
-    for shape in [&images::AT_ONCE, &images::FILE, &images::LIST] {
-        try_all(shape);
-    }
+macro_rules! panic_tests {
+    ($($test:ident: $shape:ident;)*) => {$(
+        #[test]
+        fn $test() {
+            try_all(&images::$shape);
+        }
+    )*};
+}
+
+panic_tests! {
+    panics_with_orphan_list: LIST;
+    panics_with_orphan_file: FILE;
+    panics_at_once: AT_ONCE;
+    panics_with_quota: QUOTA;
+    panics_with_inline_data: INLINE;
+    panics_with_external_values: EXTERNAL_VALUES;
+    panics_with_clusters: BIGALLOC;
 }

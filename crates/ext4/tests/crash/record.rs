@@ -6,9 +6,9 @@ use drystone_blockdev::{BlockDevice, Event, EventKind, MemoryDevice, Recording};
 use drystone_ext4::{Ext4, MountOptions, QuotaLimits};
 use drystone_ext4_format::quota::SPACE_LIMIT_UNIT;
 use drystone_sync::{Arc, thread};
-use drystone_testkit::model::{Configuration, MemoryFileSystem};
+use drystone_testkit::model::MemoryFileSystem;
 use drystone_testkit::operations::{
-    Action, Actor, Executor, Operation, OperationTarget, Outcome, RangeKind, Word,
+    Action, Actor, Data, Executor, Operation, OperationTarget, Outcome, RangeKind, Word,
 };
 use drystone_vfs::{Errno, FallocateMode, FileSystem, InodeNumber, NewNode, RequestContext};
 use std::time::Duration;
@@ -44,6 +44,8 @@ pub struct Track {
     pub synced: Vec<usize>,
     /// Data may wait for its blocks. After a crash it may then be older than what is journaled.
     pub is_delayed: bool,
+    /// Operations that were refused or cut short for lack of space.
+    pub refused: usize,
     file_syncs: Vec<FileSync>,
 }
 
@@ -73,6 +75,7 @@ impl Track {
             durable: vec![0],
             synced: vec![0],
             is_delayed,
+            refused: 0,
             file_syncs: Vec::new(),
         }
     }
@@ -98,6 +101,21 @@ impl Track {
         let synced =
             if is_sync { self.states.len() - 1 } else { self.synced[self.synced.len() - 1] };
         self.synced.push(synced);
+    }
+
+    /// Compares what a mount shows with the last state.
+    fn compare(&self, fs: &Ext4) -> Result<(), String> {
+        let expected = &self.states[self.states.len() - 1];
+        let found = State::read(fs, &self.base, Some(expected)).map_err(|e| e.to_string())?;
+        if let Some(difference) = expected.difference(&found, |_, _, _| false) {
+            return Err(difference);
+        }
+        let differs =
+            |path: &&Vec<u8>| expected.entries[*path].content != found.entries[*path].content;
+        match expected.entries.keys().find(differs) {
+            Some(path) => Err(format!("{} has other content", Word(path.clone()))),
+            None => Ok(()),
+        }
     }
 
     /// The state that the last operation has made durable, if it was a sync.
@@ -195,6 +213,11 @@ pub struct Recorded {
 }
 
 impl Recorded {
+    /// How many operations found no space.
+    pub fn refused(&self) -> usize {
+        self.tracks.iter().map(|track| track.refused).sum()
+    }
+
     /// How many operations of each track had returned before an event.
     pub fn returned(&self, events_before: usize) -> Vec<usize> {
         let mut returned = vec![0; self.tracks.len()];
@@ -207,7 +230,42 @@ impl Recorded {
     }
 }
 
-/// The mark behind an operation that found no space.
+/// True if an operation must not fail for lack of space: space for data is reserved when it is written.
+fn is_never_refused(action: &Action) -> bool {
+    matches!(
+        action,
+        Action::Sync {}
+            | Action::SyncFile { .. }
+            | Action::SyncData { .. }
+            | Action::Unlink { .. }
+            | Action::RemoveDirectory { .. }
+    )
+}
+
+/// True if an operation that finds no space has changed nothing that can be seen. The others change a
+/// file in several transactions.
+fn is_refused_whole(action: &Action) -> bool {
+    let Action::Range { kind, .. } = action else { return true };
+    *kind == RangeKind::AllocateKeep
+}
+
+/// The operation as it was done: space may run out within a write.
+fn as_done(operation: &Operation, outcome: &Outcome) -> Operation {
+    let mut done = operation.clone();
+    if let Action::Write { data, .. } | Action::Append { data, .. } = &mut done.action
+        && let Ok(text) = &outcome.0
+    {
+        let count: usize = text.split(' ').next().unwrap().parse().unwrap();
+        let mut bytes = data.bytes();
+        if count < bytes.len() {
+            bytes.truncate(count);
+            *data = Data::Given(Word(bytes));
+        }
+    }
+    done
+}
+
+/// The mark behind an operation that found no space, and of which a part may have been done.
 const FULL: u64 = u64::MAX;
 
 /// A thread's part of a workload.
@@ -232,10 +290,7 @@ pub fn set_up(shape: &Shape, parts: &[Part]) -> Option<(MemoryDevice, Vec<Memory
     let fs = Ext4::open(Arc::clone(&device) as Arc<dyn BlockDevice>, options(5000)).unwrap();
     let mut models = Vec::new();
     for (number, part) in parts.iter().enumerate() {
-        let model = MemoryFileSystem::new(Configuration {
-            extents: shape.extents,
-            ..Configuration::with_block_size(shape.block_size)
-        });
+        let model = MemoryFileSystem::new(shape.configuration());
         let path = Word::from(&base(number)[..]);
         let make = Action::MakeDirectory { path, mode: 0o777 };
         let make = Operation { actor: Actor(0), action: make };
@@ -248,18 +303,30 @@ pub fn set_up(shape: &Shape, parts: &[Part]) -> Option<(MemoryDevice, Vec<Memory
         models.push(model);
     }
     if let Some(left) = shape.blocks_left {
-        let context = RequestContext::superuser();
-        let filler = fs.create(&context, fs.root(), b"filler", NewNode::Regular, 0o600).unwrap();
-        let taken = fs.statistics().unwrap().blocks_free - left;
-        let length = taken * u64::from(shape.block_size);
-        let mode = FallocateMode::Allocate { keep_size: true };
-        fs.fallocate(&context, filler.inode, mode, 0, length).unwrap();
-        fs.forget(filler.inode, 1);
+        take_space(&fs, shape, left);
     }
     limit(&fs);
     fs.close().unwrap();
     drop(fs);
     Some((device.snapshot(), models))
+}
+
+/// Leaves only so many blocks free.
+fn take_space(fs: &Ext4, shape: &Shape, left: u64) {
+    let context = RequestContext::superuser();
+    let filler = fs.create(&context, fs.root(), b"filler", NewNode::Regular, 0o600).unwrap();
+    if shape.extents {
+        let taken = fs.statistics().unwrap().blocks_free - left;
+        let length = taken * u64::from(shape.block_size);
+        let mode = FallocateMode::Allocate { keep_size: true };
+        fs.fallocate(&context, filler.inode, mode, 0, length).unwrap();
+    } else {
+        let block = vec![0; shape.block_size as usize];
+        while fs.statistics().unwrap().blocks_free > left {
+            fs.append(&context, filler.inode, &block).unwrap();
+        }
+    }
+    fs.forget(filler.inode, 1);
 }
 
 /// Sets soft limits that all owners soon exceed, if the image counts usage. The grace period is long.
@@ -336,18 +403,29 @@ fn run(
     let (mut on_fs, mut on_model) = (Executor::new(fs), Executor::new(model));
     for operation in &part.operations {
         let outcome = on_fs.apply(operation);
-        if outcome == Outcome(Err(Errno::ENOSPC)) {
+        let is_refused = outcome == Outcome(Err(Errno::ENOSPC));
+        assert!(!(is_refused && is_never_refused(&operation.action)), "{operation}: {outcome}");
+        if is_refused && !is_refused_whole(&operation.action) {
             // The model is never full, and how much was done isn't known: the recording ends here.
             eprintln!("full after {} operations", track.operations.len());
             device.mark(FULL);
             break;
         }
         device.mark((number as u64) << 32 | (track.operations.len() + 1) as u64);
-        let expected = on_model.apply(operation);
-        // Other tests compare error numbers and results.
-        let agrees = outcome.0.is_ok() == expected.0.is_ok();
-        assert!(agrees, "{operation}: {outcome} {:?}, {expected}", on_fs.last_detail());
-        track.push(operation, outcome.0.is_ok(), &on_model);
+        let done = as_done(operation, &outcome);
+        if is_refused {
+            track.push(&done, false, &on_model);
+        } else {
+            let expected = on_model.apply(&done);
+            // Other tests compare error numbers and results.
+            let agrees = outcome.0.is_ok() == expected.0.is_ok();
+            assert!(agrees, "{operation}: {outcome} {:?}, {expected}", on_fs.last_detail());
+            track.push(&done, outcome.0.is_ok(), &on_model);
+        }
+        if is_refused || done != *operation {
+            track.refused += 1;
+            track.compare(fs).unwrap_or_else(|why| panic!("{operation}: {outcome}: {why}"));
+        }
     }
     track
 }

@@ -1,8 +1,8 @@
 //! The operations before the crash.
 
 use drystone_testkit::operations::{
-    Action, Actor, Data, NameStyle, OpenKind, Operation, OperationTarget, Profile, RangeKind, Word,
-    generate,
+    Action, Actor, Data, NameStyle, OpenKind, Operation, OperationTarget, Profile, RangeKind,
+    RenameKind, Word, XattrKind, generate,
 };
 
 /// A sequence of operations for one thread, below `base`.
@@ -109,6 +109,13 @@ pub fn xattrs(seed: u64, base: &str, count: usize) -> Vec<Operation> {
     generated(seed, &XATTRS, base, count)
 }
 
+/// Owners, permissions, times and flags.
+pub fn attributes(seed: u64, base: &str, count: usize) -> Vec<Operation> {
+    const ATTRIBUTES: Profile =
+        Profile { name: "attributes", attribute: 120, write: 20, entries_max: 20, ..STORM };
+    generated(seed, &ATTRIBUTES, base, count)
+}
+
 /// Operations of a profile.
 fn generated(seed: u64, profile: &Profile, base: &str, count: usize) -> Vec<Operation> {
     let mut operations = generate(seed, profile, base, count);
@@ -181,12 +188,58 @@ pub fn appends(seed: u64, base: &str, count: usize) -> Vec<Operation> {
             0..6 => actions.push(Action::SyncFile { target }),
             6 => {
                 let old = path(base, "old");
-                let kind = drystone_testkit::operations::RenameKind::Plain;
+                let kind = RenameKind::Plain;
                 actions.push(Action::Rename { from: log.clone(), to: old, kind });
                 actions.push(Action::Create { path: log, mode: 0o600 });
             }
             _ => {}
         }
+    }
+    actions.into_iter().map(by_superuser).collect()
+}
+
+/// Files grow far beyond the space of a small image. Some are synced, cut or removed, and others take
+/// the space.
+pub fn fill(seed: u64, base: &str, count: usize) -> Vec<Operation> {
+    const LENGTHS: [u32; 4] = [100, 3_000, 20_000, 120_000];
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut actions = Vec::new();
+    while actions.len() < count {
+        let name = path(base, &format!("f{}", random.u32(0..24)));
+        let target = OperationTarget::Path(name.clone());
+        let longest = LENGTHS[random.usize(..LENGTHS.len())];
+        let length = random.u32(1..longest);
+        let data = Data::Seeded { seed: random.u64(..), length };
+        let offset = random.u64(0..100_000);
+        actions.push(match random.u32(0..40) {
+            0..6 => Action::Create { path: name, mode: 0o600 },
+            6..16 => Action::Append { target, data },
+            16..21 => Action::Write { target, offset, data },
+            21..23 => Action::Range {
+                target,
+                kind: RangeKind::AllocateKeep,
+                offset,
+                length: u64::from(length),
+            },
+            23..31 => Action::SyncFile { target },
+            31..33 => Action::Sync {},
+            33 => Action::Truncate { target, size: offset },
+            34 => Action::Rename {
+                from: name,
+                to: path(base, &format!("f{}", random.u32(0..24))),
+                kind: RenameKind::Plain,
+            },
+            35 => Action::Symlink { target: Word(vec![b'x'; 200]), path: name },
+            36 => Action::MakeDirectory { path: name, mode: 0o700 },
+            37 => Action::SetXattr {
+                target,
+                name: Word::from("user.a"),
+                value: Data::Seeded { seed: random.u64(..), length: 300 },
+                kind: XattrKind::Set,
+            },
+            38 => Action::RemoveDirectory { path: name },
+            _ => Action::Unlink { path: name },
+        });
     }
     actions.into_iter().map(by_superuser).collect()
 }
