@@ -2,8 +2,8 @@
 //! and every other write got an error.
 
 use super::{
-    Device, IMAGE_BYTES, SUPERBLOCK, TABLE, expect_clean, insertion, mark, read, recover, sqlite,
-    try_sqlite, work,
+    Device, IMAGE_BYTES, SUPERBLOCK, TABLE, expect_clean, insertion, judge_database, mark, reached,
+    read, recover, sqlite, try_sqlite, work,
 };
 use drystone_blockdev::{MemoryDevice, Recording};
 use drystone_ext4::MountOptions;
@@ -13,9 +13,9 @@ use drystone_testkit::crash::CrashImages;
 use drystone_testkit::environment::number;
 use drystone_testkit::judges::{FeatureSet, Scratch, have, mke2fs};
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// Images in the ordinary test run.
 const IMAGES_DEFAULT: u64 = 60;
@@ -29,6 +29,9 @@ const LENGTH_MIN: usize = 4096;
 /// Rows of a commit of SQLite: more than its cache holds, so that it writes pages before the
 /// commit.
 const ROWS: u64 = 2000;
+/// Bytes of a file that a program writes through its memory.
+const MAPPED_BYTES: usize = 200_000;
+const DATABASE: &str = "full.db";
 /// A file that takes up space while a program that needs some fills the rest.
 const BALLAST: &str = "ballast";
 const BALLAST_BYTES: usize = 6 << 20;
@@ -38,6 +41,13 @@ struct Synced {
     name: String,
     content: Vec<u8>,
     moment: u64,
+}
+
+/// What was durable at which moment.
+struct Promises {
+    synced: Vec<Synced>,
+    /// The moment of each commit of SQLite.
+    commits: Vec<u64>,
 }
 
 #[test]
@@ -61,14 +71,15 @@ fn a_full_image_keeps_what_was_synced_and_tells_of_the_rest() {
         let options = MountOptions { delayed_allocation, ..MountOptions::default() };
         let mounted = ServingOptions { writeback_cache, ..ServingOptions::default() };
         let body = |directory: &Path| {
-            let synced = fill(&device, directory);
+            let mut synced = fill(&device, directory);
+            assert!(synced.len() > 50, "{case}: only {} files were synced", synced.len());
             programs_are_told(directory);
-            synced
+            synced.append(&mut fill_mapped(&device, directory));
+            Promises { synced, commits: fill_database(&device, directory) }
         };
-        let Some(synced) = work(&device, options, mounted, transport, &scratch, body) else {
+        let Some(promises) = work(&device, options, mounted, transport, &scratch, body) else {
             return;
         };
-        assert!(synced.len() > 50, "{case}: only {} files were synced", synced.len());
         let events = device.take_events();
         let mut cuts = CrashImages::new(&base, events, seed).unwrap().keeping_whole(SUPERBLOCK);
         for number in 0..images / cases.len() as u64 {
@@ -76,11 +87,15 @@ fn a_full_image_keeps_what_was_synced_and_tells_of_the_rest() {
             let what = format!("{case}: {}", cut.description);
             let moment = cut.events_before as u64;
             let (recovered, fs) = recover(cut).unwrap_or_else(|why| panic!("{what}: {why}"));
-            for file in synced.iter().filter(|file| file.moment <= moment) {
+            for file in promises.synced.iter().filter(|file| file.moment <= moment) {
                 let content = read(&fs, &format!("/{}", file.name)).unwrap();
                 assert!(content.as_ref() == Some(&file.content), "{what}: {}", file.name);
             }
             let copy = number.is_multiple_of(JUDGED_EACH).then_some(&scratch);
+            if copy.is_some() {
+                judge_database(&fs, DATABASE, ROWS, reached(&promises.commits, moment), &scratch)
+                    .unwrap_or_else(|why| panic!("{what}: {why}"));
+            }
             expect_clean(&*recovered, fs, copy).unwrap_or_else(|why| panic!("{what}: {why}"));
         }
     }
@@ -108,13 +123,18 @@ fn fill(device: &Device, directory: &Path) -> Vec<Synced> {
             }
         }
     }
-    // Not from the page cache.
     for file in &synced {
-        let opened = File::open(directory.join(&file.name)).unwrap();
-        rustix::fs::fadvise(&opened, 0, None, rustix::fs::Advice::DontNeed).unwrap();
-        assert!(fs::read(directory.join(&file.name)).unwrap() == file.content, "{}", file.name);
+        let path = directory.join(&file.name);
+        leave_page_cache(&path);
+        assert!(fs::read(path).unwrap() == file.content, "{}", file.name);
     }
     synced
+}
+
+/// Lets the next read of a file come from the image.
+fn leave_page_cache(path: &Path) {
+    let opened = File::open(path).unwrap();
+    rustix::fs::fadvise(&opened, 0, None, rustix::fs::Advice::DontNeed).unwrap();
 }
 
 fn write_synced(path: &Path, content: &[u8]) -> io::Result<()> {
@@ -155,36 +175,83 @@ fn programs_are_told(directory: &Path) {
             }
         });
     }
-    if have("sqlite3") {
-        with_some_space(directory, || databases_stay_sound(&directory.join("full.db")));
-    }
 }
 
-/// Runs `body` while the ballast file is removed.
+/// Does some work while the ballast file is removed.
 fn with_some_space(directory: &Path, work: impl FnOnce()) {
-    fs::remove_file(directory.join(BALLAST)).unwrap();
-    // The space is free when the removal is durable.
-    File::open(directory).unwrap().sync_all().unwrap();
+    remove_ballast(directory);
     work();
     fs::write(directory.join(BALLAST), vec![1; BALLAST_BYTES / 2]).unwrap();
 }
 
-/// SQLite fills the rest: each reported commit is there, and the database is sound.
-fn databases_stay_sound(path: &Path) {
-    sqlite(path, TABLE);
-    let mut rows = 0;
+fn remove_ballast(directory: &Path) {
+    fs::remove_file(directory.join(BALLAST)).unwrap();
+    // The space is free when the removal is durable.
+    File::open(directory).unwrap().sync_all().unwrap();
+}
+
+/// A program fills the space with files that it writes through its memory, each of which it has flushed
+/// before it says so. Whatever was flushed is there.
+fn fill_mapped(device: &Device, directory: &Path) -> Vec<Synced> {
+    if !have("python3") {
+        return Vec::new();
+    }
+    let script = format!(
+        "import mmap, os, sys\n\
+         for number in range(250):\n\
+        \x20f = open('m%d' % number, 'w+b'); f.truncate({MAPPED_BYTES})\n\
+        \x20m = mmap.mmap(f.fileno(), {MAPPED_BYTES}); m[:] = bytes([number + 1]) * {MAPPED_BYTES}\n\
+        \x20try: m.flush()\n\
+        \x20except OSError as e: os.remove('m%d' % number); print(e); break\n\
+        \x20print('flushed', flush=True); sys.stdin.readline()"
+    );
+    let mut program = Command::new("python3")
+        .args(["-c", &script])
+        .current_dir(directory)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = program.stdin.take().unwrap();
+    let mut said = BufReader::new(program.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let mut synced = Vec::new();
     let refused = loop {
-        match try_sqlite(path, &insertion(ROWS)) {
-            Ok(_) => rows += ROWS,
+        let line = said.next().unwrap();
+        if line != "flushed" {
+            break line;
+        }
+        let (name, content) = (format!("m{}", synced.len()), synced.len() as u8 + 1);
+        let content = vec![content; MAPPED_BYTES];
+        synced.push(Synced { name, content, moment: mark(device) });
+        writeln!(input).unwrap();
+    };
+    assert!(program.wait().unwrap().success());
+    assert!(refused.contains("No space left"), "{refused}");
+    assert!(synced.len() > 4, "only {} files were flushed", synced.len());
+    synced
+}
+
+/// SQLite fills what the ballast file leaves: each reported commit is there, and the database is sound.
+/// Returns the moments of the commits.
+fn fill_database(device: &Device, directory: &Path) -> Vec<u64> {
+    if !have("sqlite3") {
+        return Vec::new();
+    }
+    remove_ballast(directory);
+    let path = directory.join(DATABASE);
+    sqlite(&path, TABLE);
+    let mut commits = vec![mark(device)];
+    let refused = loop {
+        match try_sqlite(&path, &insertion(ROWS)) {
+            Ok(_) => commits.push(mark(device)),
             Err(why) => break why,
         }
     };
     // It reports a failed sync as a disk error.
     assert!(refused.contains("full") || refused.contains("disk I/O error"), "{refused}");
-    assert!(rows > 0);
-    let opened = File::open(path).unwrap();
-    rustix::fs::fadvise(&opened, 0, None, rustix::fs::Advice::DontNeed).unwrap();
-    let said = sqlite(path, "pragma integrity_check; select count(*) from t");
-    assert_eq!(said, format!("ok\n{rows}\n"));
-    fs::remove_file(path).unwrap();
+    assert!(commits.len() > 3, "only {} commits", commits.len());
+    leave_page_cache(&path);
+    let said = sqlite(&path, "pragma integrity_check; select count(*) from t");
+    assert_eq!(said, format!("ok\n{}\n", ROWS * (commits.len() as u64 - 1)));
+    commits
 }

@@ -45,7 +45,8 @@ const STEPS: u64 = 120;
 const COMMITS: u64 = 12;
 /// Rows that each commit adds.
 const ROWS: u64 = 40;
-const TABLE: &str = "create table t(a integer primary key, b text)";
+/// With less than "extra" a transaction ends with an unlink that isn't synced.
+const TABLE: &str = "pragma synchronous=extra; create table t(a integer primary key, b text)";
 
 type Device = Recording<MemoryDevice>;
 
@@ -200,9 +201,8 @@ fn sqlite_commits(device: &Device, path: &Path) -> Vec<u64> {
     if !have("sqlite3") {
         return Vec::new();
     }
-    // With less than "extra" a transaction ends with an unlink that isn't synced.
     let insert = insertion(ROWS);
-    sqlite(path, &format!("pragma synchronous=extra; {TABLE}"));
+    sqlite(path, TABLE);
     let mut moments = vec![mark(device)];
     for _ in 0..COMMITS {
         sqlite(path, &insert);
@@ -246,7 +246,7 @@ fn judge(
         synced += checked.map_err(|problem| format!("witness {number}: {problem}"))?;
     }
     if by_others {
-        judge_database(&fs, promises.commits.iter().filter(|at| **at <= moment).count(), scratch)?;
+        judge_database(&fs, "data.db", ROWS, reached(&promises.commits, moment), scratch)?;
     }
     expect_clean(&*device, fs, by_others.then_some(scratch))?;
     Ok(synced)
@@ -279,22 +279,33 @@ fn expect_clean(device: &dyn BlockDevice, fs: Ext4, copy: Option<&Scratch>) -> R
     Ok(())
 }
 
+/// How many of these moments came before a cut.
+fn reached(moments: &[u64], cut: u64) -> u64 {
+    moments.iter().filter(|moment| **moment <= cut).count() as u64
+}
+
 /// SQLite finds its database sound, with everything that was committed and at most the commit in
-/// progress.
-fn judge_database(fs: &Ext4, commits: usize, scratch: &Scratch) -> Result<(), String> {
+/// progress. The first commit makes the table, and each of the others adds as many rows.
+fn judge_database(
+    fs: &Ext4,
+    name: &str,
+    rows_each: u64,
+    commits: u64,
+    scratch: &Scratch,
+) -> Result<(), String> {
     if commits == 0 {
         return Ok(());
     }
     for suffix in ["", "-journal"] {
         let copy = scratch.join(format!("copy.db{suffix}"));
-        match read(fs, &format!("/data.db{suffix}")).map_err(|error| error.to_string())? {
+        match read(fs, &format!("/{name}{suffix}")).map_err(|error| error.to_string())? {
             Some(content) => fs::write(&copy, content).unwrap(),
             None => drop(fs::remove_file(&copy)),
         }
     }
     let said = sqlite(&scratch.join("copy.db"), "pragma integrity_check; select count(*) from t");
-    let rows = ROWS * (commits as u64 - 1);
-    let possible = [format!("ok\n{rows}\n"), format!("ok\n{}\n", rows + ROWS)];
+    let rows = rows_each * (commits - 1);
+    let possible = [format!("ok\n{rows}\n"), format!("ok\n{}\n", rows + rows_each)];
     if possible.contains(&said) { Ok(()) } else { Err(format!("{said:?}, not {possible:?}")) }
 }
 
