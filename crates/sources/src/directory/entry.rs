@@ -162,8 +162,6 @@ fn xattrs(path: &[u8]) -> Result<Vec<Xattr>, Errno> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use drystone_sync::OnceLock;
-    use drystone_sync::atomic::AtomicBool;
 
     /// A file that is emptied between two looks at it would pass for one hole.
     #[test]
@@ -173,8 +171,7 @@ mod tests {
         std::os::unix::fs::FileExt::write_all_at(&file, b"end", 8 << 20).unwrap();
         let root = OwnedFd::from(std::fs::File::open(folder.path()).unwrap());
         let stat = rustix::fs::fstat(&file).unwrap();
-        let (places, keeps_access_times) = (OnceLock::new(), AtomicBool::new(true));
-        let files = DirectoryFiles { root, name: b"folder".to_vec(), places, keeps_access_times };
+        let files = DirectoryFiles::new(root, b"folder".to_vec());
         let path = || b"log".to_vec();
         assert_eq!(holes(&files, &path, &stat).unwrap().unwrap().len(), 1);
         file.set_len(0).unwrap();

@@ -1,15 +1,24 @@
 //! The files of a directory by number: their paths, and their state when they were listed.
+//!
+//! # Locking
+//! One lock, around the deep directories that are kept open, held for moments.
 
 use crate::version::FileVersion;
 use drystone_mkfs::tree::{ContentSource, SourceError};
-use drystone_sync::OnceLock;
 use drystone_sync::atomic::{AtomicBool, Ordering};
+use drystone_sync::{Arc, LockClass, Mutex, OnceLock};
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
+use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
+
+/// The table of directories that are kept open.
+static DEEP: LockClass = LockClass::new("deep directories", 113);
 
 /// The longest path that is opened with one call; Linux takes 4095 bytes.
 const PATH_LENGTH_MAX: usize = 4000;
+/// Directories that are kept open, if the tree has longer paths than that.
+const DEEP_MAX: usize = 8;
 /// The place of the root.
 pub(super) const ROOT: u32 = 0;
 
@@ -64,22 +73,34 @@ impl NamedPlaces {
     }
 }
 
-/// Opens a path below a directory, however deep. Even if a directory on the way is replaced, no
-/// symbolic link is followed and nothing outside is opened.
-pub(super) fn open_below(root: &OwnedFd, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
-    let steps = OFlags::PATH | OFlags::DIRECTORY;
-    let mut holder: Option<OwnedFd> = None;
-    let mut rest = path;
-    while rest.len() > PATH_LENGTH_MAX {
-        let Some(slash) = rest[..PATH_LENGTH_MAX].iter().rposition(|&byte| byte == b'/') else {
-            return Err(Errno::NAMETOOLONG);
+/// A directory that was opened on the way to something that lies deeper.
+#[derive(Debug)]
+struct DeepDirectory {
+    path: Vec<u8>,
+    fd: OwnedFd,
+}
+
+/// The deep directories that were used last. Opening everything from the root would take time
+/// proportional to the square of the tree's depth.
+#[derive(Debug)]
+struct DeepDirectories(Mutex<VecDeque<Arc<DeepDirectory>>>);
+
+impl DeepDirectories {
+    /// One that `path` leads through.
+    fn on_the_way_to(&self, path: &[u8]) -> Option<Arc<DeepDirectory>> {
+        let leads_through = |directory: &&Arc<DeepDirectory>| {
+            path.strip_prefix(&*directory.path).is_some_and(|rest| rest.starts_with(b"/"))
         };
-        let from = holder.as_ref().unwrap_or(root);
-        holder = Some(open_without_links(from, &rest[..slash], steps)?);
-        rest = &rest[slash + 1..];
+        self.0.lock().iter().find(leads_through).cloned()
     }
-    let from = holder.as_ref().unwrap_or(root);
-    open_without_links(from, if rest.is_empty() { b"." } else { rest }, flags)
+
+    /// Keeps a directory, which is the first to be tried from now on.
+    fn keep(&self, directory: &Arc<DeepDirectory>) {
+        let mut kept = self.0.lock();
+        kept.retain(|other| !Arc::ptr_eq(other, directory));
+        kept.push_front(Arc::clone(directory));
+        kept.truncate(DEEP_MAX);
+    }
 }
 
 /// Opens a path below a directory without following a symbolic link anywhere in it.
@@ -124,10 +145,22 @@ pub(super) struct DirectoryFiles {
     /// Set when all is listed, before anything is read.
     pub places: OnceLock<NamedPlaces>,
     /// Cleared if the host doesn't let us open files without updating access times.
-    pub keeps_access_times: AtomicBool,
+    keeps_access_times: AtomicBool,
+    deep: DeepDirectories,
 }
 
 impl DirectoryFiles {
+    /// The files of an open directory, not listed yet.
+    pub fn new(root: OwnedFd, name: Vec<u8>) -> DirectoryFiles {
+        DirectoryFiles {
+            root,
+            name,
+            places: OnceLock::new(),
+            keeps_access_times: AtomicBool::new(true),
+            deep: DeepDirectories(Mutex::new(&DEEP, VecDeque::new())),
+        }
+    }
+
     pub fn error(&self, path: &[u8], problem: impl std::fmt::Display) -> SourceError {
         let mut whole = self.name.clone();
         if !path.is_empty() {
@@ -144,13 +177,39 @@ impl DirectoryFiles {
     pub fn open(&self, path: &[u8]) -> Result<OwnedFd, Errno> {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK;
         if self.keeps_access_times.load(Ordering::Relaxed) {
-            match open_below(&self.root, path, flags | OFlags::NOATIME) {
+            match self.open_below(path, flags | OFlags::NOATIME) {
                 // Files of others, and we aren't root.
                 Err(Errno::PERM) => self.keeps_access_times.store(false, Ordering::Relaxed),
                 result => return result,
             }
         }
-        open_below(&self.root, path, flags)
+        self.open_below(path, flags)
+    }
+
+    /// Opens a path below the root, however deep. Even if a directory on the way is replaced, no
+    /// symbolic link is followed, and nothing is opened that wasn't below the root.
+    pub fn open_below(&self, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
+        let is_deep = path.len() > PATH_LENGTH_MAX;
+        let mut above = if is_deep { self.deep.on_the_way_to(path) } else { None };
+        let mut start = above.as_ref().map_or(0, |above| above.path.len() + 1);
+        while path.len() - start > PATH_LENGTH_MAX {
+            let piece = &path[start..start + PATH_LENGTH_MAX];
+            let Some(slash) = piece.iter().rposition(|&byte| byte == b'/') else {
+                return Err(Errno::NAMETOOLONG);
+            };
+            let from = above.as_ref().map_or(&self.root, |above| &above.fd);
+            let steps = OFlags::PATH | OFlags::DIRECTORY;
+            let fd = open_without_links(from, &piece[..slash], steps)?;
+            let path = path[..start + slash].to_vec();
+            start += slash + 1;
+            above = Some(Arc::new(DeepDirectory { path, fd }));
+        }
+        if let Some(above) = &above {
+            self.deep.keep(above);
+        }
+        let from = above.as_ref().map_or(&self.root, |above| &above.fd);
+        let rest = &path[start..];
+        open_without_links(from, if rest.is_empty() { b"." } else { rest }, flags)
     }
 }
 

@@ -111,28 +111,59 @@ fn nobody_waits_for_a_thread_that_panicked() {
     assert!(ended.is_err());
 }
 
+/// Levels of a tree that is deeper than a path can be long.
+const DEPTH: usize = 50;
+
+fn deep_name() -> String {
+    "d".repeat(200)
+}
+
+/// Makes such a tree, and returns its lowest directory.
+fn make_deep(at: &Path) -> std::os::fd::OwnedFd {
+    let mut at = std::fs::File::open(at).unwrap().into();
+    for _ in 0..DEPTH {
+        rustix::fs::mkdirat(&at, deep_name(), rustix::fs::Mode::RWXU).unwrap();
+        let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECTORY;
+        at = rustix::fs::openat(&at, deep_name(), flags, rustix::fs::Mode::empty()).unwrap();
+    }
+    at
+}
+
 #[test]
 fn names_of_any_bytes_and_deep_trees() {
     let folder = tempfile::tempdir().unwrap();
     let odd = std::ffi::OsString::from_vec(b"\xff\n\x01".to_vec());
     std::fs::write(folder.path().join(&odd), b"1").unwrap();
-    // Deeper than a path can be long.
-    let name = "d".repeat(200);
-    let mut at = std::fs::File::open(folder.path()).unwrap();
-    for _ in 0..50 {
-        rustix::fs::mkdirat(&at, name.as_str(), rustix::fs::Mode::RWXU).unwrap();
-        let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECTORY;
-        at = rustix::fs::openat(&at, name.as_str(), flags, rustix::fs::Mode::empty())
-            .unwrap()
-            .into();
-    }
+    let at = make_deep(folder.path());
     let flags = rustix::fs::OFlags::CREATE | rustix::fs::OFlags::WRONLY;
     let file = rustix::fs::openat(&at, "f", flags, rustix::fs::Mode::RWXU).unwrap();
     rustix::io::write(&file, b"deep").unwrap();
     let tree = read(folder.path());
     assert!(tree.lookup(odd.as_bytes()).is_some());
-    let path = [vec![name.as_str(); 50].join("/"), "f".into()].join("/");
+    let path = [vec![deep_name().as_str(); DEPTH].join("/"), "f".into()].join("/");
     assert_eq!(content(&tree, &path).unwrap(), b"deep");
+}
+
+/// What lies deep is opened from a directory above it: from the root, the time for a tree would grow
+/// with the square of its depth.
+#[test]
+fn what_lies_deep_is_not_opened_from_the_root() {
+    let folder = tempfile::tempdir().unwrap();
+    let [root, away] = ["root", "away"].map(|name| folder.path().join(name));
+    std::fs::create_dir_all(root.join("top")).unwrap();
+    make_deep(&root.join("top"));
+    // No path of the root leads to the lower half any more when it is listed.
+    let exclude = |path: &[u8]| {
+        if path.len() > 8000 && !away.exists() {
+            std::fs::rename(root.join("top"), &away).unwrap();
+        }
+        false
+    };
+    let mut tree = FileTree::new();
+    read_directory(&mut tree, &root, &options(&exclude, &|| false)).unwrap();
+    assert!(away.exists());
+    let path = ["top".into(), vec![deep_name().as_str(); DEPTH].join("/")].join("/");
+    assert!(tree.lookup(path.as_bytes()).is_some());
 }
 
 /// Files are replaced between the listing and the reading.

@@ -8,13 +8,12 @@
 //! One lock, around the directories to be listed and the pieces to be inserted.
 
 use super::entry::{self, FoundFile, FoundKind};
-use super::files::{DirectoryFiles, NamedPlaces, ROOT, open_below};
+use super::files::{DirectoryFiles, NamedPlaces, ROOT};
 use super::{DirectoryError, DirectoryOptions};
 use drystone_mkfs::tree::{
     FileTree, NodeContent, NodeToInsert, Segment, SourceError, SourceId, TreeNodeId,
 };
-use drystone_sync::atomic::AtomicBool;
-use drystone_sync::{Arc, Condvar, LockClass, Mutex, OnceLock, thread};
+use drystone_sync::{Arc, Condvar, LockClass, Mutex, thread};
 use rustix::fs::{Dir, Mode, OFlags};
 use std::collections::{HashMap, VecDeque};
 use std::os::unix::ffi::OsStrExt;
@@ -37,9 +36,7 @@ struct ListJob {
 
 /// Files of one directory.
 struct ListedPiece {
-    node: TreeNodeId,
-    place: u32,
-    path: Vec<u8>,
+    directory: Arc<ListJob>,
     found: Vec<FoundFile>,
     is_last: bool,
 }
@@ -82,12 +79,7 @@ pub fn read_directory_at(
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = rustix::fs::open(path, flags, Mode::empty())
         .map_err(|errno| SourceError { path: name.clone(), problem: errno.to_string() })?;
-    let files = Arc::new(DirectoryFiles {
-        root,
-        name,
-        places: OnceLock::new(),
-        keeps_access_times: AtomicBool::new(true),
-    });
+    let files = Arc::new(DirectoryFiles::new(root, name));
     let (stat, metadata) = entry::look_at_root(&files)?;
     let root = tree.insert(at, NodeToInsert::Directory, &metadata, entry::modified(&stat))?;
     let mut inserter = Inserter {
@@ -164,12 +156,9 @@ fn work(shared: &SharedWalk, files: &DirectoryFiles, options: &DirectoryOptions<
             // The newest first, so that few are queued at a time. The wait ends when there is one.
             state.jobs.pop_back()
         };
-        let Some(job) = job else { continue };
+        let Some(job) = job.map(Arc::new) else { continue };
         let mut push = |found, is_last| {
-            let ListJob { node, place, path } = &job;
-            let piece =
-                ListedPiece { node: *node, place: *place, path: path.clone(), found, is_last };
-            push_piece(shared, Ok(piece))
+            push_piece(shared, Ok(ListedPiece { directory: Arc::clone(&job), found, is_last }))
         };
         if let Err(error) = list(files, &job.path, options, &mut push) {
             push_piece(shared, Err(error));
@@ -196,15 +185,19 @@ fn list(
 ) -> Result<(), DirectoryError> {
     let failed = |errno: rustix::io::Errno| files.error(path, errno);
     let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-    let directory = open_below(&files.root, path, flags).map_err(failed)?;
+    let directory = files.open_below(path, flags).map_err(failed)?;
     let mut found = Vec::new();
+    let mut whole = entry::join(path, b"");
+    let names_start = whole.len();
     for entry in Dir::read_from(&directory).map_err(failed)? {
         if (options.is_cancelled)() {
             return Err(DirectoryError::Cancelled);
         }
         let entry = entry.map_err(failed)?;
         let name = entry.file_name().to_bytes();
-        if name == b"." || name == b".." || (options.exclude)(&entry::join(path, name)) {
+        whole.truncate(names_start);
+        whole.extend_from_slice(name);
+        if name == b"." || name == b".." || (options.exclude)(&whole) {
             continue;
         }
         found.push(entry::look(files, &directory, path, name)?);
@@ -232,8 +225,9 @@ impl Inserter<'_> {
     /// Returns the directories in the piece.
     fn insert(&mut self, piece: ListedPiece) -> Result<Vec<ListJob>, DirectoryError> {
         let mut jobs = Vec::new();
-        let ListedPiece { node: directory, place, path, found, .. } = piece;
-        for FoundFile { name, stat, metadata, kind } in found {
+        let ListJob { node: directory, place, path } = &*piece.directory;
+        let (directory, place) = (*directory, *place);
+        for FoundFile { name, stat, metadata, kind } in piece.found {
             let identity = (stat.st_dev, stat.st_ino);
             let is_linked = stat.st_nlink > 1 && !matches!(kind, FoundKind::Directory);
             if is_linked && let Some(&node) = self.linked.get(&identity) {
@@ -257,7 +251,7 @@ impl Inserter<'_> {
                 self.linked.insert(identity, node);
             }
             if is_directory && self.device.is_none_or(|device| device == stat.st_dev) {
-                jobs.push(ListJob { node, place: own_place, path: entry::join(&path, &name) });
+                jobs.push(ListJob { node, place: own_place, path: entry::join(path, &name) });
             } else if is_directory {
                 self.tree.clear(node);
             }
