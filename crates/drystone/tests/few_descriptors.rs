@@ -26,10 +26,13 @@ impl CopyMonitor for NoProblem {
 
 #[test]
 fn wide_and_deep_trees_need_few_descriptors() {
-    let limit = Rlimit { current: Some(LIMIT), ..getrlimit(Resource::Nofile) };
-    setrlimit(Resource::Nofile, limit).unwrap();
-    a_deep_tree_comes_out();
-    wide_and_deep_trees_are_compared();
+    let folders = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let before = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: Some(LIMIT), ..before }).unwrap();
+    a_deep_tree_comes_out(folders[0].path());
+    wide_and_deep_trees_are_compared(folders[1].path());
+    // What removes the trees has every level open.
+    setrlimit(Resource::Nofile, before).unwrap();
 }
 
 fn copy_well(
@@ -42,7 +45,7 @@ fn copy_well(
     copy(from, &items, to, into, &transfer::CopyOptions::default(), &NoProblem).unwrap()
 }
 
-fn a_deep_tree_comes_out() {
+fn a_deep_tree_comes_out(folder: &Path) {
     let image = MemoryFileSystem::new(Configuration::default());
     let context = RequestContext::superuser();
     let mut directory = image.root();
@@ -54,13 +57,12 @@ fn a_deep_tree_comes_out() {
     let file = image.create(&context, directory, b"f", NewNode::Regular, 0o644).unwrap();
     image.forget(file.inode, 1);
     image.forget(directory, 1);
-    let folder = tempfile::tempdir().unwrap();
-    let summary = copy_well(Endpoint::Image(&image), Path::new("/"), Endpoint::Host, folder.path());
+    let summary = copy_well(Endpoint::Image(&image), Path::new("/"), Endpoint::Host, folder);
     assert_eq!((summary.directories, summary.files), (DEPTH as u64, 1));
     assert_eq!(image.references(), 0);
     let mut depth = 0;
     let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let mut fd = rustix::fs::open(folder.path(), flags, Mode::empty()).unwrap();
+    let mut fd = rustix::fs::open(folder, flags, Mode::empty()).unwrap();
     while let Ok(below) = rustix::fs::openat(&fd, "d", flags, Mode::empty()) {
         fd = below;
         depth += 1;
@@ -71,9 +73,8 @@ fn a_deep_tree_comes_out() {
 
 /// More directories than the limit wait for their files to be compared, and one lies deeper than
 /// that.
-fn wide_and_deep_trees_are_compared() {
-    let folder = tempfile::tempdir().unwrap();
-    let (first, second) = (folder.path().join("first"), folder.path().join("second"));
+fn wide_and_deep_trees_are_compared(folder: &Path) {
+    let (first, second) = (folder.join("first"), folder.join("second"));
     for root in [&first, &second] {
         for directory in 0..300 {
             let directory = root.join(directory.to_string());

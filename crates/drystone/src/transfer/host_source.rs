@@ -5,7 +5,7 @@ use super::facts::{InodeFacts, Xattrs, is_copied_xattr};
 use super::host_directory::{HostDirectory, OpenDirectories, open_quietly};
 use drystone_sync::Arc;
 use drystone_vfs::{DeviceNumber, FileType, Timestamp};
-use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, SeekFrom, Stat};
+use rustix::fs::{AtFlags, CWD, Dir, FileType as HostFileType, Mode, OFlags, SeekFrom, Stat};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -90,12 +90,20 @@ impl CopySource for HostSource {
 
     fn open(&self, node: &mut HostSourceNode, facts: &InodeFacts) -> EndResult<()> {
         let HostSourceNode::Found { directory, name } = &*node else { return Ok(()) };
-        // What was found may have been replaced: neither a link nor a pipe may get in the way.
+        // What was found may have been replaced: neither a link nor a pipe may get in the way, and no file
+        // is copied with the owner and the permissions of another one.
         *node = match facts.is_directory() {
             true => HostSourceNode::Directory(self.directories.open(directory, name)?),
             false => {
                 let directory = self.directories.fd(directory)?;
-                HostSourceNode::File(open_quietly(&directory, name, OFlags::NONBLOCK)?)
+                let file = open_quietly(&directory, name, OFlags::NONBLOCK)?;
+                let stat = rustix::fs::fstat(&file)?;
+                let is_regular = HostFileType::from_raw_mode(stat.st_mode).is_file();
+                // A new file may have got the number of the old one.
+                if !is_regular || (stat.st_dev, stat.st_ino) != facts.identity {
+                    return Err(Errno::STALE.into());
+                }
+                HostSourceNode::File(file)
             }
         };
         Ok(())
