@@ -5,6 +5,8 @@
 use drystone_blockdev::{FileDevice, OpenMode, holds_data};
 use drystone_mkfs::{MkfsOptions, make};
 use drystone_nilfs2::mkfs::MakeOptions;
+use drystone_testkit::judges::run;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -62,6 +64,32 @@ fn samples() -> Vec<(&'static str, Parts)> {
                 (0x10018, [1801_u32.to_be_bytes(), 1900_u32.to_be_bytes()].concat()),
             ],
         ),
+        ("xfs", xfs()),
+        ("ntfs", ntfs()),
+        ("hfs", vec![(0x400, b"BD".to_vec()), (0x414, vec![0, 0, 0x10, 0])]),
+        ("hfsplus", vec![(0x400, b"H+\0\x04".to_vec()), (0x428, vec![0, 0, 0x10, 0])]),
+        (
+            "udf",
+            vec![
+                (0x8000, b"\0BEA01\x01".to_vec()),
+                (0x8800, b"\0NSR02\x01".to_vec()),
+                (0x9000, b"\0TEA01\x01".to_vec()),
+                // The tag of the anchor, which says where it is.
+                (256 * 2048, words(&[0x2_0002, 0, 0, 256])),
+            ],
+        ),
+        (
+            "bcache",
+            vec![
+                (0x1008, vec![8]),
+                (
+                    0x1018,
+                    [0xc685_73f6_4e1a_45ca_u64, 0x8265_f57f_48ba_6d81]
+                        .map(u64::to_be_bytes)
+                        .concat(),
+                ),
+            ],
+        ),
         (
             "jfs",
             vec![(0x8000, b"JFS1\x01".to_vec()), (0x8010, words(&[4096, 3 << 16 | 12, 512, 9]))],
@@ -89,6 +117,33 @@ fn samples() -> Vec<(&'static str, Parts)> {
 
 fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+/// 4096-byte blocks in one allocation group.
+fn xfs() -> Parts {
+    let blocks = (SIZE / 4096) as u32;
+    let big = |words: &[u32]| words.iter().flat_map(|word| word.to_be_bytes()).collect();
+    vec![
+        (0, b"XFSB".to_vec()),
+        (4, big(&[4096, 0, blocks])),
+        (80, big(&[1, blocks, 1])),
+        // Version, bytes of a sector and of an inode, inodes of a block; later their logarithms.
+        (100, big(&[0x4_0200, 0x100_0010])),
+        (120, vec![12, 9, 8, 4, 15, 0, 0, 25]),
+    ]
+}
+
+/// Its file table is in the fourth cluster of 4 KiB.
+fn ntfs() -> Parts {
+    vec![
+        (3, b"NTFS    ".to_vec()),
+        (11, vec![0, 2, 8]),
+        (40, (SIZE / SECTOR - 1).to_le_bytes().to_vec()),
+        (48, [4_u64, 2].map(u64::to_le_bytes).concat()),
+        (64, vec![0xf6, 0, 0, 0, 1]),
+        (4 * 4096, b"FILE".to_vec()),
+        (4 * 4096 + 3 * 1024, b"FILE".to_vec()),
+    ]
 }
 
 /// The CRC of Ethernet, without the last inversion.
@@ -133,6 +188,14 @@ fn partition_table() -> Parts {
     ]
 }
 
+/// Types, and programs that make them.
+const MADE: [(&str, &str, &[&str]); 4] = [
+    ("ext4", "mke2fs", &["-q", "-t", "ext4"]),
+    ("vfat", "mkfs.fat", &[]),
+    ("nilfs2", "mkfs.nilfs2", &["-q", "-B", "256"]),
+    ("swap", "mkswap", &[]),
+];
+
 /// A file of [`SIZE`] with these bytes.
 fn write(path: &Path, parts: &Parts) {
     let file = File::create(path).unwrap();
@@ -166,17 +229,26 @@ fn what_wipefs_finds_is_seen_and_erased() {
         ("nilfs2", &|device| drystone_nilfs2::mkfs::make(device, &nilfs2).unwrap()),
     ];
     for (kind, make) in kinds {
-        for (name, parts) in samples() {
-            write(&path, &parts);
+        let judge = |name: &str, place: &str| {
             assert!(found(&path).iter().any(|found| found == name), "{name}: {:?}", found(&path));
             let device = FileDevice::open(&path, OpenMode::ReadWrite).unwrap();
-            assert!(holds_data(&device).unwrap(), "{name} at {:?}", parts[0].0);
+            assert!(holds_data(&device).unwrap(), "{name} {place}");
             make(&device);
             drop(device);
             let mut found = found(&path);
             // NILFS2 has a second superblock at the end.
             found.dedup();
-            assert_eq!(found, [kind], "{name} at {:?}", parts[0].0);
+            assert_eq!(found, [kind], "{name} {place}");
+        };
+        for (name, parts) in samples() {
+            write(&path, &parts);
+            judge(name, &format!("at {}", parts[0].0));
+        }
+        for (name, program, arguments) in MADE {
+            write(&path, &vec![]);
+            let arguments = arguments.iter().map(OsStr::new).chain([path.as_os_str()]);
+            run(program, arguments).unwrap().expect_clean(program);
+            judge(name, "by its program");
         }
     }
 }

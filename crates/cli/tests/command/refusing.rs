@@ -1,7 +1,8 @@
 //! Images that can't be used: in use, read-only, not there, none, damaged.
 
 use crate::support::{Fixture, is_root, tool};
-use drystone_testkit::skip::{Prerequisite, skip};
+use drystone_testkit::judges::kernel_mount;
+use drystone_testkit::skip::{self, Prerequisite, skip};
 use std::fs::File;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 
@@ -27,6 +28,65 @@ fn an_image_in_use_is_refused() {
     // Not by closing: a child that another test starts may hold the file open for a moment.
     lock.unlock().unwrap();
     fixture.line("rm disk.img:/a").good();
+}
+
+/// The kernel has the image mounted: no command writes a byte of it, by no name.
+#[test]
+fn an_image_that_the_kernel_has_mounted_is_refused() {
+    let fixture = Fixture::with(&["--size", "16M", "-O", "quota"]);
+    fixture.fill(&["a", "d/b"]);
+    fixture.line("tune -q disk.img --label x --undo before.undo").good();
+    std::fs::hard_link(fixture.path("disk.img"), fixture.path("other.img")).unwrap();
+    let [image, directory] = ["disk.img", "kernel"].map(|name| fixture.path(name));
+    let Some(mounted) = kernel_mount(&image, &directory, "").unwrap() else { return };
+    let synced = File::open(&directory).unwrap();
+    rustix::fs::syncfs(&synced).unwrap();
+    drop(synced);
+    let before = std::fs::read(&image).unwrap();
+    let mut lines = vec![
+        "mkfs -f disk.img",
+        "build -f disk.img --from source",
+        "cp source disk.img:/",
+        "mkdir disk.img:/new",
+        "mv disk.img:/a disk.img:/b",
+        "rm -r disk.img:/d",
+        "ln disk.img:/a disk.img:/l",
+        "ln -s a disk.img:/l",
+        "chmod 600 disk.img:/a",
+        "chown 5 disk.img:/a",
+        "truncate -s 5 disk.img:/a",
+        "setfattr -n user.a disk.img:/a",
+        "setfattr -x user.a disk.img:/a",
+        "quota disk.img --user 5 --space-hard 1G",
+        "quota disk.img --space-grace 3d",
+        "label disk.img y",
+        "uuid disk.img random",
+        "tune disk.img --label y",
+        "resize disk.img +8M",
+        "resize -M disk.img",
+        "compact disk.img",
+        "trim disk.img",
+        "zero-free disk.img",
+        "undo disk.img before.undo",
+        "check -p disk.img",
+        "check -y disk.img",
+    ];
+    if skip::can_mount("a mount of what the kernel has mounted") {
+        lines.push("mount disk.img elsewhere");
+        std::fs::create_dir(fixture.path("elsewhere")).unwrap();
+    }
+    for line in lines {
+        for line in [line.to_owned(), line.replace("disk.img", "other.img")] {
+            let code = if line.starts_with("check") { 8 } else { 1 };
+            let message = fixture.line(&line).bad(code);
+            assert!(message.contains("mounted at "), "{line}: {message}");
+            assert!(std::fs::read(&image).unwrap() == before, "{line}");
+        }
+    }
+    assert_eq!(fixture.line("cat disk.img:/a").good(), "a");
+    mounted.unmount().unwrap();
+    fixture.line("mkdir disk.img:/new").good();
+    fixture.expect_sound();
 }
 
 /// `--read-only` keeps every changing command from changing anything.

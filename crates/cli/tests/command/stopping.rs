@@ -1,11 +1,9 @@
-//! A command that is stopped: from the keyboard, by the system, by force, or because nobody reads what
-//! it prints any more.
+//! A command that is stopped: from the keyboard, by the system or by force.
 
 use crate::support::Fixture;
 use drystone_sync::thread;
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsStr;
-use std::fs::File;
 use std::io::{Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
@@ -98,18 +96,67 @@ fn an_interrupted_change_closes_the_image() {
     assert!((2..3020).contains(&files), "{files}");
 }
 
+/// The command with these arguments, started while some signals are ignored.
+fn ignoring<'a>(
+    fixture: &Fixture,
+    signals: &str,
+    arguments: impl IntoIterator<Item = &'a OsStr>,
+) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("trap '' {signals}; exec \"$@\""), "sh"]);
+    command.arg(assert_cmd::cargo::cargo_bin("drystone")).args(arguments);
+    command.current_dir(fixture.path("")).stderr(Stdio::piped());
+    command
+}
+
 /// A signal that was ignored when the command started, as by `nohup`, doesn't stop it.
 #[test]
 fn an_ignored_signal_stays_ignored() {
     let fixture = large();
-    let mut command = Command::new("sh");
-    let words = "trap '' HUP; exec \"$@\"";
-    command.args(["-c", words, "sh"]).arg(assert_cmd::cargo::cargo_bin("drystone"));
-    command.args(copy(&fixture).get_args()).current_dir(fixture.path(""));
-    command.stderr(Stdio::piped());
+    let command = ignoring(&fixture, "HUP", copy(&fixture).get_args());
     let output = stop(command, &fixture, Signal::HUP);
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(fixture.paths().len(), 3000 + 20 + 1);
+}
+
+/// Nor does it break off a change of the whole image.
+#[test]
+fn ignored_signals_do_not_break_off_a_change() {
+    let fixture = Fixture::with(&["--size", "160M"]);
+    fixture.put("gone", vec![1; 60 << 20]);
+    fixture.line("cp gone disk.img:/").good();
+    // Beyond the end that the image will have.
+    for number in 0..300 {
+        fixture.put(&format!("source/{number}"), vec![number as u8; 50_000]);
+    }
+    fixture.line("cp source disk.img:/").good();
+    let wrong = (0..300).map(|number| format!("sif /source/{number} links_count 7\n"));
+    fixture.put("wrong", wrong.collect::<String>());
+    let words = ["-w", "-f", "wrong", "disk.img"].map(OsStr::new);
+    let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
+    let mut damage = Command::new("debugfs");
+    damage.args(words).env("PATH", path).current_dir(fixture.path(""));
+    assert_eq!(crate::support::finish(&mut damage).code, Some(0));
+    let log = fixture.path("disk.img.undo");
+    for (line, code) in [("check -y disk.img", 1), ("resize -M disk.img", 0)] {
+        let mut command = ignoring(&fixture, "INT TERM", line.split(' ').map(OsStr::new));
+        let mut child = command.stdout(Stdio::null()).spawn().unwrap();
+        // While there is an undo log, the image is half changed.
+        while !log.exists() {
+            assert!(child.try_wait().unwrap().is_none(), "{line}: ended early");
+        }
+        for signal in [Signal::INT, Signal::TERM] {
+            kill(&child, signal);
+        }
+        let output = child.wait_with_output().unwrap();
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{line}: {message}");
+        assert!(!log.exists(), "{line}");
+        fixture.expect_sound();
+        let _ = fixture.line("rm disk.img:/gone");
+    }
+    assert!(std::fs::metadata(fixture.path("disk.img")).unwrap().len() < 60 << 20);
+    assert_eq!(fixture.line("diff disk.img:/source source").good(), "");
 }
 
 /// The other commands block on input or output when the signal comes; by then they handle signals.
@@ -209,100 +256,4 @@ fn a_killed_copy_is_recovered() {
     fixture.line("rm -rf disk.img:/copy").good();
     assert_eq!(fixture.paths(), ["/after"]);
     fixture.expect_sound();
-}
-
-/// A pipe that nobody will read.
-fn closed_pipe() -> Stdio {
-    std::io::pipe().unwrap().1.into()
-}
-
-/// What always is full: writing fails in another way.
-fn full() -> Stdio {
-    File::options().write(true).open("/dev/full").unwrap().into()
-}
-
-/// Where standard output and standard error go.
-const SINKS: [[fn() -> Stdio; 2]; 3] =
-    [[closed_pipe, closed_pipe], [closed_pipe, Stdio::piped], [full, full]];
-
-/// Whatever happens to its output, a command doesn't panic, and it closes the image.
-#[test]
-fn nobody_reads_what_is_printed() {
-    let fixture = Fixture::new();
-    fixture.fill(&["a", "d/b"]);
-    fixture.put("more/c", "c");
-    let lines = [
-        "cp --json more/. disk.img:/",
-        // Problems are told, as many as there are.
-        "cp missing1 missing2 more disk.img:/",
-        "cp -v more disk.img:/",
-        "-vvv mkdir disk.img:/e",
-        "ls -R disk.img:/ disk.img:/none",
-        "find disk.img",
-        "tree disk.img:/",
-        "stat disk.img:/a disk.img:/none",
-        "cat disk.img:/a",
-        "info disk.img none.img",
-        "check disk.img",
-        "extract disk.img --to out",
-        "extract disk.img --to -",
-        "extract --json disk.img --to out2",
-        "diff disk.img:/ more",
-        "mkfs new.img --size 8M",
-        "mkfs --json newer.img --size 8M",
-        "build built.img --from more",
-        "build - --from more",
-        "completions bash",
-        "bench --list",
-        "mounts",
-        "umount more",
-        "--help",
-        "rm disk.img:/none disk.img:/a",
-        "no-such-command",
-    ];
-    for line in lines {
-        for [out, err] in SINKS {
-            let mut command = fixture.command(&line.split(' ').collect::<Vec<_>>());
-            let output = command.stdout(out()).stderr(err()).output().unwrap();
-            let message = String::from_utf8_lossy(&output.stderr);
-            // A panic ends with 101.
-            let code = output.status.code();
-            assert!(matches!(code, Some(0..=8)), "{line}: {code:?}, {message}");
-            assert!(!message.contains("panicked"), "{line}: {message}");
-            for made in ["new.img", "newer.img", "built.img"] {
-                let _ = std::fs::remove_file(fixture.path(made));
-            }
-        }
-        let information = fixture.line("info --json disk.img").json();
-        assert_eq!(information["needs_recovery"], false, "{line}");
-    }
-    fixture.expect_sound();
-}
-
-/// The exit code reports errors or differences even if the output is lost.
-#[test]
-fn codes_tell_what_was_found_to_nobody_else() {
-    let fixture = Fixture::new();
-    fixture.fill(&["a", "d/b"]);
-    fixture.put("more/c", "c");
-    std::fs::copy(fixture.path("disk.img"), fixture.path("bad.img")).unwrap();
-    let image = fixture.path("bad.img");
-    let request = ["-w", "-R", "set_inode_field /a links_count 7"].map(OsStr::new);
-    let done = crate::support::tool("debugfs", &[&request[..], &[image.as_os_str()]].concat());
-    assert_eq!(done.code, Some(0), "{}", done.stderr);
-    for (line, closed_code, full_code) in [
-        ("check bad.img", 4, 4),
-        ("check --json bad.img", 4, 4),
-        ("check disk.img", 8, 8),
-        ("check --json disk.img", 8, 8),
-        ("diff disk.img more", 1, 2),
-        ("diff disk.img disk.img", 0, 0),
-    ] {
-        for (out, code) in [(closed_pipe(), closed_code), (full(), full_code)] {
-            let mut command = fixture.command(&line.split(' ').collect::<Vec<_>>());
-            let output = command.stdout(out).output().unwrap();
-            let message = String::from_utf8_lossy(&output.stderr);
-            assert_eq!(output.status.code(), Some(code), "{line}: {message}");
-        }
-    }
 }

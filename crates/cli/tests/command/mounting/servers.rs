@@ -1,6 +1,7 @@
 //! Servers that are killed, hang or get signals, and their clients.
 
 use super::Mounting;
+use crate::unread::SINKS;
 use drystone_sync::thread;
 use drystone_testkit::skip::{self, Prerequisite, skip};
 use rustix::process::{Signal, kill_process};
@@ -143,4 +144,22 @@ fn ignored_signals_stay_ignored() {
     assert!(signals("SigIgn:") & bit(Signal::HUP) != 0);
     assert_eq!(signals("SigCgt:") & (bit(Signal::HUP) | bit(Signal::TERM)), bit(Signal::TERM));
     mounting.unmount().good();
+}
+
+/// Nor does a mount end because nobody reads what it prints.
+#[test]
+fn a_mount_needs_no_reader() {
+    let Some(mounting) = Mounting::new() else { return };
+    for [out, err] in SINKS {
+        for line in ["mount none.img mnt", "mount -v disk.img mnt"] {
+            let mut command = mounting.fixture.command(&line.split(' ').collect::<Vec<_>>());
+            let output = command.stdout(out()).stderr(err()).output().unwrap();
+            let message = String::from_utf8_lossy(&output.stderr);
+            let code = i32::from(line.contains("none"));
+            assert_eq!(output.status.code(), Some(code), "{line}: {message}");
+        }
+        assert_eq!(fs::read(mounting.path("etc/hosts")).unwrap(), b"etc/hosts");
+        mounting.unmount().good();
+    }
+    mounting.fixture.expect_sound();
 }
