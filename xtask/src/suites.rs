@@ -9,6 +9,7 @@
 //!   `crates/*/tests/repairs` damages whole images, and has the repair and e2fsck mend them.
 //! - `crates/*/tests/kernel` has the real kernel of NILFS2 change volumes, for the stress suite too.
 //! - `crates/*/tests/reshape` changes images of every kind as a whole, for the stress suite too.
+//! - `crates/*/tests/build` builds an image with a directory of many names, for the stress suite too.
 //! - Loom explores `crates/*/tests/loom*.rs` and the unit tests in `crates/*/src/**/loom*.rs`, in
 //!   a target folder of its own, since `--cfg loom` changes every crate.
 
@@ -31,6 +32,9 @@ const REPAIRS_PER_SECOND: u64 = 5;
 
 /// Seconds in which volumes of NILFS2 of each layout are changed by the kernel and the engine.
 const SECONDS_PER_LIFE: u64 = 200;
+
+/// Names in one directory of an image that is built.
+const NAMES: u64 = 1_000_000;
 
 /// Seconds in which images of each kind are changed as a whole once, and judged.
 const SECONDS_PER_CHANGE: u64 = 30;
@@ -72,6 +76,7 @@ pub fn stress(seconds: u64, seed: Option<u64>) -> anyhow::Result<()> {
         ("policies", "DRYSTONE_OPERATIONS", operations),
         ("kernel", "DRYSTONE_LIVES", seconds.div_ceil(SECONDS_PER_LIFE)),
         ("reshape", "DRYSTONE_CHANGES", seconds.div_ceil(SECONDS_PER_CHANGE)),
+        ("build", "DRYSTONE_NAMES", NAMES),
     ] {
         parts.run(name, || long_suite(name, variable, amount, seed));
     }
@@ -111,8 +116,8 @@ fn long_suite(name: &str, variable: &str, amount: u64, seed: Option<u64>) -> any
     let skips = Skips::begin(name)?;
     let tested =
         process::run(skips.tell(&mut command).args(["--", "--include-ignored", "--nocapture"]));
-    skips::list(&skips.noted()?, User::ours())?;
-    tested
+    let wrong = skips::list(&skips.noted()?, User::ours())?;
+    tested.and_then(|()| skips::expect_none(&wrong))
 }
 
 /// Interleavings.

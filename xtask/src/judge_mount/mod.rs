@@ -65,7 +65,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     if options.kill > 0 {
         println!("kills of --seed {seed}");
     }
-    let (mut failed, mut skipped) = (Vec::new(), Vec::new());
+    let mut failed = Vec::new();
     let mut tell = |name, start: SystemTime, result: anyhow::Result<String>| {
         let seconds = start.elapsed().unwrap_or_default().as_secs_f64();
         match &result {
@@ -75,18 +75,13 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         failed.extend(result.is_err().then_some(name));
     };
     for program in PROGRAMS.iter().filter(|program| is_chosen(program.name)) {
-        if let Some(missing) = program.needs.iter().find(|need| !is_installed(need)) {
-            println!("{:16} SKIPPED: {missing} is not installed", program.name);
-            skipped.push(program.name);
-            continue;
-        }
         let start = SystemTime::now();
-        let result = match options.kill {
+        let result = expect_installed(program).and_then(|()| match options.kill {
             0 => Judged::new(options)
                 .and_then(|judged| judged.judge(program))
                 .map(|()| String::new()),
             times => kills::judge(options, program, times, seed),
-        };
+        });
         tell(program.name, start, result);
     }
     // Killing these would show nothing new.
@@ -94,15 +89,17 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         let start = SystemTime::now();
         tell(measure.name, start, (measure.judge)(options));
     }
-    if !skipped.is_empty() {
-        println!("skipped: {}", skipped.join(", "));
-    }
     if failed.is_empty() { Ok(()) } else { bail!("failed: {}", failed.join(", ")) }
 }
 
-fn is_installed(program: &str) -> bool {
-    let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output();
-    found.is_ok_and(|output| output.status.success())
+/// `./dev` installs all of them, so that none is left out.
+fn expect_installed(program: &Program) -> anyhow::Result<()> {
+    for need in program.needs {
+        let mut find = Command::new("sh");
+        let found = find.args(["-c", "command -v \"$0\"", need]).stdout(Stdio::null()).status();
+        ensure!(found.is_ok_and(|status| status.success()), "{need} is not installed");
+    }
+    Ok(())
 }
 
 /// A fresh image and where it is mounted. Unmounted and deleted when dropped.

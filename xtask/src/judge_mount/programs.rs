@@ -187,9 +187,9 @@ pub const PROGRAMS: &[Program] = &[
     },
     Program {
         name: "postgres",
-        needs: &["/usr/lib/postgresql/15/bin/initdb"],
+        needs: &["pg_ctlcluster"],
         prepare: r#"
-            bin=/usr/lib/postgresql/15/bin; chown postgres $M; chmod 777 $T; cd $M
+            bin=$(ls -d /usr/lib/postgresql/*/bin | tail -n 1); chown postgres $M; chmod 777 $T; cd $M
             as() { setpriv --reuid=postgres --regid=postgres --clear-groups "$@"; }
             as $bin/initdb -D $M/data > $T/log
             as $bin/pg_ctl -s -w -D $M/data -o "-c unix_socket_directories=$T -c listen_addresses=" \
@@ -200,14 +200,14 @@ pub const PROGRAMS: &[Program] = &[
         kill_after: 400..3000,
         // The log has a line for each transaction that was committed.
         script: r#"
-            bin=/usr/lib/postgresql/15/bin; cd $T
+            bin=$(ls -d /usr/lib/postgresql/*/bin | tail -n 1); cd $T
             as() { setpriv --reuid=postgres --regid=postgres --clear-groups "$@"; }
             as $bin/postgres -D $M/data -k $T -c listen_addresses= > $T/server.log 2>&1 &
             until as $bin/pg_isready -q -h $T; do sleep 0.05; done
             as $bin/pgbench -h $T -n -c 4 -T 5 -l --log-prefix=$T/transactions bench > $T/bench.log 2>&1
             as $bin/pg_ctl -s -w -D $M/data -m fast stop"#,
         after_kill: r#"
-            bin=/usr/lib/postgresql/15/bin; cd $T
+            bin=$(ls -d /usr/lib/postgresql/*/bin | tail -n 1); cd $T
             as() { setpriv --reuid=postgres --regid=postgres --clear-groups "$@"; }
             rm -f $M/data/postmaster.pid $T/.s.PGSQL*
             as $bin/postgres -D $M/data -k $T -c listen_addresses= > $T/server.log 2>&1 &

@@ -6,6 +6,7 @@ use drystone_blockdev::{BlockDevice, MemoryDevice};
 use drystone_mkfs::Error;
 use drystone_mkfs::build::{BuildOptions, Builder, Size, SpareRoom};
 use drystone_mkfs::tree::{FileTree, NodeContent, NodeToInsert, Segment};
+use drystone_testkit::environment::number;
 
 const MIB: u64 = 1 << 20;
 
@@ -105,17 +106,8 @@ fn a_sparse_file_of_20_gib_takes_what_its_data_take() {
 
 /// The bytes of directory blocks aren't kept, and nothing is searched.
 #[test]
-fn a_directory_of_20_000_names() {
-    large_directory(20_000);
-}
-
-#[test]
-#[ignore = "takes long: ./dev test --ignored"]
-fn a_directory_of_a_million_names() {
-    large_directory(1_000_000);
-}
-
-fn large_directory(count: u32) {
+fn a_directory_of_many_names() {
+    let count = number("DRYSTONE_NAMES").unwrap_or(20_000);
     let mut tree = FileTree::new();
     for number in 0..count {
         let path = format!("d/{number}");
