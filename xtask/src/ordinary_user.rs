@@ -14,8 +14,17 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Folders of the crates whose tests depend on who runs them.
-const CRATES: [&str; 4] = ["crates/blockdev", "crates/sources", "crates/fuse", "crates/cli"];
+/// Folders of the crates whose tests depend on who runs them, and their test programs that do; all if
+/// none is named.
+const CRATES: [(&str, &[&str]); 7] = [
+    ("crates/blockdev", &[]),
+    ("crates/sources", &[]),
+    ("crates/fuse", &[]),
+    ("crates/cli", &[]),
+    ("crates/drystone", &["drystone"]),
+    ("crates/volumes", &["drystone_volumes", "nbd"]),
+    ("crates/capi", &["drystone_capi"]),
+];
 /// `nobody`, and its group.
 const USER: u32 = 65_534;
 
@@ -25,6 +34,12 @@ struct Built {
     manifest_path: Option<PathBuf>,
     executable: Option<PathBuf>,
     profile: Option<Profile>,
+    target: Option<Target>,
+}
+
+#[derive(Deserialize)]
+struct Target {
+    name: String,
 }
 
 #[derive(Deserialize)]
@@ -102,7 +117,10 @@ fn programs() -> anyhow::Result<Vec<(PathBuf, PathBuf)>> {
     let programs = built.filter_map(|built| {
         let is_test = built.profile?.test;
         let directory = built.manifest_path?.parent()?.to_owned();
-        let is_wanted = CRATES.iter().any(|folder| directory.ends_with(folder));
+        let name = built.target?.name;
+        let is_wanted = CRATES.iter().any(|(folder, names)| {
+            directory.ends_with(folder) && (names.is_empty() || names.contains(&&*name))
+        });
         (is_test && is_wanted).then_some((directory, built.executable?))
     });
     Ok(programs.collect())

@@ -96,6 +96,9 @@ fn give_to(identity: &Identity, fs: &Fs<'_>, base: &Path, host_base: &Path) {
                 .unwrap();
         }
     } else {
-        fs.chown(base, user, group).unwrap();
+        // As on the host, where `..` leads to directories of the user too.
+        for directory in base.ancestors() {
+            fs.chown(directory, user, group).unwrap();
+        }
     }
 }

@@ -385,7 +385,15 @@ fn times_before_1970_and_set_id_bits_come_out() {
     let context = RequestContext::superuser();
     let file = image.create(&context, image.root(), b"f", NewNode::Regular, 0o4755).unwrap();
     let time = SetTime::At(Timestamp { seconds: -10, nanoseconds: 5 });
-    let changes = SetAttributes { modified: Some(time), ..SetAttributes::default() };
+    // Of the caller, who may not be able to give files away.
+    let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
+    let changes = SetAttributes {
+        permissions: Some(0o4755),
+        user: Some(user.as_raw()),
+        group: Some(group.as_raw()),
+        modified: Some(time),
+        ..SetAttributes::default()
+    };
     image.set_attributes(&context, file.inode, &changes).unwrap();
     image.forget(file.inode, 1);
     let folder = tempfile::tempdir().unwrap();
