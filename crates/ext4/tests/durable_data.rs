@@ -3,9 +3,11 @@
 
 mod support;
 
-use drystone_blockdev::{BlockDevice, Delays, DeviceOperation, MemoryDevice, Stepped, Timed};
+use drystone_blockdev::{
+    BlockDevice, DeviceOperation, EventKind, MemoryDevice, Recording, Stepped,
+};
 use drystone_ext4::{Ext4, MountOptions};
-use drystone_sync::{Arc, thread};
+use drystone_sync::{Arc, clock, thread};
 use drystone_vfs::{
     Errno, FallocateMode, FileSystem, InodeNumber, NewNode, RequestContext, SetAttributes,
 };
@@ -118,13 +120,17 @@ fn an_inode_that_has_left_memory_is_synced() {
     }
 }
 
-/// A device whose operations a test can hold back and count.
-type Watched = Stepped<Timed<MemoryDevice>>;
+/// A device whose operations a test can hold back and look at.
+type Watched = Stepped<Recording<MemoryDevice>>;
 
 fn watched() -> (Arc<Watched>, Ext4) {
-    let device = Arc::new(Stepped::new(Timed::new(image(64), Delays::none())));
+    watched_with(false)
+}
+
+fn watched_with(delayed_allocation: bool) -> (Arc<Watched>, Ext4) {
+    let device = Arc::new(Stepped::new(Recording::new(image(64))));
     let options = MountOptions {
-        delayed_allocation: false,
+        delayed_allocation,
         commit_interval: Duration::from_secs(3600),
         ..MountOptions::default()
     };
@@ -132,8 +138,12 @@ fn watched() -> (Arc<Watched>, Ext4) {
     (device, fs)
 }
 
-fn flushes(device: &Watched) -> u64 {
-    device.inner().statistics()[DeviceOperation::Flush as usize].count
+fn count(device: &Watched, is_counted: impl Fn(&EventKind) -> bool) -> usize {
+    device.inner().events().iter().filter(|event| is_counted(&event.kind)).count()
+}
+
+fn flushes(device: &Watched) -> usize {
+    count(device, |kind| *kind == EventKind::Flush)
 }
 
 /// A file of one block, durable.
@@ -203,6 +213,120 @@ fn syncs_of_overwritten_data_share_a_flush() {
     fs.sync_inode(files[0], true).unwrap();
     assert_eq!(flushes(&device), before + 2);
     fs.close().unwrap();
+}
+
+/// What waits for the medium.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SyncStep {
+    Flush,
+    CommitBlock,
+}
+
+/// Does `change` and syncs the file. Returns what of it waited for the medium, in order.
+fn sync_steps(
+    device: &Watched,
+    fs: &Ext4,
+    file: InodeNumber,
+    data_only: bool,
+    change: impl FnOnce(),
+) -> Vec<SyncStep> {
+    drop(device.inner().take_events());
+    change();
+    fs.sync_inode(file, data_only).unwrap();
+    let events = device.inner().take_events();
+    let kinds = events.into_iter().filter_map(|event| match event.kind {
+        EventKind::Flush => Some(SyncStep::Flush),
+        EventKind::WriteDurable { .. } => Some(SyncStep::CommitBlock),
+        _ => None,
+    });
+    kinds.collect()
+}
+
+/// The flush that precedes a commit block covers the data as well.
+#[test]
+fn a_sync_costs_a_commit_or_a_flush_or_nothing() {
+    const COMMIT: [SyncStep; 2] = [SyncStep::Flush, SyncStep::CommitBlock];
+    const FLUSH: [SyncStep; 1] = [SyncStep::Flush];
+    const NOTHING: [SyncStep; 0] = [];
+    let context = RequestContext::superuser();
+    for delayed_allocation in [false, true] {
+        let (device, fs) = watched_with(delayed_allocation);
+        let file = block_file(&fs, &context, "f");
+        let cost = |data_only, change: &dyn Fn()| sync_steps(&device, &fs, file, data_only, change);
+        for data_only in [false, true] {
+            let append = || {
+                fs.append(&context, file, &[2; 4096]).unwrap();
+            };
+            assert_eq!(cost(data_only, &append), COMMIT, "an append");
+            assert_eq!(cost(data_only, &|| ()), NOTHING, "nothing");
+        }
+        let overwrite_and_set = |permissions| {
+            overwrite(&fs, file);
+            let changes =
+                SetAttributes { permissions: Some(permissions), ..SetAttributes::default() };
+            fs.set_attributes(&context, file, &changes).unwrap();
+        };
+        assert_eq!(cost(true, &|| overwrite_and_set(0o600)), FLUSH, "the data of an overwrite");
+        assert_eq!(cost(false, &|| ()), COMMIT, "the attributes");
+        assert_eq!(cost(false, &|| overwrite_and_set(0o640)), COMMIT, "both");
+        assert_eq!(cost(false, &|| overwrite(&fs, file)), FLUSH, "an overwrite");
+        assert_eq!(cost(false, &|| ()), NOTHING, "nothing");
+        fs.close().unwrap();
+    }
+}
+
+/// While a commit stands at its flush, files are appended to and synced. The next commit takes all of
+/// them, and the sync of the first commit doesn't wait for it.
+#[test]
+fn syncs_of_appended_files_share_a_commit() {
+    const FILES: usize = 16;
+    /// Far longer than the syncs take.
+    const LIMIT: Duration = Duration::from_secs(60);
+    let context = RequestContext::superuser();
+    for delayed_allocation in [false, true] {
+        let (device, fs) = watched_with(delayed_allocation);
+        let files: Vec<_> =
+            (0..FILES).map(|at| block_file(&fs, &context, &format!("f{at}"))).collect();
+        let other = block_file(&fs, &context, "other");
+        let append = |file| fs.append(&context, file, &[2; 4096]).unwrap();
+        let written = || {
+            let is_data = |data: &[u8]| data.len() == 4096 && data.iter().all(|&byte| byte == 2);
+            count(&device, |kind| matches!(kind, EventKind::Write { data, .. } if is_data(data)))
+        };
+        let wait_until = |is_done: &dyn Fn() -> bool| {
+            let limit = clock::now() + LIMIT;
+            while !is_done() && clock::now() < limit {
+                thread::sleep(Duration::from_millis(1));
+            }
+            is_done()
+        };
+        drop(device.inner().take_events());
+        device.hold(|operation, _, _| (operation == DeviceOperation::Flush).then_some(0));
+        thread::scope(|scope| {
+            append(other);
+            let first = scope.spawn(|| fs.sync_inode(other, false).unwrap());
+            let first_flush = device.wait();
+            for file in &files {
+                append(*file);
+                scope.spawn(|| fs.sync_inode(*file, false).unwrap());
+            }
+            // A sync that allocates does so before it asks for a commit.
+            let all_written = wait_until(&|| written() == FILES + 1);
+            device.release(first_flush.number);
+            let second_flush = device.wait();
+            let first_returned = wait_until(&|| first.is_finished());
+            // Further flushes would be counted.
+            device.hold(|_, _, _| None);
+            device.release(second_flush.number);
+            assert!(all_written, "some data waits for the flush of other data");
+            assert!(first_returned, "a durable sync waits for another's flush");
+        });
+        device.release_all();
+        assert_eq!(flushes(&device), 2);
+        let commit_blocks = count(&device, |kind| matches!(kind, EventKind::WriteDurable { .. }));
+        assert_eq!(commit_blocks, 2);
+        fs.close().unwrap();
+    }
 }
 
 /// The host reports a failed write-back once, to the next flush.
