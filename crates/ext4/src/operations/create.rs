@@ -261,3 +261,48 @@ pub(super) fn check_same_project(directory: &Inode, inode: &Inode) -> Result<()>
     }
     Ok(())
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::Ext4;
+    use crate::error::Error;
+    use crate::testing::TestImage;
+    use drystone_blockdev::DeviceError;
+    use drystone_vfs::FileSystem;
+
+    const NAME: &[u8] = b"half";
+
+    /// Creates a file that has its name when `error` ends the creation.
+    fn create_and_fail(fs: &Ext4, error: Error) -> Result<Arc<Inode>> {
+        let context = RequestContext::superuser();
+        let node = NewNode::Regular;
+        let directory = fs.held(fs.root())?;
+        let _content = directory.content.write();
+        let summary = directory.summary();
+        let plan = NewInode::plan(fs, &context, &directory, &summary, &node, 0o644)?;
+        let mut handle = fs.volume.start(credits::CREATE)?;
+        let inode = plan.make(fs, &mut handle, 1)?;
+        let place = NewName { directory: &directory, name: NAME, vacancy: None };
+        fs.fill(&context, &mut handle, place, &inode, &node)?;
+        fs.finish_making(handle, inode, Err(error))
+    }
+
+    /// The name can't be taken back, so it must not become durable, with its inode freed or not.
+    #[test]
+    fn a_create_that_failed_half_way_is_not_committed() {
+        let Some(image) = TestImage::new("default", 16) else { return };
+        let fs = image.open();
+        let created = create_and_fail(&fs, DeviceError::ReadOnly.into());
+        assert!(matches!(created, Err(Error::Device(_))), "{created:?}");
+        assert!(fs.volume.journal.is_aborted());
+        assert!(fs.sync().is_err());
+        assert!(fs.close().is_err());
+        drop(fs);
+        let fs = image.open();
+        let found = fs.lookup(&RequestContext::superuser(), fs.root(), NAME);
+        assert_eq!(found.unwrap_err().errno, Errno::ENOENT);
+        fs.close().unwrap();
+        image.check("after a create that failed half way");
+    }
+}

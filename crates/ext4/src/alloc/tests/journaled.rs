@@ -97,3 +97,24 @@ fn a_full_image_gives_blocks_again_after_a_commit() {
     let rest = runs[0].length - 1;
     assert_eq!(fs.allocator.groups.free_counts().blocks, u64::from(rest));
 }
+
+/// An inode of a core's run costs no write access, because the commit marks it. Even so, an operation that
+/// fails after it must not be committed.
+#[test]
+fn an_inode_from_a_run_is_a_change() {
+    let Some(image) = image("-t ext4", 100_000) else { return };
+    let fs = mount(&image);
+    let parent = InodeNumber::ROOT;
+    let wish = InodeRequest { parent, directory: false, top_level: false, goal: None };
+    let accesses = || fs.volume.journal.statistics().write_accesses;
+    let mut without_access = 0;
+    for _ in 0..50 {
+        let before = accesses();
+        let mut handle = fs.volume.start(2 * CREDITS).unwrap();
+        let inode = fs.allocator.inodes.allocate(&mut handle, &wish).unwrap();
+        assert!(handle.has_changed(), "inode {inode} is no change");
+        handle.stop().unwrap();
+        without_access += u32::from(accesses() == before);
+    }
+    assert!(without_access > 0, "no inode came from a run");
+}
