@@ -11,6 +11,7 @@ use super::rows::Rows;
 use super::table::{Table, Unit};
 use super::{Options, Programs};
 use anyhow::Context;
+use std::ffi::OsStr;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
@@ -45,9 +46,35 @@ pub fn measure(
         }
     }
     if rows.wants(IN_PROCESS) {
-        in_process(options, programs, mounts, table)?;
+        for threads in JOBS {
+            in_process(options, programs, threads, mounts, table)?;
+        }
     }
     Ok(())
+}
+
+/// What was measured of one target in each round: syncs a second, and the disk's flushes for each of
+/// them where the disk counts them.
+#[derive(Clone, Default)]
+struct SyncFigures {
+    rates: Vec<f64>,
+    flushes: Vec<f64>,
+}
+
+impl SyncFigures {
+    fn push(&mut self, (rate, flushes): (f64, Option<f64>)) {
+        self.rates.push(rate);
+        self.flushes.extend(flushes);
+    }
+
+    /// Adds the medians to a row and to that of its flushes.
+    fn show(&mut self, table: &mut Table, row: &str, column: &'static str) {
+        table.add(row, Unit::PerSecond, column, median(&mut self.rates));
+        if !self.flushes.is_empty() {
+            let row = format!("{row}: flushes of the disk");
+            table.add(&row, Unit::EachTime, column, median(&mut self.flushes));
+        }
+    }
 }
 
 /// Medians of some rounds; the mounts take turns.
@@ -55,26 +82,19 @@ fn appends(options: &Options, jobs: u32, mounts: &Mounts, table: &mut Table) -> 
     // A FUSE server that keeps nothing has nothing to flush.
     let measured: Vec<&Mount> =
         mounts.iter().filter(|mount| [OURS, KERNEL].contains(&mount.name)).collect();
-    let mut figures = vec![(Vec::new(), Vec::new()); measured.len()];
+    let mut figures = vec![SyncFigures::default(); measured.len()];
     for _ in 0..options.rounds {
-        for (mount, (rates, flushes)) in measured.iter().zip(&mut figures) {
-            let (rate, flushes_each) = fio(options, jobs, mount)?;
-            rates.push(rate);
-            flushes.extend(flushes_each);
+        for (mount, figures) in measured.iter().zip(&mut figures) {
+            figures.push(fio(options, jobs, mount)?);
         }
     }
     let jobs = if jobs == 1 { "1 job".to_owned() } else { format!("{jobs} jobs") };
-    for (mount, (rates, flushes)) in measured.iter().zip(&mut figures) {
-        table.add(&format!("{APPENDS}, {jobs}"), Unit::PerSecond, mount.name, median(rates));
-        if !flushes.is_empty() {
-            let row = format!("flushes of the disk for each, {jobs}");
-            table.add(&row, Unit::EachTime, mount.name, median(flushes));
-        }
+    for (mount, figures) in measured.iter().zip(&mut figures) {
+        figures.show(table, &format!("{APPENDS}, {jobs}"), mount.name);
     }
     Ok(())
 }
 
-/// Syncs a second, and the disk's flushes for each of them where the disk counts them.
 fn fio(options: &Options, jobs: u32, mount: &Mount) -> anyhow::Result<(f64, Option<f64>)> {
     drop_caches(mount)?;
     let directory = mount.directory.join("fsync");
@@ -105,26 +125,54 @@ fn flushes_of(file: &Path) -> anyhow::Result<Option<u64>> {
     Ok(text.split_whitespace().nth(FLUSHES_FIELD).and_then(|count| count.parse().ok()))
 }
 
+/// The engine and the kernel take turns. Each turn is a run of its own, which tells their flushes apart.
+/// It warms up for as long as it measures, so there are half as many.
 fn in_process(
     options: &Options,
     programs: &Programs,
+    threads: u32,
     mounts: &Mounts,
     table: &mut Table,
 ) -> anyhow::Result<()> {
     let kernel = mounts.iter().find(|mount| mount.name == KERNEL).context("no kernel's mount")?;
-    let jobs = JOBS.map(|count| count.to_string()).join(",");
-    let mut command = Command::new(&programs.drystone);
-    command.args(["bench", "fxmark-DWSL", "--no-verify", "--procs", &jobs]);
-    command.arg("--rounds").arg(options.rounds.to_string());
-    command.arg("--image").arg(kernel.directory.with_file_name("in-process.img"));
-    command.args(["--target", "engine", "--target"]).arg(&kernel.directory);
-    let (results, ran) = results_of(&mut command)?;
-    ran?;
-    for row in results.rows {
-        let column = if row.target == "engine" { OURS } else { KERNEL };
-        let threads = if row.workers == 1 { "thread" } else { "threads" };
-        let name = format!("{IN_PROCESS}, {} {threads}", row.workers);
-        table.add(&name, Unit::PerSecond, column, row.operations_per_second);
+    let targets = [(OURS, OsStr::new("engine")), (KERNEL, kernel.directory.as_os_str())];
+    let mut figures = targets.map(|_| SyncFigures::default());
+    for _ in 0..options.rounds.div_ceil(2) {
+        for ((_, target), figures) in targets.iter().zip(&mut figures) {
+            figures.push(overwrites(programs, threads, target, kernel)?);
+        }
+    }
+    let threads = if threads == 1 { "1 thread".to_owned() } else { format!("{threads} threads") };
+    for ((column, _), figures) in targets.iter().zip(&mut figures) {
+        figures.show(table, &format!("{IN_PROCESS}, {threads}"), column);
     }
     Ok(())
+}
+
+/// One run on the engine or a directory. The engine's image is a new one beside the kernel's.
+fn overwrites(
+    programs: &Programs,
+    threads: u32,
+    target: &OsStr,
+    kernel: &Mount,
+) -> anyhow::Result<(f64, Option<f64>)> {
+    let mut command = Command::new(&programs.drystone);
+    command.args(["bench", "fxmark-DWSL", "--no-verify", "--policy", "scalable"]);
+    command.args(["--rounds", "1", "--procs"]).arg(threads.to_string());
+    command.arg("--target").arg(target);
+    let image = kernel.directory.with_file_name("in-process.img");
+    command.arg("--image").arg(&image);
+    let disk = kernel.directory.with_extension("img");
+    let before = flushes_of(&disk)?;
+    let (results, ran) = results_of(&mut command)?;
+    let after = flushes_of(&disk)?;
+    ran?;
+    if image.exists() {
+        std::fs::remove_file(&image)?;
+    }
+    let row = results.rows.first().context("no results")?;
+    // Those of the round that warms up are counted too.
+    let total = 2.0 * row.operations as f64;
+    let flushes = before.zip(after).map(|(before, after)| (after - before) as f64 / total);
+    Ok((row.operations_per_second, flushes))
 }

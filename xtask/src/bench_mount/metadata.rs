@@ -55,6 +55,8 @@ pub struct Row {
     pub target: String,
     /// Threads or processes.
     pub workers: u32,
+    /// Of all workers together, in one round.
+    pub operations: u64,
     /// Of all workers together.
     pub operations_per_second: f64,
     figures: BTreeMap<String, f64>,
