@@ -103,6 +103,9 @@ pub(crate) static CHANGED_GROUPS: LockClass = LockClass::new("changed groups", 5
 /// Which groups have freed blocks that wait for a commit.
 pub(crate) static PENDING_FREES: LockClass = LockClass::new("pending frees", 530);
 
+/// Files that lost blocks of a cluster that they keep.
+pub(crate) static CLUSTER_CUTS: LockClass = LockClass::new("cluster cuts", 535);
+
 /// The pool of free clusters, from which cores draw in batches.
 pub(crate) static FREE_SPACE: LockClass = LockClass::new("free space", 540);
 

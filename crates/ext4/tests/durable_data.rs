@@ -7,12 +7,13 @@ use drystone_blockdev::{
     BlockDevice, DeviceOperation, EventKind, MemoryDevice, Recording, Stepped,
 };
 use drystone_ext4::{Ext4, MountOptions};
+use drystone_ext4_format::features::Features;
 use drystone_sync::{Arc, clock, thread};
 use drystone_vfs::{
     Errno, FallocateMode, FileSystem, InodeNumber, NewNode, RequestContext, SetAttributes,
 };
 use std::time::Duration;
-use support::image;
+use support::{image, image_with};
 
 const SIZE: u64 = 64 << 10;
 
@@ -356,10 +357,11 @@ fn a_sync_whose_flush_fails_stops_all_that_follows() {
 /// Makes a file of 8 KiB of sevens durable, truncates it to `size`, changes it and crashes. Returns the
 /// content that is left.
 fn cut_changed_and_crashed(
+    device: MemoryDevice,
     size: u64,
     change: impl Fn(&Ext4, &RequestContext, InodeNumber),
 ) -> Vec<u8> {
-    let device = Arc::new(image(64));
+    let device = Arc::new(device);
     let fs = open(&device, false);
     let context = RequestContext::superuser();
     let file = fs.create(&context, fs.root(), b"f", NewNode::Regular, 0o644).unwrap().inode;
@@ -379,7 +381,7 @@ fn cut_changed_and_crashed(
 /// After a truncation that isn't durable yet, `change` clears the bytes up to `end`. Then the machine
 /// crashes, and the rest of what was cut off is back.
 fn what_was_cut_comes_back(end: usize, change: impl Fn(&Ext4, &RequestContext, InodeNumber)) {
-    let mut found = cut_changed_and_crashed(100, change);
+    let mut found = cut_changed_and_crashed(image(64), 100, change);
     assert_eq!(found.len(), 8192);
     found[100..end].fill(7);
     assert_eq!(found.iter().position(|&byte| byte != 7), None);
@@ -414,9 +416,30 @@ fn growth_clears_only_what_it_grows_over() {
 /// The tail of the last block moves with the block, so it has to be cleared.
 #[test]
 fn an_insertion_makes_the_cut_before_it_durable() {
-    let found = cut_changed_and_crashed(5000, |fs, context, file| {
+    let found = cut_changed_and_crashed(image(64), 5000, |fs, context, file| {
         fs.fallocate(context, file, FallocateMode::InsertRange, 0, 4096).unwrap();
     });
     assert_eq!(found.len(), 5000);
     assert!(found == [7; 5000]);
+}
+
+/// Unmapped blocks of a cluster that the file keeps are blocks of the old file until a commit.
+#[test]
+fn what_was_cut_from_a_cluster_is_not_reused_before_a_commit() {
+    let clustered = || {
+        image_with(64, |options| {
+            options.features = options.features.apply(&Features::parse("bigalloc").unwrap());
+            options.block_size = Some(1024);
+            options.cluster_size = Some(16 << 10);
+        })
+    };
+    let found = cut_changed_and_crashed(clustered(), 2048, |fs, context, file| {
+        fs.write(context, file, 2048, &[9; 4096]).unwrap();
+    });
+    assert!(found == [7; 2048], "{} bytes", found.len());
+    let found = cut_changed_and_crashed(clustered(), 8192, |fs, context, file| {
+        fs.fallocate(context, file, FallocateMode::PunchHole, 2048, 4096).unwrap();
+        fs.write(context, file, 2048, &[9; 4096]).unwrap();
+    });
+    assert!(found == [&[7; 2048][..], &[0; 4096], &[7; 2048]].concat(), "{} bytes", found.len());
 }

@@ -28,6 +28,7 @@ mod block_map;
 mod blocks;
 mod buddy;
 mod change;
+mod cluster_cuts;
 mod free_space;
 mod group;
 mod group_index;
@@ -49,6 +50,7 @@ use crate::error::{Error, Result};
 use crate::policy::Policy;
 use crate::volume::Volume;
 pub(crate) use blocks::BlockAllocator;
+use cluster_cuts::ClusterCuts;
 use drystone_cache::Seal;
 use drystone_ext4_format::{GroupNumber, InodeNumber, PhysicalBlock};
 use drystone_jbd2::{CommitListener, Handle};
@@ -69,6 +71,7 @@ pub(crate) struct Allocator {
     pub groups: Arc<BlockGroups>,
     pub blocks: BlockAllocator,
     pub inodes: InodeAllocator,
+    pub cluster_cuts: ClusterCuts,
     table_seal: Arc<dyn Seal>,
 }
 
@@ -99,6 +102,7 @@ impl Allocator {
             table_seal: Arc::new(TableSeal::new(groups.volume.layout, tables)),
             blocks: BlockAllocator::new(Arc::clone(&groups), policy),
             inodes: InodeAllocator::new(Arc::clone(&groups), policy),
+            cluster_cuts: ClusterCuts::new(),
             groups,
         });
         let listener = Arc::new(Releaser { allocator: Arc::downgrade(&allocator) });
@@ -142,6 +146,7 @@ impl CommitListener for Releaser {
         if let Some(allocator) = self.allocator.upgrade() {
             allocator.groups.release_pending(tid);
             allocator.inodes.committed(tid);
+            allocator.cluster_cuts.committed(tid);
         }
     }
 }

@@ -97,6 +97,11 @@ fn allocate_for(
     let inside = logical.get() % nodes.layout().blocks_per_cluster();
     if nodes.layout().blocks_per_cluster() > 1 {
         if let Some(run) = in_own_cluster(&nodes, logical, length)? {
+            // What goes through the journal changes no block before its commit.
+            let is_in_place = block_kind(inode) == BlockKind::Data;
+            if is_in_place && fs.allocator.cluster_cuts.is_waiting(inode.number) {
+                return Err(Error::CommitFirst);
+            }
             return Ok(run);
         }
         length = up_to_own_cluster(&nodes, logical, length)?;

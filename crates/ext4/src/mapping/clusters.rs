@@ -37,6 +37,16 @@ pub(super) fn gained<N: Nodes>(nodes: &N, extent: &Extent) -> Result<u64> {
     Ok(runs.iter().map(|run| run.clusters * ratio).sum())
 }
 
+/// Whether the file still owns a cluster of which it had blocks in some unmapped extents. They are all
+/// extents of a range, in falling order.
+pub(super) fn is_any_kept<N: Nodes>(nodes: &N, extents: &[Extent]) -> Result<bool> {
+    let ratio = u64::from(nodes.layout().blocks_per_cluster());
+    let (Some(last), Some(first)) = (extents.first(), extents.last()) else { return Ok(false) };
+    let (start, end) = (first.logical.as_u64(), last.logical_end());
+    Ok(start % ratio != 0 && owned(nodes, start / ratio)?.is_some()
+        || end % ratio != 0 && owned(nodes, end / ratio)?.is_some())
+}
+
 /// Consecutive clusters of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ClusterRun {

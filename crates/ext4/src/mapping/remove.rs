@@ -6,7 +6,7 @@
 //! range.
 
 use super::allocate::{block_kind, free};
-use super::{END, NodeChanges, StepProgress, block_map, tree};
+use super::{END, NodeBuffers, NodeChanges, StepProgress, block_map, clusters, tree};
 use crate::alloc::BlockKind;
 use crate::content::ContentStore;
 use crate::credits;
@@ -45,6 +45,11 @@ pub(crate) fn remove(
         block_map::remove(&mut nodes, from.get(), to, admit)?
     };
     let freed = free(fs, nodes.handle, inode, &removed.pieces)?;
+    if fs.volume.layout.blocks_per_cluster() > 1
+        && clusters::is_any_kept(&NodeBuffers::new(fs, inode), &removed.pieces)?
+    {
+        fs.allocator.cluster_cuts.note(inode.number, nodes.handle.tid());
+    }
     nodes.charge(-(freed as i64))?;
     inode.note_data_change(handle);
     Ok(removed.progress)
