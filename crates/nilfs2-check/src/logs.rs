@@ -11,8 +11,6 @@ use drystone_nilfs2_format::{Corrupt, FormatError, PhysicalBlock, Sum};
 
 /// Bytes that are read at once.
 const PIECE_BYTES: u64 = 1 << 20;
-/// More bytes than the items of a block need in a summary, gaps and finfos counted.
-const ITEM_BYTES_MAX: u64 = 64;
 
 /// A log whose sums are right.
 pub(crate) struct CheckedLog {
@@ -55,9 +53,6 @@ pub(crate) fn read(
         return Ok(Err(wrong(LogProblem::Sequence { found, expected })));
     }
     let (bytes, blocks) = (header.summary_bytes, header.blocks);
-    if u64::from(bytes) > HEADER_BYTES as u64 + u64::from(blocks) * ITEM_BYTES_MAX {
-        return Ok(Err(wrong(LogProblem::SummaryBytes { bytes, blocks })));
-    }
     let summary = image.read(block, bytes as usize)?;
     let (stored, computed) =
         (header.stored_summary_sum, summary_sum(image.superblock.seed(), &summary));

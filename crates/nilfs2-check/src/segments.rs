@@ -31,10 +31,10 @@ pub(crate) fn check(
         }
     }
     let mut ends = Vec::new();
-    for (number, usage) in (0..).zip(&usages.segments) {
+    for (&segment, usage) in &usages.stored {
         if usage.flags.contains(UsageFlags::DIRTY) && usage.blocks > 0 {
             let mut pass = SegmentPass { image, newest, dat, places, reporter };
-            ends.extend(pass.check(SegmentNumber(number), usage.blocks)?);
+            ends.extend(pass.check(segment, usage.blocks)?);
         }
     }
     check_ends(ends, reporter);

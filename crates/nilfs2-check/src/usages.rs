@@ -8,14 +8,18 @@ use crate::report::Reporter;
 use drystone_blockdev::DeviceError;
 use drystone_nilfs2_format::error::UsageProblem;
 use drystone_nilfs2_format::inode::Inode;
-use drystone_nilfs2_format::sufile::{SegmentUsage, SufileHeader, UsageFlags, place_of};
+use drystone_nilfs2_format::sufile::{
+    SegmentUsage, SufileHeader, UsageFlags, place_of, segments_of,
+};
 use drystone_nilfs2_format::{
     CheckpointNumber, Corrupt, FileBlock, InodeNumber, PhysicalBlock, SegmentNumber,
 };
+use std::collections::BTreeMap;
 
 /// The records of all segments.
 pub(crate) struct Usages {
-    pub segments: Vec<SegmentUsage>,
+    /// Those that say anything: a volume claims any number of segments.
+    pub stored: BTreeMap<SegmentNumber, SegmentUsage>,
     pub content: MapContent,
     pub clean: u64,
 }
@@ -32,25 +36,29 @@ impl Usages {
     ) -> Result<Usages, DeviceError> {
         let file = (InodeNumber::SUFILE, inode);
         let (blocks, content) = walk_file(image, dat, file, newest, seen, reporter)?;
-        let mut segments = vec![SegmentUsage::default(); image.geometry.segments() as usize];
-        let mut held: Option<(FileBlock, Option<Vec<u8>>)> = None;
-        for (number, usage) in (0..).zip(&mut segments) {
-            let (key, at) = place_of(SegmentNumber(number), image.block_bytes());
-            if held.as_ref().is_none_or(|(held, _)| *held != key) {
-                let bytes = blocks.get(key).map(|place| image.read_block(place)).transpose()?;
-                held = Some((key, bytes));
+        let segments = image.geometry.segments();
+        let mut stored = BTreeMap::new();
+        // A hole holds records of clean segments.
+        for (key, place) in blocks.iter() {
+            let numbers = segments_of(key, image.block_bytes());
+            if numbers.start >= segments {
+                continue;
             }
-            // A hole holds records of clean segments.
-            if let Some((_, Some(bytes))) = &held {
-                *usage = SegmentUsage::read(&bytes[at..]).unwrap_or_default();
+            let bytes = image.read_block(place)?;
+            for segment in (numbers.start..numbers.end.min(segments)).map(SegmentNumber) {
+                let (_, at) = place_of(segment, image.block_bytes());
+                let usage = SegmentUsage::read(&bytes[at..]).unwrap_or_default();
+                if usage != SegmentUsage::default() {
+                    stored.insert(segment, usage);
+                }
             }
         }
-        let clean = segments.iter().filter(|usage| usage.is_clean()).count() as u64;
-        let usages = Usages { segments, content, clean };
+        let used = stored.values().filter(|usage| !usage.is_clean()).count() as u64;
+        let usages = Usages { stored, content, clean: segments - used };
         usages.check_records(image, reporter);
         match blocks.get(FileBlock(0)) {
             Some(place) => match SufileHeader::read(&image.read_block(place)?) {
-                Ok(header) => usages.check_header(&header, reporter),
+                Ok(header) => usages.check_header(&header, segments, reporter),
                 Err(corrupt) => reporter.report(corrupt),
             },
             None => {
@@ -63,8 +71,7 @@ impl Usages {
 
     fn check_records(&self, image: &Image<'_>, reporter: &mut Reporter) {
         let known = UsageFlags::ACTIVE | UsageFlags::DIRTY | UsageFlags::ERROR;
-        for (number, usage) in (0..).zip(&self.segments) {
-            let segment = SegmentNumber(number);
+        for (&segment, usage) in &self.stored {
             let mut wrong = |issue| reporter.report(Nilfs2Issue::Segment { segment, issue });
             let (flags, blocks) = (usage.flags, usage.blocks);
             if !known.contains(flags) {
@@ -83,9 +90,9 @@ impl Usages {
         }
     }
 
-    fn check_header(&self, header: &SufileHeader, reporter: &mut Reporter) {
+    fn check_header(&self, header: &SufileHeader, segments: u64, reporter: &mut Reporter) {
         let is_dirty = |usage: &&SegmentUsage| usage.flags.contains(UsageFlags::DIRTY);
-        let dirty = self.segments.iter().filter(is_dirty).count() as u64;
+        let dirty = self.stored.values().filter(is_dirty).count() as u64;
         for (what, stored, counted) in
             [("clean segments", header.clean, self.clean), ("dirty segments", header.dirty, dirty)]
         {
@@ -93,7 +100,6 @@ impl Usages {
                 reporter.report(Nilfs2Issue::UsageCount { what, stored, counted });
             }
         }
-        let segments = self.segments.len() as u64;
         if header.last_allocated.0 >= segments {
             let problem = UsageProblem::LastAllocated { segments };
             reporter.report(Corrupt::Usage { segment: header.last_allocated, problem });
@@ -103,7 +109,7 @@ impl Usages {
     /// Whether a log may go on in the segment of a block.
     pub fn is_dirty_at(&self, image: &Image<'_>, block: PhysicalBlock) -> bool {
         let segment = image.geometry.segment_of(block);
-        let usage = segment.and_then(|segment| self.segments.get(segment.0 as usize));
+        let usage = segment.and_then(|segment| self.stored.get(&segment));
         usage.is_some_and(|usage| usage.flags.contains(UsageFlags::DIRTY))
     }
 
@@ -111,7 +117,7 @@ impl Usages {
     pub fn place_issue(&self, image: &Image<'_>, place: PhysicalBlock) -> Option<PlaceIssue> {
         let geometry = &image.geometry;
         let Some(segment) = geometry.segment_of(place) else { return Some(PlaceIssue::Outside) };
-        let usage = self.segments[segment.0 as usize];
+        let usage = self.stored.get(&segment).copied().unwrap_or_default();
         let written = u64::from(usage.blocks);
         let is_written = !usage.is_clean() && place.0 < geometry.segment_start(segment).0 + written;
         (!is_written).then_some(PlaceIssue::NotWritten)

@@ -6,6 +6,7 @@
 use crate::error::Corrupt;
 use crate::ids::{FileBlock, SegmentNumber};
 use drystone_ondisk::little_endian::{U32, U64};
+use std::ops::Range;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Bytes of a record.
@@ -134,6 +135,15 @@ pub const fn place_of(segment: SegmentNumber, block_bytes: usize) -> (FileBlock,
     (FileBlock(slot / per_block), (slot % per_block) as usize * ENTRY_BYTES)
 }
 
+/// The segments whose records are in a block.
+#[must_use]
+pub const fn segments_of(block: FileBlock, block_bytes: usize) -> Range<u64> {
+    let per_block = (block_bytes / ENTRY_BYTES) as u64;
+    let first = block.0.saturating_mul(per_block);
+    let start = first.saturating_sub(HEADER_SLOTS);
+    start..first.saturating_add(per_block).saturating_sub(HEADER_SLOTS)
+}
+
 fn truncated(structure: &'static str, bytes: &[u8]) -> Corrupt {
     Corrupt::Truncated { structure, needed: ENTRY_BYTES, found: bytes.len() }
 }
@@ -146,6 +156,11 @@ mod tests {
     fn usages_survive_in_their_slots() {
         assert_eq!(place_of(SegmentNumber(0), 1024), (FileBlock(0), 32));
         assert_eq!(place_of(SegmentNumber(62), 1024), (FileBlock(1), 0));
+        let places = [(0, 0..62), (1, 62..126)];
+        for (block, segments) in places {
+            assert_eq!(segments_of(FileBlock(block), 1024), segments);
+        }
+        assert!(segments_of(FileBlock(u64::MAX), 1024).is_empty());
         let usage = SegmentUsage { modified_s: 1, blocks: 2, flags: UsageFlags::DIRTY };
         assert_eq!(SegmentUsage::read(&usage.encode()), Ok(usage));
         assert!(!usage.is_clean() && SegmentUsage::default().is_clean());

@@ -81,6 +81,16 @@ impl MetadataFile {
         Ok(self.blocks.get(&key))
     }
 
+    /// The first block from `from` on, on the device or only in memory.
+    pub(crate) fn next_key(
+        &self,
+        from: FileBlock,
+        source: &dyn BlockSource,
+    ) -> Result<Option<FileBlock>> {
+        let mapped = self.map.next(from, source)?.map(|entry| FileBlock(entry.key));
+        Ok(mapped.into_iter().chain(self.dirty.range(from..).next().copied()).min())
+    }
+
     /// A block to change, made by `make` if there is a hole. It is dirty from now on.
     pub(crate) fn edit(
         &mut self,

@@ -14,12 +14,16 @@ use drystone_nilfs2_format::{
     CheckpointNumber, Corrupt, FileBlock, InodeNumber, PhysicalBlock, SegmentNumber,
 };
 
-/// A log that was read, with right sums.
+/// Bytes of a log that are read at once.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// A log with right sums. What it holds beside its summary stays on the device: a log may claim a whole segment.
 #[derive(Clone, Debug)]
 pub(crate) struct FoundLog {
     pub(crate) header: LogHeader,
     pub(crate) block: PhysicalBlock,
-    pub(crate) bytes: Vec<u8>,
+    /// The blocks of its summary.
+    pub(crate) summary: Vec<u8>,
 }
 
 /// A block of data that a crash kept from its checkpoint.
@@ -53,10 +57,25 @@ pub(crate) fn read_log(volume: &Volume, block: PhysicalBlock, sequence: u64) -> 
         let problem = LogProblem::Sequence { found: header.sequence, expected: sequence };
         return Err(Corrupt::Log { block, problem }.into());
     }
-    let mut bytes = vec![0; header.blocks as usize * volume.block_bytes()];
-    volume.read_blocks(block, &mut bytes)?;
-    header.check_sums(volume.seed, &bytes, block)?;
-    Ok(FoundLog { header, block, bytes })
+    let block_bytes = volume.block_bytes();
+    let summary_blocks = header.summary_blocks(&volume.geometry);
+    let mut summary = vec![0; summary_blocks as usize * block_bytes];
+    volume.read_blocks(block, &mut summary)?;
+    header.check_summary(volume.seed, &summary, block)?;
+    let mut sum = LogHeader::begin_data_sum(volume.seed, &summary);
+    let per_piece = (PIECE_BYTES / block_bytes).max(1) as u64;
+    let mut at = block.0 + u64::from(summary_blocks);
+    let end = block.0 + u64::from(header.blocks);
+    let mut piece = Vec::new();
+    while at < end {
+        let count = per_piece.min(end - at);
+        piece.resize(count as usize * block_bytes, 0);
+        volume.read_blocks(PhysicalBlock(at), &mut piece)?;
+        sum.update(&piece);
+        at += count;
+    }
+    header.check_data(&sum, block)?;
+    Ok(FoundLog { header, block, summary })
 }
 
 /// The super root of a log that has one.
@@ -66,8 +85,7 @@ pub(crate) fn super_root(volume: &Volume, log: &FoundLog) -> Result<SuperRoot> {
         return Err(Corrupt::Log { block: log.block, problem }.into());
     }
     let last = PhysicalBlock(log.block.0 + u64::from(log.header.blocks) - 1);
-    let start = log.bytes.len() - volume.block_bytes();
-    Ok(SuperRoot::check(&log.bytes[start..], volume.seed, last, volume.block_bytes())?)
+    Ok(SuperRoot::check(&volume.read_block(last)?, volume.seed, last, volume.block_bytes())?)
 }
 
 /// Reads the log that a superblock names.
@@ -193,7 +211,7 @@ impl Walk<'_> {
     }
 
     fn salvage(&mut self, log: &FoundLog) -> Result<()> {
-        for section in read_sections(&log.bytes, &log.header, &self.volume.geometry, log.block)? {
+        for section in read_sections(&log.summary, &log.header, &self.volume.geometry, log.block)? {
             let inode = section.finfo.inode;
             let salvaged = section.blocks().filter_map(|(block, item)| match item {
                 SummaryItem::Data { key, .. } => Some(SalvagedBlock { inode, key: *key, block }),

@@ -5,7 +5,8 @@
 
 mod support;
 
-use drystone_blockdev::{BlockDevice, MemoryDevice, Recording};
+use drystone_blockdev::{BlockDevice, DeviceResult, MemoryDevice, Overlay, Recording};
+use drystone_nilfs2::mkfs::{MakeOptions, make};
 use drystone_nilfs2::{GrownVolume, MountOptions, Nilfs2, grow};
 use drystone_sync::Arc;
 use drystone_testkit::crash::CrashImages;
@@ -13,6 +14,7 @@ use drystone_testkit::environment::number;
 use drystone_testkit::tree::diff;
 use drystone_vfs::{FileSystem, NewNode, RequestContext};
 use support::{image, judge, mount, tree};
+use uuid::Uuid;
 
 /// A larger device with the same bytes.
 fn enlarged(device: &MemoryDevice, mebibytes: u64) -> Arc<MemoryDevice> {
@@ -85,4 +87,56 @@ fn a_crash_while_growing_loses_nothing() {
             assert_eq!(diff(&before, &found), [""; 0], "{what}, grown again");
         }
     }
+}
+
+/// As many zeros as one likes.
+#[derive(Debug)]
+struct Nothing {
+    size_bytes: u64,
+}
+
+impl BlockDevice for Nothing {
+    fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    fn read_at(&self, _offset: u64, buffer: &mut [u8]) -> DeviceResult {
+        buffer.fill(0);
+        Ok(())
+    }
+
+    fn write_at(&self, _offset: u64, _data: &[u8]) -> DeviceResult {
+        unreachable!("it is under an overlay")
+    }
+
+    fn flush(&self) -> DeviceResult {
+        Ok(())
+    }
+}
+
+/// Neither memory nor time follows what a superblock claims.
+#[test]
+fn claimed_segments_cost_nothing() {
+    let device = Arc::new(Overlay::new(Nothing { size_bytes: 1 << 60 }));
+    let options = MakeOptions {
+        block_bytes: 1024,
+        blocks_per_segment: 16,
+        ..MakeOptions::new(Uuid::from_u128(1), 7, 1_700_000_000)
+    };
+    make(&device, &options).unwrap();
+    let shared: Arc<dyn BlockDevice> = Arc::clone(&device) as Arc<dyn BlockDevice>;
+    let context = RequestContext::superuser();
+    let fs = Nilfs2::mount(Arc::clone(&shared), &MountOptions::default()).unwrap();
+    for name in ["a", "b"] {
+        let entry = fs.create(&context, fs.root(), name.as_bytes(), NewNode::Regular, 0o644);
+        fs.write_all(&context, entry.unwrap().inode, 0, &[7; 100_000]).unwrap();
+        fs.sync().unwrap();
+    }
+    fs.unlink(&context, fs.root(), b"a").unwrap();
+    fs.clean(0).unwrap();
+    fs.unmount().unwrap();
+    judge(&device, "a volume with many segments");
+    let grown = grow(&shared).unwrap();
+    assert!(grown.segments > 1 << 45, "{grown:?}");
+    judge(&device, "a volume that has grown");
 }

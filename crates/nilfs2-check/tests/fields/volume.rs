@@ -62,7 +62,11 @@ impl Volume {
                     break;
                 }
                 let log = &found[..header.blocks as usize * bs];
-                if header.check_sums(superblock.seed(), log, PhysicalBlock(at)).is_err() {
+                let (place, sum) =
+                    (PhysicalBlock(at), LogHeader::begin_data_sum(superblock.seed(), log));
+                let is_right = header.check_summary(superblock.seed(), log, place).is_ok()
+                    && header.check_data(&sum, place).is_ok();
+                if !is_right {
                     break;
                 }
                 sequence = Some(header.sequence);

@@ -14,6 +14,8 @@ const MAGIC: u32 = 0x1eaf_fa11;
 const SUMMARY_SUMMED_FROM: usize = 8;
 /// Where the bytes that the sum of the whole log covers start.
 const DATA_SUMMED_FROM: usize = 4;
+/// More bytes than the item of a block needs in a summary, its share of gaps and finfos counted.
+const ITEM_BYTES_MAX: u64 = 64;
 /// A log holds its summary and at least one block.
 const BLOCKS_MIN: u32 = 2;
 
@@ -118,7 +120,11 @@ impl LogHeader {
             return Err(LogProblem::Blocks { blocks, room });
         }
         let summary_blocks = u64::from(summary_bytes).div_ceil(geometry.block_bytes() as u64);
-        if (summary_bytes as usize) < HEADER_BYTES || summary_blocks > u64::from(blocks) {
+        let summary_max = HEADER_BYTES as u64 + u64::from(blocks) * ITEM_BYTES_MAX;
+        if (summary_bytes as usize) < HEADER_BYTES
+            || summary_blocks > u64::from(blocks)
+            || u64::from(summary_bytes) > summary_max
+        {
             return Err(LogProblem::SummaryBytes { bytes: summary_bytes, blocks });
         }
         let next = PhysicalBlock(raw.next.get());
@@ -145,24 +151,48 @@ impl LogHeader {
         self.summary_bytes.div_ceil(geometry.block_bytes() as u32)
     }
 
-    /// Checks both sums, given all bytes of the log at `block`.
+    /// Checks the sum of the summary, given the blocks of it.
     ///
     /// # Panics
-    /// If `bytes` is shorter than the header says.
-    pub fn check_sums(&self, seed: u32, bytes: &[u8], block: PhysicalBlock) -> Result<(), Corrupt> {
-        let computed = summary_sum(seed, &bytes[..self.summary_bytes as usize]);
+    /// If `summary` is shorter than the header says.
+    pub fn check_summary(
+        &self,
+        seed: u32,
+        summary: &[u8],
+        block: PhysicalBlock,
+    ) -> Result<(), Corrupt> {
+        let computed = summary_sum(seed, &summary[..self.summary_bytes as usize]);
         let stored = self.stored_summary_sum;
-        if stored != computed {
-            return Err(Corrupt::Log {
-                block,
-                problem: LogProblem::SummarySum { stored, computed },
-            });
+        match stored == computed {
+            true => Ok(()),
+            false => {
+                let problem = LogProblem::SummarySum { stored, computed };
+                Err(Corrupt::Log { block, problem })
+            }
         }
-        let (stored, computed) = (self.stored_data_sum, data_sum(seed, bytes, []));
-        if stored != computed {
-            return Err(Corrupt::Log { block, problem: LogProblem::DataSum { stored, computed } });
+    }
+
+    /// Begins the sum of the whole log with the blocks of its summary; all others are to be added.
+    ///
+    /// # Panics
+    /// If `summary` is shorter than a header.
+    #[must_use]
+    pub fn begin_data_sum(seed: u32, summary: &[u8]) -> Sum {
+        let mut sum = Sum::new(seed);
+        sum.update(&summary[DATA_SUMMED_FROM..]);
+        sum
+    }
+
+    /// Checks the sum of the whole log at `block`.
+    pub fn check_data(&self, sum: &Sum, block: PhysicalBlock) -> Result<(), Corrupt> {
+        let (stored, computed) = (self.stored_data_sum, sum.finish());
+        match stored == computed {
+            true => Ok(()),
+            false => {
+                let problem = LogProblem::DataSum { stored, computed };
+                Err(Corrupt::Log { block, problem })
+            }
         }
-        Ok(())
     }
 
     /// Writes the header into the first block of a log, with sums of zero.
@@ -204,8 +234,7 @@ pub fn summary_sum(seed: u32, summary: &[u8]) -> u32 {
 /// If the summary is shorter than a header.
 #[must_use]
 pub fn data_sum<'a>(seed: u32, summary: &[u8], payload: impl IntoIterator<Item = &'a [u8]>) -> u32 {
-    let mut sum = Sum::new(seed);
-    sum.update(&summary[DATA_SUMMED_FROM..]);
+    let mut sum = LogHeader::begin_data_sum(seed, summary);
     for bytes in payload {
         sum.update(bytes);
     }
@@ -255,10 +284,23 @@ mod tests {
         let mut log = [summary, payload].concat();
         let read = LogHeader::check(&log, &geometry, block).unwrap();
         assert_eq!((read.next, read.blocks), (PhysicalBlock(512), 3));
-        read.check_sums(1, &log, block).unwrap();
-        log[2000] ^= 1;
-        assert!(read.check_sums(1, &log, block).is_err());
+        let check = |log: &[u8]| {
+            read.check_summary(1, &log[..1024], block)?;
+            let mut sum = LogHeader::begin_data_sum(1, &log[..1024]);
+            log[1024..].chunks(100).for_each(|piece| sum.update(piece));
+            read.check_data(&sum, block)
+        };
+        check(&log).unwrap();
+        for damaged in [2000, 80] {
+            log[damaged] ^= 1;
+            assert!(check(&log).is_err());
+            log[damaged] ^= 1;
+        }
         assert!(LogHeader::check(&log, &geometry, PhysicalBlock(510)).is_err());
         assert!(LogHeader::check(&log[..60], &geometry, block).is_err());
+        // A summary has no more bytes than its items can take.
+        let long = LogHeader { summary_bytes: 1025, ..header };
+        long.encode_into(&mut log);
+        assert!(LogHeader::check(&log, &geometry, block).is_err());
     }
 }

@@ -3,14 +3,16 @@
 use super::Cleaner;
 use crate::error::{Error, Result};
 use crate::log::{BlockContent, CleanerWork, LoggedBlock};
-use crate::recovery::read_log;
-use crate::volume::BlockBytes;
+use crate::recovery::{FoundLog, read_log};
 use drystone_nilfs2_format::cpfile;
 use drystone_nilfs2_format::dat::DatEntry;
 use drystone_nilfs2_format::log::{Finfo, LogHeader, SummaryItem, read_sections};
 use drystone_nilfs2_format::sufile::SegmentUsage;
 use drystone_nilfs2_format::{CheckpointNumber, FileBlock, PhysicalBlock, SegmentNumber};
 use std::collections::HashSet;
+
+/// Bytes of a segment that are read at once.
+const PIECE_BYTES: usize = 1 << 20;
 
 /// What is to be cleaned at once.
 #[derive(Debug, Default)]
@@ -129,14 +131,14 @@ impl Cleaner<'_> {
                 }
                 Err(error) => return Err(error),
             };
-            let (header, bytes) = log;
-            if header.blocks > left {
+            let blocks = log.header.blocks;
+            if blocks > left {
                 return Ok(None);
             }
-            sequence = Some(header.sequence);
-            self.examine_log(&header, block, &bytes, kept, &mut batch)?;
-            left -= header.blocks;
-            block = PhysicalBlock(block.0 + u64::from(header.blocks));
+            sequence = Some(log.header.sequence);
+            self.examine_log(&log, kept, &mut batch)?;
+            left -= blocks;
+            block = PhysicalBlock(block.0 + u64::from(blocks));
         }
         let places = kept
             .broken_by(&batch.periods)
@@ -145,7 +147,7 @@ impl Cleaner<'_> {
         Ok(Some(batch))
     }
 
-    fn log_at(&self, block: PhysicalBlock, sequence: Option<u64>) -> Result<(LogHeader, Vec<u8>)> {
+    fn log_at(&self, block: PhysicalBlock, sequence: Option<u64>) -> Result<FoundLog> {
         let sequence = match sequence {
             Some(sequence) => sequence,
             None => {
@@ -153,22 +155,19 @@ impl Cleaner<'_> {
                 LogHeader::check(&first, &self.volume.geometry, block)?.sequence
             }
         };
-        let log = read_log(&self.volume, block, sequence)?;
-        Ok((log.header, log.bytes))
+        read_log(&self.volume, block, sequence)
     }
 
     fn examine_log(
         &self,
-        header: &LogHeader,
-        start: PhysicalBlock,
-        bytes: &[u8],
+        log: &FoundLog,
         kept: &KeptCheckpoints,
         batch: &mut CleanerBatch,
     ) -> Result<()> {
         let work = &mut batch.work;
-        let block_bytes = self.volume.block_bytes();
+        let mut live = Vec::new();
         let mut dat = self.dat.write();
-        for section in read_sections(bytes, header, &self.volume.geometry, start)? {
+        for section in read_sections(&log.summary, &log.header, &self.volume.geometry, log.block)? {
             for (block, item) in section.blocks() {
                 match *item {
                     SummaryItem::DatData { key } => {
@@ -193,17 +192,38 @@ impl Cleaner<'_> {
                             batch.periods.push((entry.start, entry.end));
                             continue;
                         }
-                        let offset = (block.0 - start.0) as usize * block_bytes;
-                        let content: BlockBytes = bytes[offset..offset + block_bytes].into();
-                        work.moved.push(LoggedBlock {
-                            inode: section.finfo.inode,
-                            checkpoint: section.finfo.checkpoint,
-                            item: *item,
-                            content: BlockContent::Ready(content),
-                            is_moved: true,
-                        });
+                        live.push((block, section.finfo, *item));
                     }
                 }
+            }
+        }
+        drop(dat);
+        self.read_live(&live, work)
+    }
+
+    /// Has blocks moved, which are given in order.
+    fn read_live(
+        &self,
+        live: &[(PhysicalBlock, Finfo, SummaryItem)],
+        work: &mut CleanerWork,
+    ) -> Result<()> {
+        let block_bytes = self.volume.block_bytes();
+        let per_piece = (PIECE_BYTES / block_bytes).max(1);
+        let mut bytes = Vec::new();
+        let runs = live.chunk_by(|(before, ..), (next, ..)| before.0 + 1 == next.0);
+        for piece in runs.flat_map(|run| run.chunks(per_piece)) {
+            // A piece of a run has a block at least.
+            let start = piece[0].0;
+            bytes.resize(piece.len() * block_bytes, 0);
+            self.volume.read_blocks(start, &mut bytes)?;
+            for (&(_, finfo, item), content) in piece.iter().zip(bytes.chunks_exact(block_bytes)) {
+                work.moved.push(LoggedBlock {
+                    inode: finfo.inode,
+                    checkpoint: finfo.checkpoint,
+                    item,
+                    content: BlockContent::Ready(content.into()),
+                    is_moved: true,
+                });
             }
         }
         Ok(())

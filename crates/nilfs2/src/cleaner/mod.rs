@@ -29,6 +29,7 @@ use drystone_nilfs2_format::sufile::{SegmentUsage, UsageFlags};
 use drystone_nilfs2_format::{CheckpointNumber, FileBlock, SegmentNumber};
 use drystone_sync::MutexGuard;
 use examine::{CleanerBatch, FreedPeriods, KeptCheckpoints};
+use std::collections::HashMap;
 use std::ops::Deref;
 
 /// Cleaning starts when fewer segments are clean, in percent.
@@ -184,7 +185,9 @@ impl<'a> Cleaner<'a> {
         let mut candidates: Vec<_> = self
             .candidates(&mut log)?
             .into_iter()
-            .map(|(segment, usage)| (live_blocks[segment.0 as usize], segment, usage))
+            .map(|(segment, usage)| {
+                (live_blocks.get(&segment).copied().unwrap_or(0), segment, usage)
+            })
             .collect();
         candidates.sort_by_key(|(live, segment, _)| (*live, *segment));
         let per_segment = self.volume.geometry.blocks_per_segment();
@@ -228,13 +231,12 @@ impl<'a> Cleaner<'a> {
 
     /// Blocks that live in each segment, by the DAT, which is read as a whole. That is a hundredth of what
     /// the segments hold. Nodes of the DAT's own map aren't counted.
-    fn live_blocks(&self, kept: &KeptCheckpoints) -> Result<Vec<u64>> {
+    fn live_blocks(&self, kept: &KeptCheckpoints) -> Result<HashMap<SegmentNumber, u64>> {
         let geometry = &self.volume.geometry;
-        // There is room for all segments' usages on the device, and so for their counts in memory.
-        let mut live = vec![0; geometry.segments() as usize];
+        let mut live = HashMap::new();
         let mut count = |block| {
             if let Some(segment) = geometry.segment_of(block) {
-                live[segment.0 as usize] += 1;
+                *live.entry(segment).or_default() += 1;
             }
         };
         let mut from = FileBlock(0);
@@ -320,15 +322,14 @@ impl<'a> Cleaner<'a> {
         let position = log.segments.position;
         let cursor = geometry.segment_of(log.superblocks.current.cursor().block);
         let mut candidates = Vec::new();
-        for segment in (0..geometry.segments()).map(SegmentNumber) {
-            let usage = log.segments.usage(segment, &self.volume, &self.source())?;
+        log.segments.for_each_usage(&self.volume, &self.source(), &mut |segment, usage| {
             let is_in_use =
                 segment == position.segment || segment == position.next || Some(segment) == cursor;
             let flags = usage.flags - UsageFlags::ACTIVE;
             if flags == UsageFlags::DIRTY && !is_in_use {
                 candidates.push((segment, usage));
             }
-        }
+        })?;
         Ok(candidates)
     }
 }

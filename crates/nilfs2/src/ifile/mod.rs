@@ -26,6 +26,7 @@ use drystone_nilfs2_format::{Corrupt, FileBlock, InodeNumber};
 use drystone_ondisk::bitmap;
 use drystone_sync::{Arc, Mutex, RwLock};
 use search::InodeSearcher;
+use std::collections::BTreeMap;
 
 /// Which inodes of a group are in use. Loaded at the first look.
 #[derive(Debug, Default)]
@@ -50,7 +51,8 @@ pub(crate) struct Ifile {
     pub(crate) file: RwLock<MetadataFile>,
     pub(crate) layout: EntryLayout,
     block_bytes: usize,
-    groups: RwLock<Vec<Arc<Mutex<InodeGroup>>>>,
+    /// Those that were looked at: an inode in use may have any number.
+    groups: RwLock<BTreeMap<u64, Arc<Mutex<InodeGroup>>>>,
     dirty_groups: Mutex<Vec<u64>>,
     searcher: InodeSearcher,
     first_inode: InodeNumber,
@@ -68,7 +70,7 @@ impl Ifile {
             file: RwLock::new(&IFILE, file),
             layout: EntryLayout::new(block_bytes, INODE_BYTES),
             block_bytes,
-            groups: RwLock::new(&INODE_GROUPS, Vec::new()),
+            groups: RwLock::new(&INODE_GROUPS, BTreeMap::new()),
             dirty_groups: Mutex::new(&DIRTY_GROUPS, Vec::new()),
             searcher: InodeSearcher::new(search),
             first_inode,
@@ -107,16 +109,11 @@ impl Ifile {
     }
 
     fn group(&self, group: u64) -> Arc<Mutex<InodeGroup>> {
-        // A volume has fewer groups than memory has bytes: each needs blocks to be in use.
-        let index = group as usize;
-        if let Some(group) = self.groups.read().get(index) {
+        if let Some(group) = self.groups.read().get(&group) {
             return Arc::clone(group);
         }
-        let mut groups = self.groups.write();
-        while groups.len() <= index {
-            groups.push(Arc::new(Mutex::new(&INODE_GROUP, InodeGroup::default())));
-        }
-        Arc::clone(&groups[index])
+        let make = || Arc::new(Mutex::new(&INODE_GROUP, InodeGroup::default()));
+        Arc::clone(self.groups.write().entry(group).or_insert_with(make))
     }
 
     /// Loads a group that wasn't looked at.

@@ -9,7 +9,7 @@ use crate::metadata_file::MetadataFile;
 use crate::volume::{BlockSource, Volume};
 use drystone_nilfs2_format::error::UsageProblem;
 use drystone_nilfs2_format::sufile::{
-    ENTRY_BYTES, SegmentUsage, SufileHeader, UsageFlags, place_of,
+    ENTRY_BYTES, SegmentUsage, SufileHeader, UsageFlags, place_of, segments_of,
 };
 use drystone_nilfs2_format::{Corrupt, FileBlock, PhysicalBlock, SegmentNumber};
 use drystone_vfs::Errno;
@@ -67,6 +67,30 @@ impl Segments {
             Some(block) => Ok(SegmentUsage::read(&block[offset..])?),
             None => Ok(SegmentUsage::default()),
         }
+    }
+
+    /// Shows all records that there are. Segments without one are clean: a volume claims any number of them.
+    pub(crate) fn for_each_usage(
+        &mut self,
+        volume: &Volume,
+        source: &dyn BlockSource,
+        visit: &mut dyn FnMut(SegmentNumber, SegmentUsage),
+    ) -> Result<()> {
+        let segments = volume.geometry.segments();
+        let mut from = Some(FileBlock(0));
+        while let Some(key) =
+            from.map(|from| self.file.next_key(from, source)).transpose()?.flatten()
+        {
+            let numbers = segments_of(key, volume.block_bytes());
+            if numbers.start >= segments {
+                break;
+            }
+            for segment in (numbers.start..numbers.end.min(segments)).map(SegmentNumber) {
+                visit(segment, self.usage(segment, volume, source)?);
+            }
+            from = key.0.checked_add(1).map(FileBlock);
+        }
+        Ok(())
     }
 
     /// Changes the record of a segment, and the counts of clean and dirty ones with it.

@@ -10,8 +10,8 @@ use crate::error::{Error, Result};
 use crate::log::{CleanerWork, LogState};
 use crate::log_writer::LogWriter;
 use drystone_blockdev::BlockDevice;
+use drystone_nilfs2_format::Corrupt;
 use drystone_nilfs2_format::geometry::SUPERBLOCK_OFFSET_BYTES;
-use drystone_nilfs2_format::{Corrupt, SegmentNumber};
 use drystone_sync::Arc;
 
 /// How a volume has grown.
@@ -61,10 +61,10 @@ pub fn grow(device: &Arc<dyn BlockDevice>) -> Result<GrownVolume> {
 /// Counts clean segments anew, and has the count logged.
 fn count_clean(engine: &Engine, log: &mut LogState) -> Result<()> {
     let source = engine.source();
-    let mut clean = 0;
-    for segment in (0..engine.volume.geometry.segments()).map(SegmentNumber) {
-        clean += u64::from(log.segments.usage(segment, &engine.volume, &source)?.is_clean());
-    }
-    log.segments.header.clean = clean;
+    let mut used = 0;
+    log.segments.for_each_usage(&engine.volume, &source, &mut |_, usage| {
+        used += u64::from(!usage.is_clean());
+    })?;
+    log.segments.header.clean = engine.volume.geometry.segments() - used;
     log.segments.write_header(&source)
 }

@@ -6,10 +6,12 @@ use crate::inode::Inode;
 use crate::log_writer::LogWriter;
 use crate::mkfs::{MakeOptions, make};
 use drystone_blockdev::{
-    BlockDevice, DeviceOperation, Effect, Fault, Faulty, MemoryDevice, Trigger,
+    BlockDevice, DeviceOperation, DeviceResult, Effect, Fault, Faulty, MemoryDevice, Trigger,
 };
+use drystone_nilfs2_format::log::{LogHeader, seal};
 use drystone_nilfs2_format::sufile::{SegmentUsage, UsageFlags};
 use drystone_nilfs2_format::{FileBlock, SegmentNumber};
+use drystone_sync::atomic::{AtomicUsize, Ordering};
 use drystone_vfs::{FileSystem, NewNode, RequestContext, SetAttributes};
 use uuid::Uuid;
 
@@ -336,4 +338,73 @@ fn a_block_is_read_before_one_that_has_no_place_yet() {
     a.map.write().set(FileBlock(1), unplaced.0, &engine.source()).unwrap();
     assert_eq!(a.block(FileBlock(0), engine.source()).unwrap().unwrap()[0], 1);
     assert_eq!(a.place_of(FileBlock(1), engine.source()).unwrap(), None);
+}
+
+/// The file of inodes is sparse: a volume of any size may have one with a large number.
+#[test]
+fn groups_of_inodes_take_no_memory_before_they_are_looked_at() {
+    let (_, fs, _) = volume();
+    for number in [1 << 30, 1 << 50] {
+        fs.engine.ifile.warm(InodeNumber(number), fs.engine.source()).unwrap();
+    }
+}
+
+/// A log may claim a whole segment, and have the sums for it.
+#[test]
+fn a_log_is_not_held_in_memory() {
+    const BLOCKS: u32 = 1 << 16;
+    let device = MemoryDevice::new(20 * u64::from(BLOCKS) * BLOCK_BYTES as u64);
+    let options = MakeOptions {
+        block_bytes: BLOCK_BYTES as u32,
+        blocks_per_segment: BLOCKS,
+        ..MakeOptions::new(Uuid::from_u128(1), 7, 1_700_000_000)
+    };
+    make(&device, &options).unwrap();
+    let mut bytes = [0; SUPERBLOCK_BYTES];
+    device.read_at(SUPERBLOCK_OFFSET_BYTES, &mut bytes).unwrap();
+    let superblock = Superblock::check(&bytes, device.size_bytes()).unwrap();
+    let (geometry, block) = (superblock.geometry(), superblock.cursor().block);
+    let mut summary = vec![0; BLOCK_BYTES];
+    device.read_at(geometry.offset_of(block), &mut summary).unwrap();
+    let header = LogHeader::check(&summary, geometry, block).unwrap();
+    let blocks = BLOCKS - block.0 as u32;
+    LogHeader { blocks, ..header }.encode_into(&mut summary);
+    let mut payload = vec![0; (blocks as usize - 1) * BLOCK_BYTES];
+    device.read_at(geometry.offset_of(PhysicalBlock(block.0 + 1)), &mut payload).unwrap();
+    seal(superblock.seed(), &mut summary, header.summary_bytes as usize, [&payload[..]]);
+    device.write_at(geometry.offset_of(block), &summary).unwrap();
+
+    let device = Arc::new(LargestRead { device, bytes: AtomicUsize::new(0) });
+    let shared: Arc<dyn BlockDevice> = Arc::clone(&device) as Arc<dyn BlockDevice>;
+    // Its super root isn't at the new end.
+    let failed = Nilfs2::mount(shared, &MountOptions::default()).unwrap_err().to_string();
+    assert!(failed.contains("super root"), "{failed}");
+    let largest = device.bytes.load(Ordering::Relaxed);
+    assert!(largest <= 1 << 20, "{largest} bytes at once");
+}
+
+/// Notes the largest read.
+#[derive(Debug)]
+struct LargestRead {
+    device: MemoryDevice,
+    bytes: AtomicUsize,
+}
+
+impl BlockDevice for LargestRead {
+    fn size_bytes(&self) -> u64 {
+        self.device.size_bytes()
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> DeviceResult {
+        self.bytes.fetch_max(buffer.len(), Ordering::Relaxed);
+        self.device.read_at(offset, buffer)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> DeviceResult {
+        self.device.write_at(offset, data)
+    }
+
+    fn flush(&self) -> DeviceResult {
+        self.device.flush()
+    }
 }
