@@ -97,6 +97,16 @@ pub trait BlockDevice: Send + Sync + Debug {
     /// has to ask the medium, not a cache.
     fn refresh(&self, _offset: u64, _length: u64) {}
 
+    /// The first place at or after `offset` that may hold something else than zeros; none if there are only
+    /// zeros up to the end. What was never written need not be read.
+    ///
+    /// # Errors
+    ///
+    /// The medium fails.
+    fn next_data(&self, offset: u64) -> DeviceResult<Option<u64>> {
+        Ok((offset < self.size_bytes()).then_some(offset))
+    }
+
     /// Whether every change is refused with [`DeviceError::ReadOnly`].
     fn is_read_only(&self) -> bool {
         false
@@ -179,6 +189,10 @@ macro_rules! forward {
 
             fn refresh(&self, offset: u64, length: u64) {
                 (**self).refresh(offset, length);
+            }
+
+            fn next_data(&self, offset: u64) -> DeviceResult<Option<u64>> {
+                (**self).next_data(offset)
             }
 
             fn is_read_only(&self) -> bool {

@@ -187,6 +187,22 @@ impl BlockDevice for MemoryDevice {
         self.size_bytes
     }
 
+    fn next_data(&self, offset: u64) -> DeviceResult<Option<u64>> {
+        let mut at = offset;
+        while at < self.size_bytes {
+            let Some(chunks) = self.regions[(at / REGION_BYTES) as usize].get() else {
+                at = (at / REGION_BYTES + 1) * REGION_BYTES;
+                continue;
+            };
+            let chunk = at / CHUNK_BYTES as u64;
+            if chunks[chunk as usize % REGION_CHUNKS].read().is_some() {
+                return Ok(Some(at));
+            }
+            at = (chunk + 1) * CHUNK_BYTES as u64;
+        }
+        Ok(None)
+    }
+
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> DeviceResult {
         check_range(self.size_bytes, offset, buffer.len() as u64)?;
         for place in self.places(offset, buffer.len() as u64) {

@@ -163,6 +163,20 @@ impl<D: BlockDevice> BlockDevice for Overlay<D> {
         Ok(())
     }
 
+    fn next_data(&self, offset: u64) -> DeviceResult<Option<u64>> {
+        let below = self.base.next_data(offset)?;
+        if below == Some(offset) {
+            return Ok(below);
+        }
+        let first = offset / PIECE_BYTES as u64;
+        let changed = self.shards.iter().filter_map(|shard| {
+            let shard = shard.read();
+            shard.keys().copied().filter(|&number| number >= first).min()
+        });
+        let changed = changed.min().map(|number| (number * PIECE_BYTES as u64).max(offset));
+        Ok(below.into_iter().chain(changed).min().filter(|&next| next < self.size_bytes()))
+    }
+
     fn zero_range(&self, offset: u64, length: u64) -> DeviceResult {
         check_range(self.size_bytes(), offset, length)?;
         for (number, place, _) in pieces(offset, length) {

@@ -51,6 +51,10 @@ impl<D: BlockDevice> BlockDevice for ReadOnly<D> {
         self.refuse(offset, length)
     }
 
+    fn next_data(&self, offset: u64) -> DeviceResult<Option<u64>> {
+        self.inner.next_data(offset)
+    }
+
     fn is_read_only(&self) -> bool {
         true
     }

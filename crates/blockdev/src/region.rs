@@ -83,6 +83,14 @@ impl<D: BlockDevice> BlockDevice for Region<D> {
         }
     }
 
+    fn next_data(&self, offset: u64) -> DeviceResult<Option<u64>> {
+        if offset >= self.length {
+            return Ok(None);
+        }
+        let next = self.inner.next_data(self.offset + offset)?;
+        Ok(next.map(|next| next - self.offset).filter(|&next| next < self.length))
+    }
+
     fn is_read_only(&self) -> bool {
         self.inner.is_read_only()
     }

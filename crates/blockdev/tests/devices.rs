@@ -3,7 +3,7 @@
 
 use drystone_blockdev::{
     BlockDevice, Delays, DeviceError, Existing, Faulty, FileDevice, MemoryDevice, OpenMode,
-    Overlay, ReadOnly, Recording, Region, Timed,
+    Overlay, ReadOnly, Recording, Region, Timed, UndoDevice,
 };
 use drystone_sync::atomic::{AtomicBool, Ordering};
 use drystone_sync::{Arc, thread};
@@ -386,4 +386,40 @@ fn a_file_that_can_not_be_made_so_large_is_kept() {
     std::fs::write(&path, "content").unwrap();
     FileDevice::create(&path, u64::MAX, Existing::Overwrite).unwrap_err();
     assert_eq!(std::fs::read(&path).unwrap(), b"content");
+}
+
+/// What was never written is passed over, on a file, in memory and through every wrapper.
+#[test]
+fn holes_are_passed_over() {
+    let (_folder, path) = image("sparse");
+    let file = FileDevice::create(&path, 64 << 20, Existing::Refuse).unwrap();
+    let memory = MemoryDevice::new(64 << 20);
+    let at = 40 << 20;
+    for device in [&file as &dyn BlockDevice, &memory] {
+        device.write_at(at, &[1; 4096]).unwrap();
+        // Not every file system has holes.
+        let next = device.next_data(0).unwrap();
+        assert!(next == Some(at) || next == Some(0), "{next:?}");
+        assert_eq!(device.next_data(at + 5).unwrap(), Some(at + 5));
+        assert_eq!(device.next_data(64 << 20).unwrap(), None);
+    }
+    assert_eq!(memory.next_data(41 << 20).unwrap(), None);
+    let region = Region::new(&memory, 1 << 20, 50 << 20).unwrap();
+    assert_eq!(region.next_data(0).unwrap(), Some(at - (1 << 20)));
+    let region = Region::new(&memory, 1 << 20, 10 << 20).unwrap();
+    assert_eq!(region.next_data(0).unwrap(), None);
+    assert_eq!(ReadOnly::new(&memory).next_data(0).unwrap(), Some(at));
+    let overlay = Overlay::new(&memory);
+    assert_eq!(overlay.next_data(0).unwrap(), Some(at));
+    overlay.write_at(50 << 20, b"x").unwrap();
+    overlay.write_at((9 << 20) + 7, b"x").unwrap();
+    assert_eq!(overlay.next_data(0).unwrap(), Some(9 << 20));
+    assert_eq!(overlay.next_data((9 << 20) + 4096).unwrap(), Some(at));
+    assert_eq!(overlay.next_data(at + 65536).unwrap(), Some(50 << 20));
+    assert_eq!(overlay.next_data((50 << 20) + 4096).unwrap(), None);
+    let undo = UndoDevice::begin(&memory, MemoryDevice::new(1 << 20), 64 << 20).unwrap();
+    undo.write_at((3 << 20) + 5, b"held").unwrap();
+    assert_eq!(undo.next_data(0).unwrap(), Some(3 << 20));
+    assert_eq!(undo.next_data((3 << 20) + 1).unwrap(), Some((3 << 20) + 1));
+    assert_eq!(undo.next_data(4 << 20).unwrap(), Some(at));
 }

@@ -160,11 +160,10 @@ fn keep_most(scattered: &mut Vec<(u64, u64, InodeNumber)>) {
 
 fn free_pieces(image: &InspectedImage<'_>) -> Result<FreePieces> {
     let layout = &image.layout;
-    let parts = parts_of_groups(image);
+    let parts = parts_of_groups(image)?;
     let mut free = FreePieces::default();
     let mut by_size: BTreeMap<u32, FreePiecesOfSize> = BTreeMap::new();
-    for group in layout.groups() {
-        let Ok((descriptor, _)) = image.descriptor(group) else { continue };
+    image.each_descriptor(&mut |group, descriptor, _| {
         let bits = match descriptor.flags.contains(GroupFlags::BLOCK_UNINIT) {
             true => unwritten_bitmap(image, group, &parts),
             false => image.read_block(descriptor.block_bitmap)?,
@@ -185,17 +184,17 @@ fn free_pieces(image: &InspectedImage<'_>) -> Result<FreePieces> {
             of_size.pieces += 1;
             of_size.bytes += bytes;
         }
-    }
+        Ok(true)
+    })?;
     free.by_size = by_size.into_values().collect();
     Ok(free)
 }
 
 /// Blocks of the bitmaps and inode tables of all groups, which may lie in other groups.
-fn parts_of_groups(image: &InspectedImage<'_>) -> Vec<Range<u64>> {
+fn parts_of_groups(image: &InspectedImage<'_>) -> Result<Vec<Range<u64>>> {
     let mut parts = Vec::new();
-    for group in image.layout.groups() {
-        let Ok((descriptor, _)) = image.descriptor(group) else { continue };
-        let table_blocks = u64::from(image.layout.inode_table_blocks());
+    let table_blocks = u64::from(image.layout.inode_table_blocks());
+    image.each_descriptor(&mut |_, descriptor, _| {
         for (start, length) in [
             (descriptor.block_bitmap.get(), 1),
             (descriptor.inode_bitmap.get(), 1),
@@ -203,9 +202,10 @@ fn parts_of_groups(image: &InspectedImage<'_>) -> Vec<Range<u64>> {
         ] {
             parts.push(start..start.saturating_add(length));
         }
-    }
+        Ok(true)
+    })?;
     parts.sort_by_key(|part| part.start);
-    parts
+    Ok(parts)
 }
 
 /// The block bitmap of a group that has none yet: only the parts of groups are in use.

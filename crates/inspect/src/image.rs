@@ -24,6 +24,9 @@ pub struct InspectedImage<'d> {
     pub(crate) superblock_offset: u64,
 }
 
+/// What is shown a group, what its descriptor says, and the bytes of that; whether to go on.
+type DescriptorVisitor<'a> = dyn FnMut(GroupNumber, &GroupDescriptor, &[u8]) -> Result<bool> + 'a;
+
 /// An inode and where it is stored.
 #[derive(Clone, Debug)]
 pub struct StoredInode {
@@ -120,6 +123,12 @@ impl<'d> InspectedImage<'d> {
         if there.is_empty() { Ok(()) } else { self.device.read_at(offset, there) }
     }
 
+    /// Where something else than zeros may be, from `offset` on.
+    pub(crate) fn next_data(&self, offset: u64) -> Option<u64> {
+        // What can't be asked for is read.
+        self.device.next_data(offset).unwrap_or(Some(offset))
+    }
+
     /// Where the descriptor of a group starts, in bytes.
     ///
     /// # Errors
@@ -198,52 +207,102 @@ impl<'d> InspectedImage<'d> {
         per_group.saturating_sub(descriptor.unused_inodes_count)
     }
 
+    /// Shows the descriptors that name anything, until `visit` returns false. A superblock claims any number of
+    /// groups: what was never written of their descriptors is passed over.
+    pub(crate) fn each_descriptor(&self, visit: &mut DescriptorVisitor<'_>) -> Result<()> {
+        let layout = &self.layout;
+        let (per_block, size) = (layout.descriptors_per_block(), layout.descriptor_size());
+        let mut bytes = vec![0; layout.block_size()];
+        let mut index = 0;
+        while let Some(block) = layout.descriptor_block(index) {
+            let start = self.offset_of(block);
+            let Some(data) = self.next_data(start) else { break };
+            let first = index * per_block;
+            index += 1;
+            if data - start >= bytes.len() as u64 {
+                // Those of groups in front of it lie in front of it.
+                let group = layout.group_of_block((data >> layout.log_block_size()).into());
+                let Some(group) = group else { break };
+                index = index.max(group.get() / per_block);
+                continue;
+            }
+            if self.read_lenient(start, &mut bytes).is_err() {
+                continue;
+            }
+            for (group, bytes) in (first..layout.group_count()).zip(bytes.chunks_exact(size)) {
+                let Ok(descriptor) = GroupDescriptor::read(bytes, layout) else { continue };
+                let is_empty = bytes.iter().all(|&byte| byte == 0);
+                if !is_empty && !visit(GroupNumber::new(group), &descriptor, bytes)? {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Goes through all inodes that were ever in use, deleted ones too, until `visit` returns false.
     /// Groups whose tables can't be found are left out.
     ///
     /// # Errors
     /// The device or `visit` fails.
     pub fn each_inode(&self, visit: &mut dyn FnMut(StoredInode) -> Result<bool>) -> Result<()> {
-        let size = self.layout.inode_size();
         let mut buffer = Vec::new();
-        for group in self.layout.groups() {
-            let Ok((descriptor, bytes)) = self.descriptor(group) else { continue };
-            let count = self.used_table_length(group, &descriptor, &bytes);
+        self.each_descriptor(&mut |group, descriptor, bytes| {
+            let count = self.used_table_length(group, descriptor, bytes);
             let blocks = u64::from(self.layout.inode_table_blocks());
             if count == 0 || !self.layout.contains_blocks(descriptor.inode_table, blocks) {
-                continue;
+                return Ok(true);
             }
-            let start = self.offset_of(descriptor.inode_table);
-            let per_piece = (TABLE_PIECE_BYTES / size) as u32;
-            let mut done = 0;
-            while done < count {
-                let piece = per_piece.min(count - done);
-                buffer.resize(piece as usize * size, 0);
-                let piece_start = start + u64::from(done) * size as u64;
-                if self.read_lenient(piece_start, &mut buffer).is_err() {
-                    // What can be read of it.
-                    let block = self.layout.block_size();
-                    for (index, bytes) in (0..).zip(buffer.chunks_mut(block)) {
-                        if self.read_lenient(piece_start + index * block as u64, bytes).is_err() {
-                            bytes.fill(0);
-                        }
+            self.each_inode_of(group, descriptor, count, &mut buffer, visit)
+        })
+    }
+
+    /// Goes through the first inodes of a group's table, as [`each_inode`](Self::each_inode). Says whether to
+    /// go on.
+    fn each_inode_of(
+        &self,
+        group: GroupNumber,
+        descriptor: &GroupDescriptor,
+        count: u32,
+        buffer: &mut Vec<u8>,
+        visit: &mut dyn FnMut(StoredInode) -> Result<bool>,
+    ) -> Result<bool> {
+        let size = self.layout.inode_size();
+        let start = self.offset_of(descriptor.inode_table);
+        let per_piece = (TABLE_PIECE_BYTES / size) as u32;
+        let mut done = 0;
+        while done < count {
+            // In a sparse file most of the tables were never written.
+            let place = start + u64::from(done) * size as u64;
+            let Some(data) = self.next_data(place) else { break };
+            let skipped = u32::try_from((data - place) / size as u64).unwrap_or(u32::MAX);
+            done = done.saturating_add(skipped).min(count);
+            let piece = per_piece.min(count - done);
+            buffer.resize(piece as usize * size, 0);
+            let piece_start = start + u64::from(done) * size as u64;
+            if self.read_lenient(piece_start, buffer).is_err() {
+                // What can be read of it.
+                let block = self.layout.block_size();
+                for (index, bytes) in (0..).zip(buffer.chunks_mut(block)) {
+                    if self.read_lenient(piece_start + index * block as u64, bytes).is_err() {
+                        bytes.fill(0);
                     }
                 }
-                for (index, bytes) in (0..).zip(buffer.chunks_exact(size)) {
-                    let Some(number) = self.layout.inode_of_bit(group, done + index) else { break };
-                    if bytes.iter().all(|&byte| byte == 0) {
-                        continue;
-                    }
-                    let Ok(inode) = Inode::read(bytes, number, &self.layout) else { continue };
-                    let offset = piece_start + u64::from(index) * size as u64;
-                    if !visit(StoredInode { inode, bytes: bytes.to_vec(), offset })? {
-                        return Ok(());
-                    }
-                }
-                done += piece;
             }
+            for (index, bytes) in (0..).zip(buffer.chunks_exact(size)) {
+                let Some(number) = self.layout.inode_of_bit(group, done + index) else { break };
+                if bytes.iter().all(|&byte| byte == 0) {
+                    continue;
+                }
+                let Ok(inode) = Inode::read(bytes, number, &self.layout) else { continue };
+                let offset = piece_start + u64::from(index) * size as u64;
+                if !visit(StoredInode { inode, bytes: bytes.to_vec(), offset })? {
+                    return Ok(false);
+                }
+            }
+            done += piece;
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Whether an inode is for the image itself: one that is reserved, but not the root, or the file of a feature.

@@ -9,7 +9,7 @@ use crate::image::{InspectedImage, StoredInode};
 use crate::map::{MapPart, walk_map};
 use drystone_blockdev::BlockDevice;
 use drystone_ext4_format::inode::InodeFlags;
-use drystone_ext4_format::{InodeNumber, PhysicalBlock};
+use drystone_ext4_format::{GroupNumber, InodeNumber, PhysicalBlock};
 use std::collections::BTreeMap;
 
 /// Bytes that are read and written at once.
@@ -77,18 +77,32 @@ impl Copying<'_, '_> {
         if let Some(block) = image.superblock.mmp_block() {
             self.run(block.get(), 1)?;
         }
-        for group in image.layout.groups() {
-            let start = image.layout.group_first_block(group).get();
+        self.bases()?;
+        image.each_descriptor(&mut |group, descriptor, bytes| {
+            self.run(descriptor.block_bitmap.get(), 1)?;
+            self.run(descriptor.inode_bitmap.get(), 1)?;
+            let inodes = image.used_table_length(group, descriptor, bytes);
+            let table = inodes.div_ceil(image.layout.inodes_per_block());
+            self.run(descriptor.inode_table.get(), u64::from(table))?;
+            Ok(true)
+        })
+    }
+
+    /// Superblocks and descriptors, with their copies, in the groups in which anything is.
+    fn bases(&mut self) -> Result<()> {
+        let layout = &self.image.layout;
+        let mut number = 0;
+        while number < layout.group_count() {
+            let group = GroupNumber::new(number);
+            let start = layout.group_first_block(group).get();
             if start >= self.blocks {
                 break;
             }
-            self.run(start, u64::from(image.layout.group_base(group).blocks))?;
-            let Ok((descriptor, bytes)) = image.descriptor(group) else { continue };
-            self.run(descriptor.block_bitmap.get(), 1)?;
-            self.run(descriptor.inode_bitmap.get(), 1)?;
-            let inodes = image.used_table_length(group, &descriptor, &bytes);
-            let table = inodes.div_ceil(image.layout.inodes_per_block());
-            self.run(descriptor.inode_table.get(), u64::from(table))?;
+            let data = layout.group_of_block(PhysicalBlock::new(self.data_from(start)));
+            let Some(group) = data.filter(|data| *data >= group) else { break };
+            let start = layout.group_first_block(group).get();
+            self.run(start, u64::from(layout.group_base(group).blocks))?;
+            number = group.get() + 1;
         }
         Ok(())
     }
@@ -140,14 +154,24 @@ impl Copying<'_, '_> {
         }
         self.copied.insert(joined.start, joined.end);
         for run in met.into_iter().rev().chain(std::iter::once(end..end)) {
-            while at < run.start.min(end) {
-                let count = piece.min(run.start.min(end) - at);
-                self.blocks(at, count)?;
-                at += count;
+            let until = run.start.min(end);
+            while at < until {
+                let next = self.data_from(at).min(until);
+                // Zeros are in the copy already.
+                self.summary.bytes += (next - at) << self.image.layout.log_block_size();
+                let count = piece.min(until - next);
+                self.blocks(next, count)?;
+                at = next + count;
             }
             at = at.max(run.end);
         }
         Ok(())
+    }
+
+    /// The first block from `block` on that may hold something else than zeros.
+    fn data_from(&self, block: u64) -> u64 {
+        let next = self.image.next_data(self.image.offset_of(PhysicalBlock::new(block)));
+        next.map_or(u64::MAX, |next| next >> self.image.layout.log_block_size())
     }
 
     fn blocks(&mut self, start: u64, count: u64) -> Result<()> {

@@ -127,7 +127,7 @@ impl std::fmt::Display for BlockPurpose {
 pub fn owners_of(image: &InspectedImage<'_>, blocks: &[u64]) -> Result<Vec<BlockOwner>> {
     let mut found: BTreeMap<u64, Vec<BlockPurpose>> =
         blocks.iter().map(|&block| (block, Vec::new())).collect();
-    fixed(image, &mut found);
+    fixed(image, &mut found)?;
     let is_metadata: Vec<u64> =
         found.iter().filter(|(_, uses)| !uses.is_empty()).map(|(&block, _)| block).collect();
     if is_metadata.len() < found.len() {
@@ -158,7 +158,7 @@ fn is_free(image: &InspectedImage<'_>, block: u64) -> bool {
 }
 
 /// What lies at a fixed place or where a descriptor says.
-fn fixed(image: &InspectedImage<'_>, found: &mut BTreeMap<u64, Vec<BlockPurpose>>) {
+fn fixed(image: &InspectedImage<'_>, found: &mut BTreeMap<u64, Vec<BlockPurpose>>) -> Result<()> {
     let layout = &image.layout;
     let has_mmp = image
         .superblock
@@ -184,8 +184,7 @@ fn fixed(image: &InspectedImage<'_>, found: &mut BTreeMap<u64, Vec<BlockPurpose>
             uses.push(BlockPurpose::Descriptors { group: group.get() });
         }
     }
-    for group in layout.groups() {
-        let Ok((descriptor, _)) = image.descriptor(group) else { continue };
+    image.each_descriptor(&mut |group, descriptor, _| {
         let number = group.get();
         if let Some(uses) = found.get_mut(&descriptor.block_bitmap.get()) {
             uses.push(BlockPurpose::BlockBitmap { group: number });
@@ -198,7 +197,8 @@ fn fixed(image: &InspectedImage<'_>, found: &mut BTreeMap<u64, Vec<BlockPurpose>
         for (&block, uses) in found.range_mut(table..end) {
             uses.push(table_use(image, group, block - table));
         }
-    }
+        Ok(true)
+    })
 }
 
 fn table_use(image: &InspectedImage<'_>, group: GroupNumber, index: u64) -> BlockPurpose {

@@ -71,24 +71,6 @@ impl FileDevice {
         self.file.try_clone().map_err(|error| open_error(&self.path, error))
     }
 
-    /// The first place at or after `offset` that may not be a hole; none if all is one up to the end.
-    ///
-    /// # Errors
-    ///
-    /// [`DeviceError::Io`] with what the system said.
-    pub fn next_data(&self, offset: u64) -> DeviceResult<Option<u64>> {
-        if offset >= self.size_bytes() {
-            return Ok(None);
-        }
-        match rustix::fs::seek(&self.file, rustix::fs::SeekFrom::Data(offset)) {
-            Ok(data) => Ok(Some(data)),
-            Err(Errno::NXIO) => Ok(None),
-            // A block device, or a file system without holes.
-            Err(Errno::INVAL) => Ok(Some(offset)),
-            Err(error) => Err(DeviceError::io(DeviceOperation::Read, offset, 0, error.into())),
-        }
-    }
-
     /// Changes the size of a regular file. New bytes are zeros and take no space.
     ///
     /// # Errors
@@ -252,6 +234,19 @@ impl BlockDevice for FileDevice {
         // A hint: without it, the same bytes are read again.
         let length = NonZeroU64::new(end - start);
         let _ = rustix::fs::fadvise(&self.file, start, length, Advice::DontNeed);
+    }
+
+    fn next_data(&self, offset: u64) -> DeviceResult<Option<u64>> {
+        if offset >= self.size_bytes() {
+            return Ok(None);
+        }
+        match rustix::fs::seek(&self.file, rustix::fs::SeekFrom::Data(offset)) {
+            Ok(data) => Ok(Some(data)),
+            Err(Errno::NXIO) => Ok(None),
+            // A block device, or a file system without holes.
+            Err(Errno::INVAL) => Ok(Some(offset)),
+            Err(error) => Err(DeviceError::io(DeviceOperation::Read, offset, 0, error.into())),
+        }
     }
 
     fn is_read_only(&self) -> bool {

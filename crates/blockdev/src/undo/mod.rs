@@ -386,6 +386,14 @@ impl<D: BlockDevice, L: BlockDevice> BlockDevice for UndoDevice<D, L> {
         state.heed(zeroed)
     }
 
+    fn next_data(&self, offset: u64) -> DeviceResult<Option<u64>> {
+        let state = self.state.read();
+        let below = self.image.next_data(offset)?;
+        let held = state.held.range(offset / PIECE_BYTES as u64..).next();
+        let held = held.map(|(number, _)| (number * PIECE_BYTES as u64).max(offset));
+        Ok(below.into_iter().chain(held).min().filter(|&next| next < self.size_bytes()))
+    }
+
     fn is_read_only(&self) -> bool {
         self.image.is_read_only()
     }

@@ -36,6 +36,9 @@ const OWN: [&str; 22] = [
     "jnl_backup_type",
 ];
 
+/// Copies that are shown. A superblock claims any number of them.
+const COPIES_MAX: usize = 1000;
+
 /// The superblock, whether it is usable or not.
 pub(super) fn superblock(device: &dyn BlockDevice) -> Result<Decoded> {
     if device.size_bytes() < SUPERBLOCK_OFFSET_BYTES + SUPERBLOCK_BYTES as u64 {
@@ -49,7 +52,8 @@ pub(super) fn superblock(device: &dyn BlockDevice) -> Result<Decoded> {
         let offset = image.superblock_offset;
         decoded.problems.push(format!("it is unusable; the copy at byte {offset} isn't"));
     }
-    for group in image.layout.superblock_groups().skip(1) {
+    let mut groups = image.layout.superblock_groups().skip(1);
+    for group in groups.by_ref().take(COPIES_MAX) {
         let Some((block, offset)) = image.layout.superblock_location(group) else { continue };
         let place = image.offset_of(block) + offset as u64;
         let mut copy = [0; SUPERBLOCK_BYTES];
@@ -61,6 +65,9 @@ pub(super) fn superblock(device: &dyn BlockDevice) -> Result<Decoded> {
             first.is_some_and(|first| first.value != field.value) && !OWN.contains(&&*field.name)
         });
         decoded.parts.push(part);
+    }
+    if groups.next().is_some() {
+        decoded.problems.push(format!("it has more copies; {COPIES_MAX} are shown"));
     }
     Ok(decoded)
 }
