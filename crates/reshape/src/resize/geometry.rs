@@ -41,7 +41,9 @@ pub(super) fn resized(superblock: &Superblock, size_bytes: u64) -> Result<Geomet
         }
         let geometry = with_groups(superblock, blocks, groups as u32);
         let last = blocks - first - (groups - 1) * per_group;
-        if groups == 1 || last >= needed(layout, &geometry, groups as u32) {
+        // A whole group is worth having, however much of it is its own metadata.
+        let is_worth_having = last >= needed(layout, &geometry, groups as u32).min(per_group);
+        if groups == 1 || is_worth_having {
             // Now its numbers are checked.
             Layout::new(&geometry)?;
             return Ok(geometry);
@@ -103,4 +105,34 @@ pub(super) fn reserved_blocks(superblock: &Superblock, blocks: u64) -> u64 {
         (superblock.reserved_blocks_count(), superblock.layout().blocks_count());
     // 48 bits each: the product fits.
     (u128::from(reserved) * u128::from(blocks) / u128::from(total)) as u64
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::super::{NewSize, resize};
+    use drystone_blockdev::MemoryDevice;
+    use drystone_fsck::CheckOptions;
+    use drystone_testkit::judges::{FeatureSet, Scratch, have, mke2fs};
+
+    /// Groups may be nothing but metadata and a few blocks.
+    #[test]
+    fn an_image_of_groups_with_little_room_grows() {
+        if !have("mke2fs") {
+            return;
+        }
+        let scratch = Scratch::new("geometry").unwrap();
+        let path = scratch.join("image");
+        let arguments = "-t ext4 -b 1024 -g 256 -I 256 -N 13000 -O ^resize_inode,^has_journal";
+        let set = FeatureSet { arguments, ..*FeatureSet::by_name("flex-bg-wide").unwrap() };
+        mke2fs(&path, &set, 4 << 20).unwrap().expect_clean("new");
+        let device = MemoryDevice::new(8 << 20);
+        drystone_blockdev::BlockDevice::write_at(&device, 0, &std::fs::read(&path).unwrap())
+            .unwrap();
+        let grown = resize(&device, NewSize::Exactly(8 << 20), 1_700_000_000, &mut |_| {}).unwrap();
+        assert!(grown.blocks > 7 << 10, "{grown:?}");
+        let options = CheckOptions { replay: false, ..CheckOptions::default() };
+        let report = drystone_fsck::check(&device, &options, &mut |_| {}).unwrap();
+        assert_eq!(report.errors, 0, "{:?}", report.problems);
+    }
 }
