@@ -108,7 +108,7 @@ fn path(input: &mut Input<'_>) -> Vec<u8> {
 }
 
 /// One operation.
-fn operate(fs: &Ext4, input: &mut Input<'_>) -> drystone_vfs::Result<()> {
+pub(crate) fn operate(fs: &impl FileSystem, input: &mut Input<'_>) -> drystone_vfs::Result<()> {
     let context = RequestContext::superuser();
     let kind = input.u8() % 16;
     let first = path(input);

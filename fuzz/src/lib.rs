@@ -8,6 +8,7 @@ pub mod engine;
 pub mod formats;
 pub mod input;
 pub mod journal;
+pub mod nilfs2;
 pub mod sources;
 pub mod special;
 
