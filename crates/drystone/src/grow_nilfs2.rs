@@ -3,7 +3,7 @@
 use crate::error::on_image;
 use crate::{Error, ErrorCause, FileSystemKind, VolumeName};
 use drystone_blockdev::BlockDevice;
-use drystone_nilfs2::GrownVolume;
+use drystone_nilfs2::{GrownVolume, MountOptions, Nilfs2};
 use drystone_reshape::NewSize;
 use drystone_sync::Arc;
 use drystone_volumes::{ChangeableVolume, undo_file};
@@ -42,8 +42,12 @@ pub fn grow_nilfs2(name: &Path, size: NewSize) -> Result<GrownVolume, Error> {
         }
         let device: Arc<dyn BlockDevice> = match volume {
             ChangeableVolume::Whole(file) if !file.is_block_device() => {
+                let file = Arc::new(file);
+                // A volume that is refused keeps its file as it is.
+                let read_only = MountOptions { read_only: true, ..MountOptions::default() };
+                Nilfs2::mount(file.clone(), &read_only)?.unmount()?;
                 file.resize(size_bytes)?;
-                Arc::new(file)
+                file
             }
             _ if size_bytes != size_before => {
                 return Err(ErrorCause::DeviceSize { bytes: size_before }.into());

@@ -133,13 +133,18 @@ impl Information {
 
     /// Reads the superblock of what a device holds.
     pub(crate) fn of(device: &dyn BlockDevice) -> Result<Information, Error> {
-        if FileSystemKind::of(device)? == Some(FileSystemKind::Nilfs2)
-            && let Some(superblock) = drystone_volumes::nilfs2_superblock(device)?
-        {
-            return Ok(Information::Nilfs2(Nilfs2Information::of(&superblock)));
-        }
+        let kind = FileSystemKind::of(device)?;
         let mut bytes = [0; SUPERBLOCK_BYTES];
         device.read_at(SUPERBLOCK_OFFSET_BYTES, &mut bytes)?;
+        if kind == Some(FileSystemKind::Nilfs2) {
+            let superblock = match drystone_volumes::nilfs2_superblock(device)? {
+                Some(superblock) => superblock,
+                // Both copies are damaged; the first one says how.
+                None => Nilfs2Superblock::check(&bytes, device.size_bytes())
+                    .map_err(drystone_nilfs2::Error::from)?,
+            };
+            return Ok(Information::Nilfs2(Nilfs2Information::of(&superblock)));
+        }
         let superblock = Superblock::check(&bytes).map_err(ErrorCause::Superblock)?;
         Ok(Information::Ext4(Box::new(Ext4Information::of(&superblock))))
     }

@@ -150,13 +150,17 @@ impl Ifile {
     /// Takes a free inode of a group, from `from` on, if there is one.
     fn take(&self, number: u64, from: u64, source: Translated<'_>) -> Result<Option<InodeNumber>> {
         let per_group = self.layout.entries_per_group();
+        let first = self.first_inode.0.saturating_sub(number * per_group).max(from);
+        // Groups of reserved inodes alone stay out of memory: a superblock may claim a million of them.
+        if first >= per_group {
+            return Ok(None);
+        }
         let shared = self.group(number);
         let mut group = shared.lock();
         self.load_group(number, &mut group, source)?;
         if group.free == 0 {
             return Ok(None);
         }
-        let first = self.first_inode.0.saturating_sub(number * per_group).max(from);
         let Some(bits) = &mut group.bits else { unreachable!("the group was loaded just now") };
         let Some(bit) = bitmap::find_zero(bits, first as usize..per_group as usize) else {
             return Ok(None);

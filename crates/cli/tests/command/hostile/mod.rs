@@ -3,6 +3,7 @@
 
 mod commands;
 mod corrupt_image;
+mod nilfs2;
 
 use crate::support::Fixture;
 use commands::{READING, every_command, harmless};
@@ -108,7 +109,19 @@ fn huge_counts() {
         for line in READING.iter().filter(|line| !line.contains("OUT")) {
             harmless(&corrupt.fixture, line);
         }
-        harmless(&corrupt.fixture, "mkdir disk.img:/new");
+        for line in [
+            "mkdir disk.img:/new",
+            "trim disk.img",
+            "zero-free disk.img",
+            "tune disk.img --features quota",
+            "uuid disk.img random",
+            "resize disk.img --minimum",
+            "compact disk.img",
+            "check -p disk.img",
+            "check -y disk.img",
+        ] {
+            harmless(&corrupt.fixture, line);
+        }
     }
 }
 

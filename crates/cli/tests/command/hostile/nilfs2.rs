@@ -1,0 +1,134 @@
+//! Volumes of NILFS2 with impossible numbers, under sums that hold.
+
+use super::commands::{every_command, harmless};
+use crate::support::Fixture;
+use drystone_nilfs2_format::Sum;
+use drystone_nilfs2_format::geometry::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES};
+use drystone_testkit::environment;
+use fastrand::Rng;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+const IMAGE_BYTES: u64 = 16 << 20;
+/// Words that are changed in an image, at most.
+const WORDS_MAX: usize = 12;
+
+/// A volume with a tree and a few checkpoints.
+fn made() -> Fixture {
+    let fixture = Fixture::empty();
+    let made = "mkfs disk.img --type nilfs2 --size 16M -b 1K --blocks-per-segment 64 -q";
+    fixture.line(made).good();
+    for number in 0..60 {
+        fixture.put(&format!("source/d/{number}"), vec![number; 50 * usize::from(number)]);
+    }
+    fixture.put("source/a", vec![7; 300_000]);
+    fixture.line("cp source/a source/d disk.img:/").good();
+    fixture.line("rm disk.img:/d/7").good();
+    std::fs::remove_dir_all(fixture.path("source")).unwrap();
+    fixture
+}
+
+/// Changes words of the volume that aren't zero. Only the sum over a whole log covers them, and only
+/// a recovery reads that.
+fn change_words(image: &File, random: &mut Rng) {
+    let mut bytes = vec![0; IMAGE_BYTES as usize];
+    image.read_exact_at(&mut bytes, 0).unwrap();
+    let used: Vec<usize> = (2 * SUPERBLOCK_OFFSET_BYTES as usize..bytes.len() - 8192)
+        .step_by(8)
+        .filter(|at| bytes[*at..at + 8] != [0; 8] && bytes[*at..at + 8] != [7; 8])
+        .collect();
+    for _ in 0..random.usize(1..=WORDS_MAX) {
+        let at = used[random.usize(..used.len())];
+        let old = u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+        let new = match random.u8(..6) {
+            0 => 0,
+            1 => u64::MAX,
+            2 => u64::MAX >> random.u8(1..40),
+            3 => old.wrapping_add(1),
+            4 => old ^ 1 << random.u8(..64),
+            _ => random.u64(..IMAGE_BYTES / 1024),
+        };
+        image.write_all_at(&new.to_le_bytes(), at as u64).unwrap();
+    }
+}
+
+#[test]
+fn changed_words() {
+    let images = environment::number("DRYSTONE_HOSTILE_IMAGES").unwrap_or(4);
+    let first = environment::number("DRYSTONE_SEED").unwrap_or(1);
+    for seed in first..first + images {
+        let fixture = made();
+        let image = File::options().read(true).write(true).open(fixture.path("disk.img")).unwrap();
+        eprintln!("seed {seed}");
+        change_words(&image, &mut Rng::with_seed(seed));
+        every_command(&fixture);
+    }
+}
+
+/// Where the superblock's numbers are, and their bytes.
+const NUMBERS: [(usize, usize); 18] = [
+    (20, 4),
+    (24, 8),
+    (32, 8),
+    (40, 8),
+    (48, 4),
+    (52, 4),
+    (56, 8),
+    (64, 8),
+    (72, 8),
+    (80, 8),
+    (112, 2),
+    (140, 4),
+    (144, 2),
+    (146, 2),
+    (148, 2),
+    (150, 2),
+    (248, 4),
+    (252, 4),
+];
+
+/// Each number of the superblock, wrong, in both copies. A volume that is refused isn't changed.
+#[test]
+fn numbers_of_the_superblock() {
+    let fixture = made();
+    let image = File::options().read(true).write(true).open(fixture.path("disk.img")).unwrap();
+    let mut sound = vec![0; IMAGE_BYTES as usize];
+    image.read_exact_at(&mut sound, 0).unwrap();
+    let copies = [SUPERBLOCK_OFFSET_BYTES as usize, IMAGE_BYTES as usize - 4096];
+    for (field, length) in NUMBERS {
+        for number in [0, u64::MAX >> 1, u64::MAX] {
+            eprintln!("bytes at {field} are those of {number}");
+            let mut bytes = sound.clone();
+            for start in copies {
+                let superblock = &mut bytes[start..start + SUPERBLOCK_BYTES];
+                superblock[field..field + length].copy_from_slice(&number.to_le_bytes()[..length]);
+                mend_sum(superblock);
+            }
+            for line in [
+                "info disk.img",
+                "check disk.img",
+                "ls -R disk.img",
+                "cat disk.img:/a",
+                "cp disk.img disk.img:/copy",
+                "mkdir disk.img:/new",
+                "resize disk.img +4M",
+            ] {
+                image.set_len(IMAGE_BYTES).unwrap();
+                image.write_all_at(&bytes, 0).unwrap();
+                let message = harmless(&fixture, line);
+                assert!(!message.contains("ext2, ext3"), "{line}: {message}");
+                let is_as_before = std::fs::read(fixture.path("disk.img")).unwrap() == bytes;
+                let is_refused = message.contains("superblock");
+                assert!(!is_refused || is_as_before, "{field} = {number}: {line}: {message}");
+            }
+        }
+    }
+}
+
+fn mend_sum(superblock: &mut [u8]) {
+    let seed = u32::from_le_bytes(superblock[12..16].try_into().unwrap());
+    let summed = usize::from(u16::from_le_bytes(superblock[8..10].try_into().unwrap()));
+    superblock[16..20].fill(0);
+    let sum = Sum::of(seed, &superblock[..summed]);
+    superblock[16..20].copy_from_slice(&sum.to_le_bytes());
+}
