@@ -4,10 +4,9 @@
 //! counters of edges and comparisons, which a pass of LLVM puts in. The crates forbid unsafe code, so
 //! that no sanitizer of memory is needed. Corpora and findings are where `cargo fuzz` has them.
 
-use crate::parts::Parts;
+use crate::parts::{Parts, side_by_side};
 use crate::process;
 use anyhow::{Context, bail};
-use drystone_sync::{LockClass, Mutex, thread};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -24,8 +23,6 @@ const FLAGS: [&str; 7] = [
 /// Most memory of a target, and longest time for one input.
 const LIMITS: [&str; 2] = ["-rss_limit_mb=2048", "-timeout=10"];
 
-static CLASS: LockClass = LockClass::new("fuzz targets that wait", 1);
-
 /// Runs a target, or all of them, for this long each.
 pub fn run(target: Option<&str>, seconds: u64) -> anyhow::Result<()> {
     let mut targets = all()?;
@@ -36,25 +33,13 @@ pub fn run(target: Option<&str>, seconds: u64) -> anyhow::Result<()> {
         targets = vec![target.to_owned()];
     }
     let programs = build()?;
-    let at_once = thread::available_parallelism()?.get().min(targets.len());
-    targets.reverse();
-    let waiting = Mutex::new(&CLASS, targets);
-    let work = || {
-        let mut done = Vec::new();
-        loop {
-            let Some(target) = waiting.lock().pop() else { return done };
-            let told = fuzz(&programs, &target, seconds);
-            match &told {
-                Ok(told) => eprintln!("{target:20} ok: {told}"),
-                Err(_) => eprintln!("{target:20} FAILED"),
-            }
-            done.push((target, told));
+    let done = side_by_side(targets, |target| {
+        let told = fuzz(&programs, &target, seconds);
+        match &told {
+            Ok(told) => eprintln!("{target:20} ok: {told}"),
+            Err(_) => eprintln!("{target:20} FAILED"),
         }
-    };
-    let done: Vec<_> = thread::scope(|scope| {
-        let threads: Vec<_> = (0..at_once).map(|_| scope.spawn(work)).collect();
-        let joined = threads.into_iter().map(|thread| thread.join());
-        joined.flat_map(|done| done.expect("nothing in the loop panics")).collect()
+        (target, told)
     });
     let mut parts = Parts::default();
     for (target, told) in done {

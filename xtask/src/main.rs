@@ -14,6 +14,7 @@ mod features;
 mod fuzz;
 mod host;
 mod judge_mount;
+mod long;
 mod minimum;
 mod ordinary_user;
 mod parts;
@@ -23,6 +24,7 @@ mod python;
 mod rings;
 mod skips;
 mod suites;
+mod test_program;
 mod tidy;
 
 use clap::{Parser, Subcommand};
@@ -136,9 +138,9 @@ fn run(task: Task) -> anyhow::Result<()> {
         Task::Ci => ci::run(),
         Task::Tidy => tidy::run(),
         Task::Test { arguments } => suites::test(&arguments),
-        Task::Stress { seconds, seed } => suites::stress(seconds, seed),
-        Task::Crash { images, seed } => suites::crash(images, seed),
-        Task::Differential { sequences, seed } => suites::differential(sequences, seed),
+        Task::Stress { seconds, seed } => long::stress(seconds, seed),
+        Task::Crash { images, seed } => long::crash(images, seed),
+        Task::Differential { sequences, seed } => long::differential(sequences, seed),
         Task::Loom => suites::loom(),
         Task::Simulate { arguments } => suites::simulate(&arguments),
         Task::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),

@@ -5,14 +5,14 @@ use crate::ci::Verdict;
 use crate::ending::at_end;
 use crate::parts::Parts;
 use crate::skips::{self, Skips, User};
+use crate::test_program::TestProgram;
 use crate::{process, suites};
 use anyhow::Context;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
-use serde::Deserialize;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 /// Folders of the crates whose tests depend on who runs them, and their test programs that do; all if
 /// none is named.
@@ -27,25 +27,6 @@ const CRATES: [(&str, &[&str]); 7] = [
 ];
 /// `nobody`, and its group.
 const USER: u32 = 65_534;
-
-/// A test program, as cargo tells of it.
-#[derive(Deserialize)]
-struct Built {
-    manifest_path: Option<PathBuf>,
-    executable: Option<PathBuf>,
-    profile: Option<Profile>,
-    target: Option<Target>,
-}
-
-#[derive(Deserialize)]
-struct Target {
-    name: String,
-}
-
-#[derive(Deserialize)]
-struct Profile {
-    test: bool,
-}
 
 /// Runs the compiled tests of some packages.
 pub fn run() -> anyhow::Result<Verdict> {
@@ -109,19 +90,12 @@ fn make_fuse_for_all(node: &Path) -> anyhow::Result<()> {
 
 /// The test programs of the packages, with the directories that cargo runs them in.
 fn programs() -> anyhow::Result<Vec<(PathBuf, PathBuf)>> {
-    let mut cargo = suites::build();
-    let output = cargo.arg("--message-format=json").stderr(Stdio::inherit()).output()?;
-    anyhow::ensure!(output.status.success(), "the tests can't be built");
-    let text = String::from_utf8_lossy(&output.stdout);
-    let built = text.lines().filter_map(|line| serde_json::from_str::<Built>(line).ok());
-    let programs = built.filter_map(|built| {
-        let is_test = built.profile?.test;
-        let directory = built.manifest_path?.parent()?.to_owned();
-        let name = built.target?.name;
-        let is_wanted = CRATES.iter().any(|(folder, names)| {
-            directory.ends_with(folder) && (names.is_empty() || names.contains(&&*name))
-        });
-        (is_test && is_wanted).then_some((directory, built.executable?))
-    });
-    Ok(programs.collect())
+    let is_wanted = |program: &TestProgram| {
+        CRATES.iter().any(|(folder, names)| {
+            program.directory.ends_with(folder)
+                && (names.is_empty() || names.contains(&&*program.name))
+        })
+    };
+    let programs = TestProgram::build(suites::build())?.into_iter().filter(is_wanted);
+    Ok(programs.map(|program| (program.directory, program.executable)).collect())
 }
