@@ -1,14 +1,10 @@
-//! Reads and changes the metadata of inodes.
+//! Reads and changes the attributes that every inode has.
 
 use super::Fs;
 use super::metadata::{FileTimes, Metadata};
 use crate::Result;
-use drystone_vfs::{
-    Errno, FallocateMode, FileSystemStatistics, OpenFlags, SetAttributes, XattrMode,
-};
-use std::ffi::{OsStr, OsString};
+use drystone_vfs::{FallocateMode, FileSystemStatistics, OpenFlags, SetAttributes};
 use std::fs::Permissions;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
@@ -121,69 +117,6 @@ impl Fs<'_> {
         self.run("allocate space for", path.as_ref(), |path| {
             let file = self.open_existing(path, OpenFlags::WRITE)?;
             self.file_system().fallocate(&self.context, file.inode(), mode, offset, length)
-        })
-    }
-
-    /// The value of an extended attribute, by its full name (`user.comment`); `None` if there is none.
-    ///
-    /// # Errors
-    ///
-    /// It can't be read.
-    pub fn xattr(
-        &self,
-        path: impl AsRef<Path>,
-        name: impl AsRef<OsStr>,
-    ) -> Result<Option<Vec<u8>>> {
-        self.run("read an attribute of", path.as_ref(), |path| {
-            let (found, name) = (self.find(path, true)?, name.as_ref().as_bytes());
-            match self.file_system().xattr(&self.context, found.inode(), name) {
-                Ok(value) => Ok(Some(value)),
-                Err(error) if error.errno == Errno::ENODATA => Ok(None),
-                Err(error) => Err(error),
-            }
-        })
-    }
-
-    /// Sets an extended attribute.
-    ///
-    /// # Errors
-    ///
-    /// The name is none that the file system takes, there is no room, or it may not be set.
-    pub fn set_xattr(
-        &self,
-        path: impl AsRef<Path>,
-        name: impl AsRef<OsStr>,
-        value: impl AsRef<[u8]>,
-    ) -> Result<()> {
-        self.run("set an attribute of", path.as_ref(), |path| {
-            let (found, name) = (self.find(path, true)?, name.as_ref().as_bytes());
-            let (value, mode) = (value.as_ref(), XattrMode::Set);
-            self.file_system().set_xattr(&self.context, found.inode(), name, value, mode)
-        })
-    }
-
-    /// Removes an extended attribute.
-    ///
-    /// # Errors
-    ///
-    /// There is none, or it may not be removed.
-    pub fn remove_xattr(&self, path: impl AsRef<Path>, name: impl AsRef<OsStr>) -> Result<()> {
-        self.run("remove an attribute of", path.as_ref(), |path| {
-            let (found, name) = (self.find(path, true)?, name.as_ref().as_bytes());
-            self.file_system().remove_xattr(&self.context, found.inode(), name)
-        })
-    }
-
-    /// The full names of all extended attributes.
-    ///
-    /// # Errors
-    ///
-    /// They can't be read.
-    pub fn list_xattrs(&self, path: impl AsRef<Path>) -> Result<Vec<OsString>> {
-        self.run("list the attributes of", path.as_ref(), |path| {
-            let found = self.find(path, true)?;
-            let names = self.file_system().list_xattrs(&self.context, found.inode())?;
-            Ok(names.into_iter().map(OsString::from_vec).collect())
         })
     }
 

@@ -4,7 +4,7 @@
 //! the root of the image. Errors have the [`kind`](Error::kind) that [`std::fs`] would report on Linux, also
 //! for empty paths, slashes at the end, `..`, and symbolic links that lead nowhere or in circles.
 //!
-//! `names` makes, moves and removes entries, `attributes` changes their metadata,
+//! `names` makes, moves and removes entries, `attributes` and `xattrs` change their metadata,
 //! `file` is an open file, `directory` a listing, `walk` a tree, `transfer` copies from and to this
 //! machine.
 //!
@@ -22,6 +22,7 @@ mod options;
 mod stored_path;
 mod transfer;
 mod walk;
+mod xattrs;
 
 pub use directory::{DirEntry, ReadDir};
 pub use file::File;
