@@ -3,13 +3,13 @@
 
 use drystone::fs::FileTimes;
 use drystone::{
-    CreateOptions, ErrorCause, File, FileSystemKind, Fs, Image, Information, MemoryDevice, Region,
-    mkfs,
+    CreateOptions, ErrorCause, File, FileSystemKind, Fs, Image, Information, MemoryDevice,
+    OpenOptions, Region, mkfs,
 };
 use drystone_blockdev::BlockDevice;
-use drystone_sync::Arc;
+use drystone_sync::{Arc, thread};
 use drystone_testkit::model::{Configuration, MemoryFileSystem};
-use std::io::{Read, Write};
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::time::{Duration, UNIX_EPOCH};
 
 fn is_clean(name: &std::path::Path) -> bool {
@@ -110,4 +110,89 @@ fn handles_give_their_references_back() {
     drop(fs);
     drop(user);
     assert_eq!(model.references(), 0);
+}
+
+/// Against the standard library: what one handle does, the other sees.
+#[test]
+fn clones_of_a_file_share_its_position() {
+    let model = MemoryFileSystem::new(Configuration::default());
+    let image = Image::in_memory(&CreateOptions::new(16 << 20)).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let options = OpenOptions::new().read(true).write(true).create(true);
+    for fs in [Fs::over(&model), image.fs()] {
+        let file = fs.open_with("/file", options).unwrap();
+        let found = use_clones(&file, &file.try_clone().unwrap());
+        fs.remove_file("/file").unwrap();
+        // It is open, and is so once more.
+        let clone = file.try_clone().unwrap();
+        assert_eq!(clone.path(), std::path::Path::new("/file"));
+        drop(file);
+        (&clone).seek(SeekFrom::Start(0)).unwrap();
+        assert_eq!(std::io::read_to_string(&clone).unwrap(), found.0);
+        let path = folder.path().join("file");
+        let mut options = std::fs::File::options();
+        let file = options.read(true).write(true).create(true).truncate(true).open(path).unwrap();
+        assert_eq!(found, use_clones(&file, &file.try_clone().unwrap()));
+    }
+    assert_eq!(model.references(), 0);
+    let fs = image.fs();
+    fs.write("/file", "content").unwrap();
+    let reader = fs.open("/file").unwrap().try_clone().unwrap();
+    let refused = (&reader).write(b"x").unwrap_err();
+    assert_eq!(refused.to_string(), "cannot write '/file': bad file descriptor");
+    let appended = fs.open_with("/file", OpenOptions::new().append(true)).unwrap();
+    let clone = appended.try_clone().unwrap();
+    (&clone).write_all(b", more").unwrap();
+    assert_eq!(fs.read("/file").unwrap(), b"content, more");
+}
+
+/// The content, and positions on the way.
+fn use_clones<F>(first: &F, second: &F) -> (String, Vec<u64>)
+where
+    for<'f> &'f F: Read + Write + Seek,
+{
+    let mut positions = Vec::new();
+    let (mut first, mut second) = (first, second);
+    first.write_all(b"one, ").unwrap();
+    positions.push(second.stream_position().unwrap());
+    second.write_all(b"two, ").unwrap();
+    first.write_all(b"three").unwrap();
+    positions.push(first.seek(SeekFrom::Current(-8)).unwrap());
+    let mut word = [0; 3];
+    second.read_exact(&mut word).unwrap();
+    positions.push(first.stream_position().unwrap());
+    positions.extend(word.map(u64::from));
+    second.seek(SeekFrom::Start(0)).unwrap();
+    (std::io::read_to_string(first).unwrap(), positions)
+}
+
+/// A clone that is made while others read takes nothing from them.
+#[test]
+fn clones_are_made_while_the_file_is_read() {
+    const BYTES: usize = 100_000;
+    let image = Image::in_memory(&CreateOptions::new(16 << 20)).unwrap();
+    let fs = image.fs();
+    fs.write("/file", vec![1; BYTES]).unwrap();
+    let file = fs.open("/file").unwrap();
+    let read_all = |mut file: &File<'_>| {
+        let (mut read, mut buffer) = (0, [0; 100]);
+        loop {
+            match file.read(&mut buffer).unwrap() {
+                0 => return read,
+                more => read += more,
+            }
+        }
+    };
+    let read: usize = thread::scope(|scope| {
+        let own = scope.spawn(|| read_all(&file));
+        let clones = [(); 3].map(|()| {
+            scope.spawn(|| {
+                let clone = file.try_clone().unwrap();
+                read_all(&clone)
+            })
+        });
+        let clones = clones.into_iter().map(|thread| thread.join().unwrap());
+        clones.sum::<usize>() + own.join().unwrap()
+    });
+    assert_eq!(read, BYTES);
 }

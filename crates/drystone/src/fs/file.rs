@@ -5,10 +5,10 @@ use super::metadata::{FileTimes, Metadata};
 use super::options::OpenOptions;
 use super::stored_path::StoredPath;
 use crate::{Error, Result};
-use drystone_sync::{Arc, LockClass, Mutex};
+use drystone_sync::{Arc, LockClass, Mutex, MutexGuard, OnceLock};
 use drystone_vfs::{
-    Capabilities, Errno, FallocateMode, FileSystem, FileType, InodeNumber, RequestContext,
-    SetAttributes,
+    Capabilities, Errno, FallocateMode, FileSystem, FileType, InodeGuard, InodeNumber, OpenFlags,
+    RequestContext, SetAttributes,
 };
 use std::fs::Permissions;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -30,7 +30,10 @@ pub struct File<'i> {
     path: StoredPath,
     file_type: FileType,
     options: OpenOptions,
+    /// Where the next read or write starts, until the file is cloned.
     position: Mutex<u64>,
+    /// Takes the place of `position` once the file is cloned: most files never are, and need no allocation.
+    shared_position: OnceLock<Arc<Mutex<u64>>>,
 }
 
 impl<'i> File<'i> {
@@ -42,8 +45,51 @@ impl<'i> File<'i> {
         file_type: FileType,
         options: OpenOptions,
     ) -> File<'i> {
-        let position = Mutex::new(&POSITION, 0);
-        File { held, context, path: StoredPath::new(path), file_type, options, position }
+        let (path, position) = (StoredPath::new(path), Mutex::new(&POSITION, 0));
+        let shared_position = OnceLock::new();
+        File { held, context, path, file_type, options, position, shared_position }
+    }
+
+    /// One more handle to the same open file, as that of [`std::fs::File::try_clone`]: both read and write at
+    /// one position, and either keeps the file open. It needs no path: the file may have been removed.
+    ///
+    /// ```
+    /// # use drystone::{CreateOptions, Image};
+    /// use std::io::{Seek, Write};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let image = Image::in_memory(&CreateOptions::new(8 << 20))?;
+    /// let fs = image.fs();
+    /// let mut file = fs.create("/log")?;
+    /// let mut clone = file.try_clone()?;
+    /// file.write_all(b"first, ")?;
+    /// clone.write_all(b"second")?;
+    /// assert_eq!(file.stream_position()?, 13);
+    /// assert_eq!(fs.read_to_string("/log")?, "first, second");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The image can't be read.
+    pub fn try_clone(&self) -> Result<File<'i>> {
+        let entry = self.run("clone", |file_system, inode| {
+            // What it may be used for was checked when it was opened.
+            file_system.open(&RequestContext::superuser(), inode, OpenFlags::empty())
+        })?;
+        let guard = InodeGuard::new(self.held.file_system(), entry);
+        let held = Held::new(self.held.image().clone(), guard);
+        let position = {
+            let own = self.position.lock();
+            let shared = || Arc::new(Mutex::new(&POSITION, *own));
+            Arc::clone(self.shared_position.get_or_init(shared))
+        };
+        let clone =
+            File::new(held, Arc::clone(&self.context), self.path(), self.file_type, self.options);
+        // It is new, so there is none yet.
+        clone.shared_position.get_or_init(|| position);
+        Ok(clone)
     }
 
     /// The path that it was opened by.
@@ -164,6 +210,22 @@ impl<'i> File<'i> {
         Error::from(cause.into()).during(operation).at(self.path())
     }
 
+    /// The position, locked.
+    fn position(&self) -> MutexGuard<'_, u64> {
+        if let Some(shared) = self.shared_position.get() {
+            return shared.lock();
+        }
+        let own = self.position.lock();
+        // It may have been cloned meanwhile.
+        match self.shared_position.get() {
+            None => own,
+            Some(shared) => {
+                drop(own);
+                shared.lock()
+            }
+        }
+    }
+
     fn check_reads(&self) -> drystone_vfs::Result<()> {
         match self.file_type {
             _ if !self.options.reads() => Err(Errno::EBADF.into()),
@@ -216,7 +278,7 @@ impl std::fmt::Debug for File<'_> {
 
 impl Read for &File<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let mut position = self.position.lock();
+        let mut position = self.position();
         let read = self.read_from(*position, buffer)?;
         *position += read as u64;
         Ok(read)
@@ -225,7 +287,7 @@ impl Read for &File<'_> {
 
 impl Write for &File<'_> {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
-        let mut position = self.position.lock();
+        let mut position = self.position();
         let (written, end) = self.write_to(*position, data)?;
         *position = end;
         Ok(written)
@@ -238,7 +300,7 @@ impl Write for &File<'_> {
 
 impl Seek for &File<'_> {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        let mut position = self.position.lock();
+        let mut position = self.position();
         let (base, step) = match to {
             SeekFrom::Start(offset) => (offset, 0),
             SeekFrom::Current(step) => (*position, step),

@@ -19,6 +19,10 @@ impl<'i> Held<'i> {
         self.inode
     }
 
+    pub fn image(&self) -> &ImageReference<'i> {
+        &self.image
+    }
+
     pub fn file_system(&self) -> &dyn FileSystem {
         self.image.file_system()
     }
