@@ -84,6 +84,10 @@ impl Error {
     pub fn kind(&self) -> io::ErrorKind {
         match &self.0.cause {
             ErrorCause::Host(error) => error.kind(),
+            #[cfg(feature = "tar")]
+            ErrorCause::Source(error) => {
+                error.io_error().map_or(io::ErrorKind::InvalidData, io::Error::kind)
+            }
             ErrorCause::Device(DeviceError::Io { source, .. }) => source.kind(),
             ErrorCause::Volume(_) | ErrorCause::Superblock(_) => io::ErrorKind::InvalidData,
             cause => io::Error::from_raw_os_error(cause.errno().code()).kind(),
@@ -180,6 +184,10 @@ pub enum ErrorCause {
     #[cfg(feature = "fsck")]
     #[error("{0}")]
     Check(drystone_sync::Arc<drystone_fsck::Error>),
+    /// An archive or another source of files can't be read.
+    #[cfg(feature = "tar")]
+    #[error("{0}")]
+    Source(drystone_sync::Arc<drystone_sources::Error>),
     /// An image was to be made where something is already.
     #[error("it isn't empty")]
     HoldsData,
@@ -295,20 +303,34 @@ impl ErrorCause {
             | ErrorCause::DeviceSize { .. }
             | ErrorCause::UnsafePolicy(_)
             | ErrorCause::Volume(_) => Errno::EINVAL,
-            ErrorCause::Host(error) => match error.kind() {
-                io::ErrorKind::NotFound => Errno::ENOENT,
-                io::ErrorKind::PermissionDenied => Errno::EACCES,
-                io::ErrorKind::AlreadyExists => Errno::EEXIST,
-                io::ErrorKind::StorageFull => Errno::ENOSPC,
-                io::ErrorKind::IsADirectory => Errno::EISDIR,
-                io::ErrorKind::NotADirectory => Errno::ENOTDIR,
-                io::ErrorKind::InvalidInput => Errno::EINVAL,
-                _ => Errno::EIO,
-            },
+            ErrorCause::Host(error) => errno_of(error),
+            #[cfg(feature = "tar")]
+            ErrorCause::Source(error) => error.io_error().map_or(Errno::EINVAL, errno_of),
             #[cfg(feature = "fsck")]
             ErrorCause::Check(_) | ErrorCause::CheckNilfs2(_) => Errno::EIO,
             ErrorCause::Device(_) => Errno::EIO,
         }
+    }
+}
+
+/// The number for what the standard library says.
+fn errno_of(error: &io::Error) -> Errno {
+    match error.kind() {
+        io::ErrorKind::NotFound => Errno::ENOENT,
+        io::ErrorKind::PermissionDenied => Errno::EACCES,
+        io::ErrorKind::AlreadyExists => Errno::EEXIST,
+        io::ErrorKind::StorageFull => Errno::ENOSPC,
+        io::ErrorKind::IsADirectory => Errno::EISDIR,
+        io::ErrorKind::NotADirectory => Errno::ENOTDIR,
+        io::ErrorKind::InvalidInput => Errno::EINVAL,
+        _ => Errno::EIO,
+    }
+}
+
+#[cfg(feature = "tar")]
+impl From<drystone_sources::Error> for ErrorCause {
+    fn from(error: drystone_sources::Error) -> ErrorCause {
+        ErrorCause::Source(drystone_sync::Arc::new(error))
     }
 }
 

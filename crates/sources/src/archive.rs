@@ -124,10 +124,18 @@ impl Opener {
             let range = FileRange::new(file, start).map_err(failed)?;
             return self.uncompressed(name, range, io::sink());
         }
+        self.read(name, file)
+    }
+
+    /// Reads an archive, which the user calls `name`, into a spool file.
+    ///
+    /// # Errors
+    /// It can't be read, uncompressed or spooled.
+    pub fn read(&self, name: &str, mut reader: impl Read) -> Result<Archive> {
         let mut start = [0; MAGIC_BYTES];
-        let length = read_up_to(&mut file, &mut start).map_err(failed)?;
+        let length = read_up_to(&mut reader, &mut start).map_err(Error::io(name))?;
         let compression = Compression::of(&start[..length]);
-        self.spool(name, compression, io::Cursor::new(start).take(length as u64).chain(file))
+        self.spool(name, compression, io::Cursor::new(start).take(length as u64).chain(reader))
     }
 
     /// The uncompressed bytes of a part of a file. `observer` gets all bytes that are read of a

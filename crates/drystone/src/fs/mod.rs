@@ -6,7 +6,7 @@
 //!
 //! `names` makes, moves and removes entries, `attributes` and `xattrs` change their metadata,
 //! `file` is an open file, `directory` a listing, `walk` a tree, `transfer` copies from and to this
-//! machine.
+//! machine, `import` unpacks archives.
 //!
 //! # State
 //!
@@ -16,6 +16,8 @@ mod attributes;
 mod directory;
 mod file;
 mod held;
+#[cfg(feature = "tar")]
+mod import;
 mod metadata;
 mod names;
 mod options;

@@ -47,12 +47,27 @@ impl Fs<'_> {
     }
 
     /// Writes the directory at `path` to `out` as a tar archive, whose top it is.
+    /// [`import_tar`](Fs::import_tar) unpacks it.
+    ///
+    /// ```
+    /// # use drystone::{CreateOptions, Image};
+    /// # fn main() -> drystone::Result<()> {
+    /// # let image = Image::in_memory(&CreateOptions::new(8 << 20))?;
+    /// let fs = image.fs();
+    /// fs.create_dir("/etc")?;
+    /// fs.write("/etc/hostname", "wall\n")?;
+    /// let mut archive = Vec::new();
+    /// let summary = fs.extract_tar("/etc", &mut archive)?;
+    /// assert_eq!((summary.files, summary.bytes), (1, 5));
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
     /// As [`copy_in`](Fs::copy_in); `out` takes no more.
     #[cfg(feature = "tar")]
-    pub fn write_tar(
+    pub fn extract_tar(
         &self,
         path: impl AsRef<Path>,
         mut out: impl std::io::Write + Send,

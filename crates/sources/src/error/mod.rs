@@ -88,6 +88,15 @@ impl From<DirectoryError> for Error {
 }
 
 impl Error {
+    /// What the system said, if that is why.
+    #[must_use]
+    pub fn io_error(&self) -> Option<&io::Error> {
+        match self {
+            Error::Io { problem, .. } | Error::Spool { problem, .. } => Some(problem),
+            _ => None,
+        }
+    }
+
     /// Names the file that could not be read.
     pub(crate) fn io(name: &str) -> impl FnOnce(io::Error) -> Error {
         let name = name.to_owned();
