@@ -31,6 +31,13 @@ pub struct ComparedTree<'t> {
     pub path: &'t Path,
 }
 
+impl<'t> ComparedTree<'t> {
+    /// A file or a tree of this machine. [`Fs::tree`](crate::Fs::tree) is one of an image.
+    pub fn host(path: &'t (impl AsRef<Path> + ?Sized)) -> ComparedTree<'t> {
+        ComparedTree { place: Endpoint::Host, path: path.as_ref() }
+    }
+}
+
 /// What is compared besides names, types, sizes, targets of links and numbers of devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Aspects {

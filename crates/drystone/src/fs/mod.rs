@@ -13,6 +13,7 @@
 //! A handle holds one reference to its inode and gives it back when it is dropped.
 
 mod attributes;
+mod diff;
 mod directory;
 mod file;
 mod held;

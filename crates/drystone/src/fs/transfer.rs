@@ -2,7 +2,7 @@
 
 use super::Fs;
 use crate::transfer::{
-    Cause, CopyItem, CopyMonitor, CopyOptions, CopyProblem, CopySummary, Endpoint, copy,
+    CopyItem, CopyMonitor, CopyOptions, CopyProblem, CopySummary, Endpoint, copy,
 };
 use crate::{Error, Result};
 use drystone_sync::{LockClass, Mutex};
@@ -96,10 +96,11 @@ impl Fs<'_> {
             // It would copy with all rights.
             return Err(Error::from(Errno::EPERM).during(operation).at(from));
         }
-        let first = FirstProblem(Mutex::new(&FIRST_PROBLEM, None));
+        let first = FirstProblem::new();
         let outcome = body(&first);
-        match (first.0.into_inner(), outcome) {
-            (Some(problem), _) | (None, Err(problem)) => Err(error_of(problem)),
+        match (first.into_error(), outcome) {
+            (Some(error), _) => Err(error),
+            (None, Err(problem)) => Err(problem.into()),
             (None, Ok(summary)) if summary.failed > 0 => {
                 Err(Error::from(Errno::EIO).during(operation).at(to))
             }
@@ -109,7 +110,18 @@ impl Fs<'_> {
 }
 
 /// Keeps the first problem that is no mere warning.
-struct FirstProblem(Mutex<Option<CopyProblem>>);
+pub(super) struct FirstProblem(Mutex<Option<CopyProblem>>);
+
+impl FirstProblem {
+    pub fn new() -> FirstProblem {
+        FirstProblem(Mutex::new(&FIRST_PROBLEM, None))
+    }
+
+    /// The error that stands for it.
+    pub fn into_error(self) -> Option<Error> {
+        self.0.into_inner().map(Error::from)
+    }
+}
 
 impl CopyMonitor for FirstProblem {
     fn problem(&self, problem: &CopyProblem) {
@@ -128,13 +140,4 @@ fn item_to<'t>(from: &Path, to: &'t Path) -> (CopyItem, &'t Path) {
         _ => to,
     };
     (CopyItem { path: from.to_path_buf(), name }, into)
-}
-
-fn error_of(problem: CopyProblem) -> Error {
-    let CopyProblem { action, path, cause, .. } = problem;
-    let error = match cause {
-        Cause::Host(errno) => Error::from(std::io::Error::from(errno)),
-        Cause::Image(error) => error.into(),
-    };
-    error.during(action).at(&path)
 }

@@ -169,3 +169,15 @@ impl std::fmt::Display for CopyProblem {
 }
 
 impl std::error::Error for CopyProblem {}
+
+impl From<CopyProblem> for crate::Error {
+    /// The same action, on the same path.
+    fn from(problem: CopyProblem) -> crate::Error {
+        let CopyProblem { action, path, cause, .. } = problem;
+        let error = match cause {
+            Cause::Host(errno) => crate::Error::from(std::io::Error::from(errno)),
+            Cause::Image(error) => error.into(),
+        };
+        error.during(action).at(&path)
+    }
+}
