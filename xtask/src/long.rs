@@ -4,13 +4,21 @@
 //! built optimised but with their assertions, run with their ignored tests, and are told how much to do
 //! by a variable of their own. Most wait half of the time, for disks and for other programs, so as many
 //! run at once as there are cores.
+//!
+//! - `stress` has many threads do random operations, `matrix` and `policies` those on every kind of image and
+//!   with every policy.
+//! - `damage` damages images for as long as `stress` takes, and `fields` each field of an image, for the
+//!   checker and for e2fsck. `repairs` damages whole images, and has the repair and e2fsck mend them.
+//! - `kernel` has the real kernel of NILFS2 change volumes.
+//! - `reshape` changes images of every kind as a whole.
+//! - `build` builds an image with a directory of many names.
 
 use crate::parts::{Parts, side_by_side};
 use crate::process;
 use crate::skips::{self, Skips, User};
 use crate::suites::{crate_folders, package_name};
 use crate::test_program::TestProgram;
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -91,17 +99,17 @@ fn run(title: &str, suites: &[Suite], seed: Option<u64>) -> anyhow::Result<()> {
     let done = side_by_side(programs, |(suite, program)| {
         let package = program.directory.file_name().unwrap_or_default().to_string_lossy();
         let name = format!("{} of {package}", suite.name);
-        let log = log_file(title, &name)?;
-        eprintln!("{name}: begun; {} has its output", log.display());
         let start = SystemTime::now();
-        let ended = run_program(suite, program, seed, &skips, &log);
+        let ended = log_file(title, &name).and_then(|log| {
+            eprintln!("{name}: begun; {} has its output", log.display());
+            run_program(suite, program, seed, &skips, &log)
+        });
         let verdict = if ended.is_ok() { "ok" } else { "FAILED" };
         eprintln!("{name}: {verdict} after {} s", start.elapsed().unwrap_or_default().as_secs());
-        anyhow::Ok((name, ended))
+        (name, ended)
     });
     let mut parts = Parts::default();
-    for done in done {
-        let (name, ended) = done?;
+    for (name, ended) in done {
         parts.run(&name, || ended);
     }
     let wrong = skips::list(&skips.noted()?, User::ours())?;
@@ -158,11 +166,13 @@ fn run_program(
     }
     skips.tell(&mut command).stdout(output.try_clone()?).stderr(output);
     let status = command.status().with_context(|| process::describe(&command))?;
+    if status.success() {
+        return Ok(());
+    }
     let text = fs::read(log)?;
     let text = String::from_utf8_lossy(&text);
     let lines: Vec<&str> = text.lines().collect();
     let last = lines[lines.len().saturating_sub(LINES_SHOWN)..].join("\n");
     let described = process::describe(&command);
-    ensure!(status.success(), "{described}: {status}; the end of {}:\n{last}", log.display());
-    Ok(())
+    bail!("{described}: {status}; the end of {}:\n{last}", log.display())
 }
