@@ -9,7 +9,7 @@ use drystone_nilfs2_check::{Nilfs2CheckOptions, check};
 use drystone_nilfs2_format::geometry::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES};
 use drystone_nilfs2_format::log::{LogHeader, seal};
 use drystone_nilfs2_format::super_root::SUPER_ROOT_BYTES;
-use drystone_nilfs2_format::superblock::Superblock;
+use drystone_nilfs2_format::superblock::{self, Superblock};
 use drystone_nilfs2_format::{PhysicalBlock, SegmentNumber, Sum};
 use drystone_sync::{Arc, LazyLock};
 use drystone_vfs::{FileSystem, InodeNumber, RequestContext};
@@ -121,9 +121,7 @@ fn change_superblock(device: &dyn BlockDevice, has_sums: bool, input: &mut Input
     let _ = device.read_at(SUPERBLOCK_OFFSET_BYTES, &mut bytes);
     let mut bytes = input.change(&bytes);
     if has_sums {
-        bytes[16..20].fill(0);
-        let sum = Sum::of(SEED.sum_seed, &bytes[..280]);
-        bytes[16..20].copy_from_slice(&sum.to_le_bytes());
+        superblock::seal(&mut bytes);
     }
     let _ = device.write_at(SUPERBLOCK_OFFSET_BYTES, &bytes);
 }

@@ -3,16 +3,11 @@
 use drystone_blockdev::{BlockDevice, DeviceError};
 use drystone_ext4_format::superblock as ext4;
 use drystone_nilfs2_format::geometry as nilfs2;
-use drystone_nilfs2_format::superblock::{MAGIC, Superblock as Nilfs2Superblock};
+use drystone_nilfs2_format::superblock::{Superblock as Nilfs2Superblock, is_claimed};
 use std::fmt;
 
 /// Where an ext4 superblock has its magic number, and what it is.
 const EXT4_MAGIC: (usize, [u8; 2]) = (56, [0x53, 0xef]);
-/// Where a NILFS2 superblock has its magic number, and how many of its bytes are summed. Both kinds have
-/// their superblocks at the same place.
-const NILFS2_MAGIC_AT: usize = 6;
-const NILFS2_LENGTH_AT: usize = 8;
-
 /// A kind of file system.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FileSystemKind {
@@ -47,16 +42,10 @@ impl FileSystemKind {
                 return Ok(Some(Self::Ext4));
             }
         }
-        let is_nilfs2 = claims_nilfs2(&bytes) || nilfs2_superblock(device)?.is_some();
+        // Both kinds have their superblocks at the same place.
+        let is_nilfs2 = is_claimed(&bytes) || nilfs2_superblock(device)?.is_some();
         Ok(is_nilfs2.then_some(Self::Nilfs2))
     }
-}
-
-/// Whether a superblock is one of NILFS2 by its magic number and its length, sound or not.
-fn claims_nilfs2(bytes: &[u8; nilfs2::SUPERBLOCK_BYTES]) -> bool {
-    let half = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
-    let is_length = |bytes: u16| (1..=nilfs2::SUPERBLOCK_BYTES).contains(&usize::from(bytes));
-    half(NILFS2_MAGIC_AT) == MAGIC && is_length(half(NILFS2_LENGTH_AT))
 }
 
 impl fmt::Display for FileSystemKind {

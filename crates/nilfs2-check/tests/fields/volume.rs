@@ -7,7 +7,7 @@ use drystone_nilfs2_format::geometry::{SUPERBLOCK_OFFSET_BYTES, second_superbloc
 use drystone_nilfs2_format::log::{LogHeader, data_sum, summary_sum};
 use drystone_nilfs2_format::map::{MapNode, MapRoot};
 use drystone_nilfs2_format::super_root::{SUPER_ROOT_BYTES, SuperRoot};
-use drystone_nilfs2_format::superblock::Superblock;
+use drystone_nilfs2_format::superblock::{self, Superblock};
 use drystone_nilfs2_format::{Geometry, InodeNumber, PhysicalBlock, SegmentNumber, Sum};
 use std::cell::RefCell;
 use std::ops::Range;
@@ -170,12 +170,7 @@ impl Volume {
                 let sum = data_sum(seed, &bytes, []);
                 bytes[..4].copy_from_slice(&sum.to_le_bytes());
             }
-            None => {
-                let seed = u32::from_le_bytes(bytes[12..16].try_into().unwrap());
-                bytes[16..20].fill(0);
-                let sum = Sum::of(seed, &bytes[..280]);
-                bytes[16..20].copy_from_slice(&sum.to_le_bytes());
-            }
+            None => superblock::seal(&mut bytes),
         }
         self.device.write_at(range.start as u64, &bytes).unwrap();
         Damaged { volume: self, range, before }

@@ -69,6 +69,23 @@ pub struct NewVolume {
     pub created_s: u64,
 }
 
+/// Whether bytes claim to be a superblock, by their magic number and the length that they say, sound or not.
+#[must_use]
+pub fn is_claimed(bytes: &[u8]) -> bool {
+    RawSuperblock::read_from_prefix(bytes).is_ok_and(|(raw, _)| {
+        let is_length = (1..=SUPERBLOCK_BYTES).contains(&usize::from(raw.bytes.get()));
+        raw.magic.get() == MAGIC && is_length
+    })
+}
+
+/// Makes the sum of a superblock right, whatever else is wrong with it. Bytes that are too few stay as they are.
+pub fn seal(bytes: &mut [u8]) {
+    if let Ok((mut raw, _)) = RawSuperblock::read_from_prefix(bytes) {
+        raw.sum.set(raw.computed_sum(SUMMED_BYTES));
+        bytes[..SUPERBLOCK_BYTES].copy_from_slice(raw.as_bytes());
+    }
+}
+
 /// A checked superblock.
 #[derive(Clone)]
 pub struct Superblock {
