@@ -39,4 +39,4 @@ pub use exclude::Exclude;
 pub use file_system::FileSystem;
 pub use guard::InodeGuard;
 pub use path::{Dots, NAME_LENGTH_MAX, PATH_LENGTH_MAX, check_listed, check_name};
-pub use path_walk::{LINKS_FOLLOWED_MAX, LastName, PathWalk, find_path, resolve, resolve_parent};
+pub use path_walk::{FollowedLinks, LastName, PathWalk, find_path, resolve, resolve_parent};

@@ -7,8 +7,30 @@ use crate::{
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// Symbolic links followed in one walk, as Linux counts them.
-pub const LINKS_FOLLOWED_MAX: u32 = 40;
+/// Symbolic links that one walk may follow, as on Linux.
+const LINKS_FOLLOWED_MAX: u32 = 40;
+
+/// How many symbolic links a walk has followed.
+#[derive(Debug, Default)]
+pub struct FollowedLinks(u32);
+
+impl FollowedLinks {
+    /// The target of one more link.
+    ///
+    /// # Errors
+    /// `ELOOP` if too many were followed; as [`FileSystem::read_link`].
+    pub fn target(
+        &mut self,
+        file_system: &dyn FileSystem,
+        link: &InodeGuard<'_>,
+    ) -> Result<Vec<u8>> {
+        self.0 += 1;
+        if self.0 > LINKS_FOLLOWED_MAX {
+            return Err(Errno::ELOOP.into());
+        }
+        file_system.read_link(link.inode())
+    }
+}
 
 /// What a path ends in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +55,7 @@ pub struct PathWalk<'f, 'p> {
     /// The path, or what a symbolic link has made of it.
     path: Cow<'p, [u8]>,
     last: Range<usize>,
-    links_followed: u32,
+    links: FollowedLinks,
 }
 
 impl<'f, 'p> PathWalk<'f, 'p> {
@@ -47,8 +69,8 @@ impl<'f, 'p> PathWalk<'f, 'p> {
         path: &'p [u8],
     ) -> Result<PathWalk<'f, 'p>> {
         let path = Cow::Borrowed(path);
-        let mut walk =
-            PathWalk { file_system, context, here: None, path, last: 0..0, links_followed: 0 };
+        let links = FollowedLinks::default();
+        let mut walk = PathWalk { file_system, context, here: None, path, last: 0..0, links };
         walk.advance()?;
         Ok(walk)
     }
@@ -132,11 +154,7 @@ impl<'f, 'p> PathWalk<'f, 'p> {
 
     /// Replaces the path up to `rest` by the target of `link`.
     fn go_to_target(&mut self, link: InodeGuard<'f>, rest: usize) -> Result<()> {
-        self.links_followed += 1;
-        if self.links_followed > LINKS_FOLLOWED_MAX {
-            return Err(Errno::ELOOP.into());
-        }
-        let mut path = self.file_system.read_link(link.inode())?;
+        let mut path = self.links.target(self.file_system, &link)?;
         match path.first() {
             None => return Err(Errno::ENOENT.into()),
             Some(b'/') => self.here = None,

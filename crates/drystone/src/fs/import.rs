@@ -8,14 +8,14 @@
 
 use super::Fs;
 use crate::transfer::CopySummary;
-use crate::transfer::facts::{ACCESS_ACL, DEFAULT_ACL};
+use crate::transfer::facts::remove_inherited_acls;
 use crate::{Error, Result};
 use drystone_sources::Opener;
 use drystone_sources::input::{FileRange, Input};
 use drystone_sources::tar::{DataRun, EntryKind, TarAttributes, TarEntry, TarReader};
 use drystone_vfs::{
-    Capabilities, DeviceNumber, Errno, FileType, InodeGuard, InodeNumber, LINKS_FOLLOWED_MAX,
-    NewNode, OpenFlags, RequestContext, SetAttributes, SetTime, Timestamp, XattrMode,
+    Capabilities, DeviceNumber, Errno, FileType, FollowedLinks, InodeGuard, InodeNumber, NewNode,
+    OpenFlags, RequestContext, SetAttributes, SetTime, Timestamp, XattrMode,
 };
 use std::collections::VecDeque;
 use std::ffi::OsStr;
@@ -307,19 +307,8 @@ impl<'f> Import<'f> {
             let changes = SetAttributes { user, group, ..SetAttributes::default() };
             file_system.set_attributes(context, inode, &changes)?;
         }
-        let lists = [ACCESS_ACL, DEFAULT_ACL];
-        let inherited = lists.into_iter().filter(|list| {
-            let is_given = attributes.xattrs.iter().any(|(name, _)| name == list);
-            let may_have = *list == ACCESS_ACL || file_type == FileType::Directory;
-            is_new && file_type != FileType::Symlink && may_have && !is_given
-        });
-        for list in inherited {
-            match file_system.remove_xattr(context, inode, list) {
-                Err(error) if !matches!(error.errno, Errno::ENODATA | Errno::EOPNOTSUPP) => {
-                    return Err(error);
-                }
-                _ => {}
-            }
+        if is_new {
+            remove_inherited_acls(file_system, context, inode, file_type, &attributes.xattrs)?;
         }
         for (name, value) in &attributes.xattrs {
             match file_system.set_xattr(context, inode, name, value, XattrMode::Set) {
@@ -354,7 +343,7 @@ impl<'f> Import<'f> {
         let mut way: Vec<InodeGuard<'f>> = Vec::new();
         let parts = |path: &[u8]| path.split(|&byte| byte == b'/').map(<[u8]>::to_vec).collect();
         let mut rest: VecDeque<Vec<u8>> = parts(path);
-        let mut links_followed = 0;
+        let mut links = FollowedLinks::default();
         while let Some(name) = rest.pop_front() {
             match &name[..] {
                 b"" | b"." => continue,
@@ -378,11 +367,7 @@ impl<'f> Import<'f> {
             match found.attributes().file_type {
                 FileType::Directory => way.push(found),
                 FileType::Symlink => {
-                    links_followed += 1;
-                    if links_followed > LINKS_FOLLOWED_MAX {
-                        return Err(Errno::ELOOP.into());
-                    }
-                    let target = file_system.read_link(found.inode())?;
+                    let target = links.target(file_system, &found)?;
                     if target.first() == Some(&b'/') {
                         way.clear();
                     }

@@ -6,7 +6,7 @@ use super::walk::remove_below;
 use super::{OPEN_TO_REPLACE, checked_bytes};
 use crate::{Error, Result};
 use drystone_vfs::{
-    Errno, FileType, InodeGuard, LINKS_FOLLOWED_MAX, LastName, NewNode, OpenFlags, PathWalk,
+    Errno, FileType, FollowedLinks, InodeGuard, LastName, NewNode, OpenFlags, PathWalk,
     RenameFlags, SetAttributes,
 };
 use std::ffi::OsString;
@@ -308,7 +308,7 @@ impl Fs<'_> {
         // What is on the way from the root, with names.
         let mut way: Vec<(Vec<u8>, InodeGuard<'_>)> = Vec::new();
         let mut rest = path.to_vec();
-        let mut links_followed = 0;
+        let mut links = FollowedLinks::default();
         loop {
             let start = rest.iter().position(|&byte| byte != b'/');
             let here = way.last().map(|(_, found)| found);
@@ -327,11 +327,7 @@ impl Fs<'_> {
             if name == b".." {
                 way.pop();
             } else if found.attributes().file_type == FileType::Symlink {
-                links_followed += 1;
-                if links_followed > LINKS_FOLLOWED_MAX {
-                    return Err(Errno::ELOOP.into());
-                }
-                let target = file_system.read_link(found.inode())?;
+                let target = links.target(file_system, &found)?;
                 if target.first() == Some(&b'/') {
                     way.clear();
                 }

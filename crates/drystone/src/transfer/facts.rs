@@ -1,6 +1,9 @@
 //! The metadata that a copy keeps.
 
-use drystone_vfs::{DeviceNumber, FileType, InodeAttributes, NewNode, Timestamp};
+use drystone_vfs::{
+    DeviceNumber, Errno, FileSystem, FileType, InodeAttributes, InodeNumber, NewNode,
+    RequestContext, Timestamp,
+};
 
 /// What the source knows of an inode.
 #[derive(Clone, Debug)]
@@ -76,6 +79,31 @@ pub(crate) type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
 pub(crate) const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
 /// The attribute that holds the ACL of a directory's future entries.
 pub(crate) const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";
+
+/// Takes the ACLs that a new inode of an image has from its directory away, but for those that `xattrs` will
+/// replace.
+pub(crate) fn remove_inherited_acls(
+    file_system: &dyn FileSystem,
+    context: &RequestContext,
+    inode: InodeNumber,
+    file_type: FileType,
+    xattrs: &[(Vec<u8>, Vec<u8>)],
+) -> drystone_vfs::Result<()> {
+    let inheritable: &[&[u8]] = match file_type {
+        FileType::Symlink => &[],
+        FileType::Directory => &[ACCESS_ACL, DEFAULT_ACL],
+        _ => &[ACCESS_ACL],
+    };
+    for acl in inheritable.iter().filter(|acl| !xattrs.iter().any(|(name, _)| name == *acl)) {
+        match file_system.remove_xattr(context, inode, acl) {
+            Err(error) if !matches!(error.errno, Errno::ENODATA | Errno::EOPNOTSUPP) => {
+                return Err(error);
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
 
 /// True for the attributes that are copied: of the `system` ones only ACLs are stored as such.
 pub(crate) fn is_copied_xattr(name: &[u8]) -> bool {

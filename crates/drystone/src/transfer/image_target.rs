@@ -1,7 +1,7 @@
 //! An open image as a target.
 
 use super::ends::{CopyTarget, EndResult};
-use super::facts::{ACCESS_ACL, DEFAULT_ACL, InodeFacts, Xattrs};
+use super::facts::{InodeFacts, Xattrs, remove_inherited_acls};
 use super::problem::{Cause, LostProperty};
 use crate::replace;
 use drystone_vfs::{
@@ -160,16 +160,8 @@ impl CopyTarget for ImageTarget<'_> {
         };
         self.file_system.set_attributes(&self.context, *node, &changes)?;
         if may_inherit {
-            for acl in [ACCESS_ACL, DEFAULT_ACL] {
-                if !xattrs.iter().any(|(name, _)| name == acl) {
-                    match self.file_system.remove_xattr(&self.context, *node, acl) {
-                        Ok(()) => {}
-                        Err(error) if matches!(error.errno, Errno::ENODATA | Errno::EOPNOTSUPP) => {
-                        }
-                        Err(error) => return Err(error.into()),
-                    }
-                }
-            }
+            let (file_system, context) = (self.file_system, &self.context);
+            remove_inherited_acls(file_system, context, *node, facts.file_type, xattrs)?;
         }
         // After the owner: changing that drops a file's capabilities.
         for (name, value) in xattrs {
