@@ -61,18 +61,28 @@ fn read_at(
 }
 
 /// Finds a superblock: the primary one, or the first backup that is one. Nothing if the primary one
-/// is damaged beyond use, which is reported, and there is no backup.
+/// is damaged beyond use, which is reported, and there is no backup. Whichever it is must have known
+/// features only.
 pub(crate) fn find(
+    device: &dyn BlockDevice,
+    reporter: &mut Reporter<'_>,
+) -> Result<Option<Superblock>, Error> {
+    let found = find_usable(device, reporter)?;
+    let features = found.as_ref().map_or(Features::NONE, Superblock::features);
+    let unknown = features.difference(KNOWN_FEATURES);
+    if unknown != Features::NONE {
+        return Err(Error::UnknownFeatures { features: unknown.to_string() });
+    }
+    Ok(found)
+}
+
+fn find_usable(
     device: &dyn BlockDevice,
     reporter: &mut Reporter<'_>,
 ) -> Result<Option<Superblock>, Error> {
     let problem = match read_at(device, SUPERBLOCK_OFFSET_BYTES)? {
         Ok(superblock) => {
             check_checksum(device, reporter)?;
-            let unknown = superblock.features().difference(KNOWN_FEATURES);
-            if unknown != Features::NONE {
-                return Err(Error::UnknownFeatures { features: unknown.to_string() });
-            }
             return Ok(Some(superblock));
         }
         Err(FormatError::Unsupported(unsupported)) => {

@@ -219,6 +219,32 @@ fn unknown_features_are_not_judged() {
     }
 }
 
+/// A copy that is used instead of the primary superblock must not hide features that nobody knows.
+#[test]
+fn unknown_features_of_a_copy_are_not_judged() {
+    if !have("debugfs") {
+        return;
+    }
+    let scratch = Scratch::new("fsck-copied-features").unwrap();
+    let image = scratch.join("image");
+    images::make(&image, FeatureSet::by_name("default-1k").unwrap(), None).expect_clean("mke2fs");
+    let arguments = ["-w", "-R", "feature FEATURE_R20"].map(OsStr::new);
+    run("debugfs", arguments.into_iter().chain([image.as_os_str()])).unwrap();
+    let mut bytes = fs::read(&image).unwrap();
+    let superblock = Superblock::check(&bytes[1024..2048]).unwrap();
+    for group in superblock.layout().superblock_groups().skip(1) {
+        let (block, _) = superblock.layout().superblock_location(group).unwrap();
+        let start = block.get() as usize * superblock.layout().block_size();
+        bytes[start..start + 1024].copy_from_slice(&superblock.encode_for_group(group));
+    }
+    bytes[1024..2048].fill(0);
+    fs::write(&image, &bytes).unwrap();
+    assert!(e2fsck_check(&image).unwrap().code >= 8);
+    let device = MemoryDevice::from_bytes(&bytes);
+    let checked = check(&device, &CheckOptions::default(), &mut |_| {});
+    assert!(matches!(checked, Err(Error::UnknownFeatures { .. })), "{checked:?}");
+}
+
 /// Without the other device nobody can tell what the image holds.
 #[test]
 fn a_journal_elsewhere_that_must_be_replayed_is_not_judged() {
