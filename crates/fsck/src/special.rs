@@ -261,8 +261,19 @@ pub(crate) fn check(checker: &mut Checker<'_>) -> Result<(), Error> {
         && let Some((inode, _)) = checker.inode(number)?
         && (inode.links_count > 0 || inode.sectors > 0)
     {
-        let issue = InodeIssue::ReservedInUse;
-        checker.reporter.report(Issue::Inode { inode: number, issue });
+        // The journal or a quota file has another reason to be in use.
+        if number < checker.image.layout.first_inode()
+            || purposes.iter().any(|(inode, _)| *inode == number)
+        {
+            checker.reporter.report(SuperblockIssue::FieldWithoutFeature {
+                field: "s_orphan_file_inum",
+                value: number.get().into(),
+                feature: "orphan_file",
+            });
+        } else {
+            let issue = InodeIssue::ReservedInUse;
+            checker.reporter.report(Issue::Inode { inode: number, issue });
+        }
     }
     // These are named by the superblock, not by a directory.
     let named = purposes.iter().map(|(inode, _)| *inode);

@@ -53,6 +53,9 @@ pub(super) fn mend(mender: &mut Mender<'_, '_>, issue: &SuperblockIssue) -> Resu
             "s_prj_quota_inum" => {
                 mender.edit_superblock(|superblock| superblock.set_project_quota_inode(None))
             }
+            "s_orphan_file_inum" => {
+                mender.edit_superblock(|superblock| superblock.set_orphan_file_inode(None))
+            }
             "s_journal_inum" => {
                 mender.edit_superblock(|superblock| superblock.set_journal_inode(None))
             }

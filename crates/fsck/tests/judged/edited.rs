@@ -5,7 +5,7 @@ use crate::editor::{At, Change, Chosen, Editor, Verdict, judge, make, request};
 use crate::images;
 use Change::{Directory, Journal, Requests};
 use Chosen::{Logical, Node};
-use Verdict::{Damaged, Sound};
+use Verdict::{Damaged, Sound, Strict};
 use drystone_ext4_format::{GroupNumber, InodeNumber, PhysicalBlock};
 use drystone_fsck::IssueLocation;
 use drystone_testkit::judges::{FeatureSet, Scratch, e2fsck_check, have, run};
@@ -105,6 +105,12 @@ const ROWS: &[(&str, Change, Verdict<At>)] = &[
     ("default-1k", Requests("sif <8> flags 0x81000"), Damaged("inode_flag", At::Inode("<8>"))),
     ("default-1k", Requests("sif <9> flags 0x1000"), Damaged("inode_flag", At::Inode("<9>"))),
     ("default-1k", Requests("sif <10> flags 0x40000000"), Damaged("inode_flag", At::Inode("<10>"))),
+    // Without its feature it is no orphan file that the number names.
+    (
+        "default-1k",
+        Requests("ssv orphan_file_inum 8"),
+        Strict("superblock_field_without_feature", At::Image),
+    ),
     // All descriptors may lie in front of the first of those groups.
     ("meta-bg", Requests("ssv first_meta_bg 1"), Sound),
 ];
