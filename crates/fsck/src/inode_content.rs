@@ -13,6 +13,9 @@ use drystone_ext4_format::inode::{BLOCK_AREA_BYTES, Inode, InodeFlags, ModeFileT
 use drystone_ext4_format::layout::Layout;
 use drystone_ext4_format::{Corrupt, InodeNumber, LogicalBlock};
 
+/// A symbolic link without a block, in messages.
+pub(crate) const HOLDS_TARGET: &str = "a link that holds its target";
+
 /// What the walk over a map found.
 #[derive(Debug, Default)]
 pub(crate) struct Mapped {
@@ -157,7 +160,7 @@ fn check_fields(checker: &mut Checker<'_>, inode: &Inode, bytes: &[u8]) {
     }
     check_flags(inode, features, kind, &mut issues);
     if inode.flags.contains(InodeFlags::EXTENTS) && inode.is_fast_symlink() {
-        issues.push(InodeIssue::Flag { flag: "extents", what: "a link that holds its target" });
+        issues.push(InodeIssue::Flag { flag: "extents", what: HOLDS_TARGET });
     }
     let is_link = kind == Some(ModeFileType::Symlink);
     let is_fixed = inode.flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND);
@@ -391,6 +394,6 @@ fn check_symlink(checker: &mut Checker<'_>, inode: &Inode, mapped: &Mapped) -> R
 }
 
 /// Bytes up to the first zero.
-fn text_length(bytes: &[u8]) -> u64 {
+pub(crate) fn text_length(bytes: &[u8]) -> u64 {
     bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len()) as u64
 }

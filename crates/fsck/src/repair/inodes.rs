@@ -8,7 +8,7 @@ use super::mender::{Mended, Mender};
 use super::salvage;
 use super::superblock::change_features;
 use crate::image::Error;
-use crate::inode_content::is_reserved;
+use crate::inode_content::{HOLDS_TARGET, is_reserved, text_length};
 use crate::issue::InodeIssue;
 use crate::mapping;
 use drystone_ext4_format::error::InodeProblem;
@@ -41,11 +41,23 @@ pub(super) fn mend(
     inode: InodeNumber,
     issue: &InodeIssue,
 ) -> Result<Mended, Error> {
-    if matches!(issue, InodeIssue::Size { .. } | InodeIssue::Sectors { .. })
-        && mender.rebuilt_maps.contains(&inode.get())
-    {
+    let is_of_map = matches!(
+        issue,
+        InodeIssue::Size { .. } | InodeIssue::Sectors { .. } | InodeIssue::Symlink { .. }
+    );
+    if is_of_map && mender.rebuilt_maps.contains(&inode.get()) {
         // What was counted is of the map before.
         return Ok(Some("the map was made anew from what of it holds"));
+    }
+    let is_of_fast_link = matches!(
+        issue,
+        InodeIssue::Sectors { .. }
+            | InodeIssue::Symlink { .. }
+            | InodeIssue::Flag { flag: "extents", what: HOLDS_TARGET }
+    );
+    if is_of_fast_link && let Some(done) = salvage::restore_link_size(mender, inode)? {
+        mender.rebuilt_maps.insert(inode.get());
+        return Ok(Some(done));
     }
     match *issue {
         InodeIssue::DeletionTime { .. } => {
@@ -162,13 +174,13 @@ fn pointers_behind_target(mender: &Mender<'_, '_>, number: InodeNumber) -> Resul
         return Ok(false);
     };
     let bytes = mender.checker.image.read_block(block)?;
-    let target = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
+    let target = text_length(&bytes);
     let has_more = if inode.flags.contains(InodeFlags::EXTENTS) {
         extents.last().is_some_and(|last| last.logical_end() > 1)
     } else {
         inode.block_area[4..].iter().any(|&byte| byte != 0)
     };
-    Ok(has_more && target as u64 == inode.size_bytes)
+    Ok(has_more && target == inode.size_bytes)
 }
 
 /// Mends a field that has an impossible value.

@@ -1,13 +1,15 @@
-//! What a damaged field of an inode hides, and other fields still prove: its type, the end of a node.
+//! What a damaged field of an inode hides, and other fields still prove: its type, the target of a link,
+//! the end of a node.
 
 use super::fields;
 use super::mender::{Mended, Mender};
 use crate::block_set::BlockSet;
 use crate::image::{Error, Image};
+use crate::inode_content::text_length;
 use crate::mapping::{self, MapEvent};
 use drystone_blockdev::{BlockDevice, Overlay};
 use drystone_ext4_format::extent::{Extent, ExtentNode, ExtentNodeMut, NodePlace};
-use drystone_ext4_format::inode::{Inode, InodeFlags, ModeFileType};
+use drystone_ext4_format::inode::{BLOCK_AREA_BYTES, Inode, InodeFlags, ModeFileType};
 use drystone_ext4_format::{InodeNumber, LogicalBlock, PhysicalBlock, xattr};
 use std::ops::Range;
 
@@ -58,6 +60,40 @@ pub(super) fn restore_directory(
         true => fields::set_type(mender, number, ModeFileType::Directory),
         false => Ok(None),
     }
+}
+
+/// Gives a link its size back whose target lies in a block, though its size says that the inode holds
+/// the target; nothing if it has no such block.
+pub(super) fn restore_link_size(
+    mender: &Mender<'_, '_>,
+    number: InodeNumber,
+) -> Result<Mended, Error> {
+    let image = &mender.checker.image;
+    let Some((mut inode, _)) = mender.checker.inode(number)? else { return Ok(None) };
+    if !inode.is_fast_symlink() {
+        return Ok(None);
+    }
+    // The least size that has a block.
+    inode.size_bytes = BLOCK_AREA_BYTES as u64;
+    let map = Footprint::of(image, &inode)?;
+    let [extent] = &map.extents[..] else { return Ok(None) };
+    let clusters = map.clusters(mender) + u64::from(inode.attribute_block.is_some());
+    let per_cluster = image.layout.sectors_per_block() << image.layout.log_cluster_ratio();
+    let is_its_target = extent.logical == LogicalBlock::FIRST
+        && extent.length == 1
+        && !extent.unwritten
+        && !map.is_broken
+        && mender.is_unclaimed(extent)
+        && inode.sectors == clusters * per_cluster;
+    if !is_its_target {
+        return Ok(None);
+    }
+    let length = text_length(&image.read_block(extent.physical)?);
+    if !(BLOCK_AREA_BYTES as u64..image.layout.block_size() as u64).contains(&length) {
+        return Ok(None);
+    }
+    fields::set_size(mender, number, length)?;
+    Ok(Some("the link got the size of its target back"))
 }
 
 /// Finds the attributes of an inode with inline data whose extra fields have another size than they say.

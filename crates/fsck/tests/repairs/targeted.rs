@@ -1,6 +1,6 @@
 //! Damages that a repair has to find a way around: a copy, another place, what is left of a tree.
 
-use crate::patient::{Patient, Treated, Verdict, content};
+use crate::patient::{Patient, Treated, Verdict, content, mend};
 use drystone_blockdev::{BlockDevice, MemoryDevice};
 use drystone_ext4_format::InodeNumber;
 use drystone_ext4_format::inode::{Inode, InodeFlags};
@@ -57,6 +57,38 @@ fn the_first_blocks_come_back_from_their_copies() {
         return;
     };
     assert!(all_is_saved(&treated), "{:?} {:?}", treated.ours, treated.sound);
+}
+
+/// The block of such a link looks free, and its pointer like a target.
+#[test]
+fn a_long_link_with_a_short_size_keeps_its_target() {
+    const SIZE: usize = 4;
+    if !have("mke2fs") {
+        return;
+    }
+    let scratch = Scratch::new("fsck-links").unwrap();
+    let mut is_tried = false;
+    for set in &SMALL_IMAGES {
+        let patient = Patient::new(&scratch, set, 0);
+        let map = &patient.map;
+        let block_size = map.layout().block_size() as u64;
+        let links = inodes_of(map, |inode| inode.is_symlink() && inode.has_block_mapping());
+        is_tried |= !links.is_empty();
+        for link in links {
+            let device = MemoryDevice::from_bytes(&patient.bytes);
+            let place = place_of(map, link);
+            let block = place / block_size;
+            let mut bytes = map.block(block);
+            bytes[(place % block_size) as usize + SIZE] = 2;
+            map.seal(&device, block, map.blocks[&block], &mut bytes);
+            device.write_at(block * block_size, &bytes).unwrap();
+            let report = mend(&device).unwrap();
+            assert!(report.is_clean(), "{}: {:?}", set.name, report.problems);
+            let mended = MetadataMap::of(device).inode_bytes(link);
+            assert_eq!(mended, map.inode_bytes(link), "{}: {:?}", set.name, report.problems);
+        }
+    }
+    assert!(is_tried);
 }
 
 fn blocks_of(map: &MetadataMap, is_wanted: impl Fn(&BlockContent) -> bool) -> Vec<u64> {
