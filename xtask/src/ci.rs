@@ -86,7 +86,7 @@ fn tests() -> anyhow::Result<()> {
             // The steps that run them say what is wrong.
             let _ = lowered.map(|_| (suites::compile_special_tests(), fuzz::build()));
         });
-        skips::expect_none(&suites::test_strictly(&[])?)
+        skips::expect_none(&suites::test_strictly()?)
     })
 }
 

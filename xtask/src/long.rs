@@ -2,8 +2,7 @@
 //!
 //! A suite is the test programs of one name: `crates/*/tests/NAME.rs` or a folder of that name. They are
 //! built optimised but with their assertions, run with their ignored tests, and are told how much to do
-//! by a variable of their own. Most wait half of the time, for disks and for other programs, so as many
-//! run at once as there are cores.
+//! by a variable of their own.
 //!
 //! - `stress` has many threads do random operations, `matrix` and `policies` those on every kind of image and
 //!   with every policy.
@@ -13,16 +12,12 @@
 //! - `reshape` changes images of every kind as a whole.
 //! - `build` builds an image with a directory of many names.
 
-use crate::parts::{Parts, side_by_side};
 use crate::process;
 use crate::skips::{self, Skips, User};
 use crate::suites::{crate_folders, package_name};
-use crate::test_program::TestProgram;
-use anyhow::{Context, bail, ensure};
-use std::fs::{self, File};
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::SystemTime;
+use crate::test_program::{TestProgram, run_side_by_side};
+use anyhow::ensure;
+use std::path::PathBuf;
 
 /// Kinds of images that the damage suite does one after the other.
 const DAMAGE_KINDS: u64 = 14;
@@ -44,9 +39,6 @@ const SECONDS_PER_CHANGE: u64 = 30;
 
 /// Operations of each profile that all kinds of images together get done in a second.
 const MATRIX_OPERATIONS_PER_SECOND: u64 = 10;
-
-/// Lines of a failed program's output that are printed.
-const LINES_SHOWN: usize = 60;
 
 /// A suite, and how much of it is done.
 struct Suite {
@@ -88,30 +80,24 @@ pub fn differential(sequences: u64, seed: Option<u64>) -> anyhow::Result<()> {
 
 /// Runs the programs of some suites, also after one has failed, and lists what they skipped.
 fn run(title: &str, suites: &[Suite], seed: Option<u64>) -> anyhow::Result<()> {
-    let mut programs = Vec::new();
+    let skips = Skips::begin(title)?;
     let built = build(suites)?;
+    let mut programs = Vec::new();
     for suite in suites {
         let count = programs.len();
-        programs.extend(built.iter().filter(|built| built.name == suite.name).map(|p| (suite, p)));
+        for program in built.iter().filter(|built| built.name == suite.name) {
+            let (name, mut command) = program.command();
+            command.args(["--include-ignored", "--nocapture"]);
+            command.env(suite.variable, suite.amount.to_string());
+            if let Some(seed) = seed {
+                command.env("DRYSTONE_SEED", seed.to_string());
+            }
+            skips.tell(&mut command);
+            programs.push((name, command));
+        }
         ensure!(programs.len() > count, "no crate has tests of the name '{}'", suite.name);
     }
-    let skips = Skips::begin(title)?;
-    let done = side_by_side(programs, |(suite, program)| {
-        let package = program.directory.file_name().unwrap_or_default().to_string_lossy();
-        let name = format!("{} of {package}", suite.name);
-        let start = SystemTime::now();
-        let ended = log_file(title, &name).and_then(|log| {
-            eprintln!("{name}: begun; {} has its output", log.display());
-            run_program(suite, program, seed, &skips, &log)
-        });
-        let verdict = if ended.is_ok() { "ok" } else { "FAILED" };
-        eprintln!("{name}: {verdict} after {} s", start.elapsed().unwrap_or_default().as_secs());
-        (name, ended)
-    });
-    let mut parts = Parts::default();
-    for (name, ended) in done {
-        parts.run(&name, || ended);
-    }
+    let mut parts = run_side_by_side(&directory().join("logs").join(title), programs)?;
     let wrong = skips::list(&skips.noted()?, User::ours())?;
     parts.run("skips", || skips::expect_none(&wrong));
     parts.end()
@@ -142,37 +128,4 @@ fn build(suites: &[Suite]) -> anyhow::Result<Vec<TestProgram>> {
 
 fn directory() -> PathBuf {
     process::target_directory().join("long")
-}
-
-fn log_file(title: &str, name: &str) -> anyhow::Result<PathBuf> {
-    let logs = directory().join("logs").join(title);
-    fs::create_dir_all(&logs)?;
-    Ok(logs.join(name.replace(' ', "-")).with_extension("log"))
-}
-
-fn run_program(
-    suite: &Suite,
-    program: &TestProgram,
-    seed: Option<u64>,
-    skips: &Skips,
-    log: &Path,
-) -> anyhow::Result<()> {
-    let output = File::create(log)?;
-    let mut command = Command::new(&program.executable);
-    command.args(["--include-ignored", "--nocapture"]).current_dir(&program.directory);
-    command.env(suite.variable, suite.amount.to_string());
-    if let Some(seed) = seed {
-        command.env("DRYSTONE_SEED", seed.to_string());
-    }
-    skips.tell(&mut command).stdout(output.try_clone()?).stderr(output);
-    let status = command.status().with_context(|| process::describe(&command))?;
-    if status.success() {
-        return Ok(());
-    }
-    let text = fs::read(log)?;
-    let text = String::from_utf8_lossy(&text);
-    let lines: Vec<&str> = text.lines().collect();
-    let last = lines[lines.len().saturating_sub(LINES_SHOWN)..].join("\n");
-    let described = process::describe(&command);
-    bail!("{described}: {status}; the end of {}:\n{last}", log.display())
 }

@@ -3,15 +3,14 @@
 
 use crate::ci::Verdict;
 use crate::ending::at_end;
-use crate::parts::Parts;
 use crate::skips::{self, Skips, User};
-use crate::test_program::TestProgram;
+use crate::test_program::{TestProgram, run_side_by_side};
 use crate::{process, suites};
 use anyhow::Context;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 /// Folders of the crates whose tests depend on who runs them, and their test programs that do; all if
@@ -58,21 +57,23 @@ pub fn run() -> anyhow::Result<Verdict> {
         command.env("TMPDIR", &place).env("HOME", &place);
         command
     };
-    for (_, program) in &programs {
+    for program in &programs {
+        let program = &program.executable;
         let mut reach = as_user(Path::new("test"));
         if !reach.arg("-x").arg(program).status().context("can't run setpriv")?.success() {
             let told = format!("the user {USER} can't reach {}", program.display());
             return Ok(Verdict::Impossible(told));
         }
     }
-    let mut parts = Parts::default();
-    for (directory, program) in &programs {
-        let mut command = as_user(program);
-        command.arg("--quiet").current_dir(directory);
+    let programs = programs.iter().map(|program| {
+        let (name, _) = program.command();
+        let mut command = as_user(&program.executable);
+        command.arg("--quiet").current_dir(&program.directory);
         command.env(drystone_testkit::skip::SKIPS, &noted);
-        let name = program.file_name().unwrap_or_default().to_string_lossy();
-        parts.run(&name, || process::run(&mut command));
-    }
+        (name, command)
+    });
+    let logs = process::target_directory().join("ordinary-user-logs");
+    let mut parts = run_side_by_side(&logs, programs.collect())?;
     fs::copy(&noted, skips.path())?;
     let wrong = skips::list(&skips.noted()?, User::Ordinary)?;
     parts.run("skips", || skips::expect_none(&wrong));
@@ -88,14 +89,13 @@ fn make_fuse_for_all(node: &Path) -> anyhow::Result<()> {
     Ok(fs::set_permissions(node, Permissions::from_mode(0o666))?)
 }
 
-/// The test programs of the packages, with the directories that cargo runs them in.
-fn programs() -> anyhow::Result<Vec<(PathBuf, PathBuf)>> {
+/// The test programs of the packages.
+fn programs() -> anyhow::Result<Vec<TestProgram>> {
     let is_wanted = |program: &TestProgram| {
         CRATES.iter().any(|(folder, names)| {
             program.directory.ends_with(folder)
                 && (names.is_empty() || names.contains(&&*program.name))
         })
     };
-    let programs = TestProgram::build(suites::build())?.into_iter().filter(is_wanted);
-    Ok(programs.map(|program| (program.directory, program.executable)).collect())
+    Ok(TestProgram::build(suites::build())?.into_iter().filter(is_wanted).collect())
 }

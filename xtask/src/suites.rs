@@ -7,22 +7,38 @@
 use crate::parts::Parts;
 use crate::process;
 use crate::skips::{self, Skips, User};
+use crate::test_program::{TestProgram, run_side_by_side};
 use drystone_testkit::skip::Prerequisite;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The whole suite; lists at the end what was skipped.
+/// The whole suite, or what `arguments` of `cargo test` select; lists at the end what was skipped.
 pub fn test(arguments: &[String]) -> anyhow::Result<()> {
-    test_strictly(arguments).map(drop)
-}
-
-/// The whole suite; gives what tests found missing though the machine has it.
-pub fn test_strictly(arguments: &[String]) -> anyhow::Result<Vec<Prerequisite>> {
+    if arguments.is_empty() {
+        return test_strictly().map(drop);
+    }
     let skips = Skips::begin("test")?;
     let mut cargo = process::cargo(["test", "--workspace", "--quiet", "--no-fail-fast"]);
     let tested = process::run(skips.tell(cargo.args(arguments)));
+    skips::list(&skips.noted()?, User::ours())?;
+    tested
+}
+
+/// The whole suite; gives what tests found missing though the machine has it.
+pub fn test_strictly() -> anyhow::Result<Vec<Prerequisite>> {
+    let skips = Skips::begin("test")?;
+    let built = TestProgram::build(build())?;
+    let mut programs: Vec<_> = built.iter().map(TestProgram::command).collect();
+    for (_, command) in &mut programs {
+        skips.tell(command.arg("--quiet"));
+    }
+    let mut examples =
+        process::cargo(["test", "--workspace", "--doc", "--quiet", "--no-fail-fast"]);
+    skips.tell(&mut examples);
+    programs.insert(0, ("examples in documentation".to_owned(), examples));
+    let parts = run_side_by_side(&process::target_directory().join("test-logs"), programs)?;
     let wrong = skips::list(&skips.noted()?, User::ours())?;
-    tested.map(|()| wrong)
+    parts.end().map(|()| wrong)
 }
 
 /// Compiles the whole suite, including the command and the examples. Building single packages would
