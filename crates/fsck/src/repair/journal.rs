@@ -1,6 +1,6 @@
 //! The journal: emptied when it was replayed, or when what it holds can't be used.
 
-use super::maps;
+use super::map_writer;
 use super::mender::{Mended, Mender};
 use super::superblock::change_features;
 use crate::image::{Error, Image};
@@ -265,7 +265,8 @@ impl Mender<'_, '_> {
         inode.links_count = 1;
         inode.size_bytes = size_bytes;
         inode.flags.set(InodeFlags::EXTENTS, has_extents);
-        let Some(area) = maps::encode(self, inode.clone(), extents)? else { return Ok(None) };
+        let area = map_writer::write(self, &inode, extents, Vec::new())?;
+        let Some(area) = area else { return Ok(None) };
         inode.block_area = area;
         self.write_block(first, &superblock)?;
         let mut encoded = vec![0; layout.inode_size()];

@@ -4,27 +4,19 @@
 //! asks, and a new map is written: into new blocks, and only if there are none into its old ones.
 
 use super::fields;
+use super::map_writer;
 use super::mender::{Mended, Mender};
 use crate::block_set::BlockSet;
 use crate::claims::Claims;
 use crate::image::Error;
 use crate::inode_content::maps_blocks;
 use crate::mapping::{self, MapEvent};
-use drystone_ext4_format::block_map::{
-    ROOT_POINTERS, blocks_under, levels_of_root_pointer, logical_of_root_pointer,
-    pointers_per_block, set_pointer,
-};
-use drystone_ext4_format::extent::{
-    Extent, ExtentIndex, ExtentNode, ExtentNodeMut, NodePlace, entries_per_block,
-};
+use drystone_ext4_format::extent::{Extent, ExtentNode, NodePlace};
 use drystone_ext4_format::inode::{BLOCK_AREA_BYTES, Inode, InodeFlags};
 use drystone_ext4_format::xattr::{self, AttributePlace, AttributesBlock};
 use drystone_ext4_format::{InodeNumber, LogicalBlock, PhysicalBlock};
 use std::collections::BTreeSet;
 use std::ops::Range;
-
-/// Entries of the root of an extent tree.
-const ROOT_ENTRIES: usize = 4;
 
 /// Where the root of a map lies in an inode.
 const BLOCK_AREA: Range<usize> = 40..40 + BLOCK_AREA_BYTES;
@@ -189,145 +181,9 @@ pub(super) fn use_extents(
 
 /// Writes a map of these pieces.
 pub(super) fn store(mender: &mut Mender<'_, '_>, pieces: Pieces) -> Result<Mended, Error> {
-    let number = pieces.inode.number;
-    let Some(area) = write_nodes(mender, pieces)? else { return Ok(None) };
-    mender.edit_inode(number, |bytes| bytes[BLOCK_AREA].copy_from_slice(&area))
-}
-
-/// Writes the nodes of a new map of these extents; what the inode then has in place of pointers.
-pub(super) fn encode(
-    mender: &mut Mender<'_, '_>,
-    inode: Inode,
-    extents: Vec<Extent>,
-) -> Result<Option<[u8; BLOCK_AREA_BYTES]>, Error> {
-    write_nodes(mender, Pieces { inode, extents, nodes: Vec::new() })
-}
-
-fn write_nodes(
-    mender: &mut Mender<'_, '_>,
-    pieces: Pieces,
-) -> Result<Option<[u8; BLOCK_AREA_BYTES]>, Error> {
-    let is_tree = pieces.inode.flags.contains(InodeFlags::EXTENTS);
-    let mut builder = Builder { mender, pieces };
-    if is_tree { builder.tree() } else { builder.pointers() }
-}
-
-struct Builder<'b, 'm, 'i> {
-    mender: &'b mut Mender<'m, 'i>,
-    pieces: Pieces,
-}
-
-impl Builder<'_, '_, '_> {
-    fn node(&mut self) -> Result<Option<PhysicalBlock>, Error> {
-        // A damaged pointer may have led to somebody's data: the old nodes are the last choice.
-        match self.mender.allocate()? {
-            Some(block) => Ok(Some(block)),
-            None => Ok(self.pieces.nodes.pop()),
-        }
-    }
-
-    /// An extent tree; nothing if there is no room for it.
-    fn tree(&mut self) -> Result<Option<[u8; BLOCK_AREA_BYTES]>, Error> {
-        let layout = self.mender.checker.image.layout;
-        let number = self.pieces.inode.number;
-        let seed = self.pieces.inode.seed(&layout);
-        let capacity = usize::from(entries_per_block(layout.block_size()));
-        let mut area = [0; BLOCK_AREA_BYTES];
-        let extents = std::mem::take(&mut self.pieces.extents);
-        if extents.len() <= ROOT_ENTRIES {
-            let mut root = ExtentNodeMut::init(&mut area, NodePlace::root(number), 0);
-            for (position, extent) in extents.iter().enumerate() {
-                root.insert_extent(position, extent);
-            }
-            return Ok(Some(area));
-        }
-        let mut level = Vec::new();
-        for part in extents.chunks(capacity) {
-            let Some(block) = self.node()? else { return Ok(None) };
-            let mut bytes = vec![0; layout.block_size()];
-            let mut node = ExtentNodeMut::init(&mut bytes, NodePlace::block(number, block), 0);
-            for (position, extent) in part.iter().enumerate() {
-                node.insert_extent(position, extent);
-            }
-            node.seal(seed);
-            self.mender.write_block(block, &bytes)?;
-            // A part of a slice is never empty.
-            let logical = part.first().map_or(LogicalBlock::FIRST, |extent| extent.logical);
-            level.push(ExtentIndex { logical, child: block });
-        }
-        let mut depth = 1;
-        while level.len() > ROOT_ENTRIES {
-            let mut above = Vec::new();
-            for part in level.chunks(capacity) {
-                let Some(block) = self.node()? else { return Ok(None) };
-                let mut bytes = vec![0; layout.block_size()];
-                let place = NodePlace::block(number, block);
-                let mut node = ExtentNodeMut::init(&mut bytes, place, depth);
-                for (position, index) in part.iter().enumerate() {
-                    node.insert_index(position, index);
-                }
-                node.seal(seed);
-                self.mender.write_block(block, &bytes)?;
-                let logical = part.first().map_or(LogicalBlock::FIRST, |index| index.logical);
-                above.push(ExtentIndex { logical, child: block });
-            }
-            level = above;
-            depth += 1;
-        }
-        let mut root = ExtentNodeMut::init(&mut area, NodePlace::root(number), depth);
-        for (position, index) in level.iter().enumerate() {
-            root.insert_index(position, index);
-        }
-        Ok(Some(area))
-    }
-
-    /// A block map; nothing if there is no room for it, or a block that it can't hold.
-    fn pointers(&mut self) -> Result<Option<[u8; BLOCK_AREA_BYTES]>, Error> {
-        let layout = self.mender.checker.image.layout;
-        let mut area = [0; BLOCK_AREA_BYTES];
-        for index in 0..ROOT_POINTERS as u32 {
-            let Some(logical) = logical_of_root_pointer(index, &layout) else { break };
-            let levels = levels_of_root_pointer(index);
-            match self.below(logical, levels)? {
-                Some(block) => set_pointer(&mut area, index, block),
-                None => return Ok(None),
-            }
-        }
-        Ok(Some(area))
-    }
-
-    /// What a pointer leads to: nothing, in a hole. The outer nothing is lack of room.
-    fn below(
-        &mut self,
-        logical: u64,
-        levels: usize,
-    ) -> Result<Option<Option<PhysicalBlock>>, Error> {
-        let layout = self.mender.checker.image.layout;
-        let extents = &self.pieces.extents;
-        let next = extents.partition_point(|extent| extent.logical_end() <= logical);
-        let end = logical + blocks_under(levels, &layout);
-        if extents.get(next).is_none_or(|extent| extent.logical.as_u64() >= end) {
-            return Ok(Some(None));
-        }
-        if levels == 0 {
-            let logical = u32::try_from(logical).map(LogicalBlock::new);
-            let found = logical.ok().and_then(|logical| mapping::find(extents, logical));
-            return Ok(Some(found));
-        }
-        let Some(block) = self.node()?.filter(|block| u32::try_from(block.get()).is_ok()) else {
-            return Ok(None);
-        };
-        let mut bytes = vec![0; layout.block_size()];
-        let span = blocks_under(levels - 1, &layout);
-        for index in 0..pointers_per_block(&layout) {
-            match self.below(logical + u64::from(index) * span, levels - 1)? {
-                Some(child) => set_pointer(&mut bytes, index, child),
-                None => return Ok(None),
-            }
-        }
-        self.mender.write_block(block, &bytes)?;
-        Ok(Some(Some(block)))
-    }
+    let Pieces { inode, extents, nodes } = pieces;
+    let Some(area) = map_writer::write(mender, &inode, extents, nodes)? else { return Ok(None) };
+    mender.edit_inode(inode.number, |bytes| bytes[BLOCK_AREA].copy_from_slice(&area))
 }
 
 /// Gives an inode copies of the blocks that it shares with another owner.

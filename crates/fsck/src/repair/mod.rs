@@ -25,6 +25,7 @@ mod growth;
 mod index;
 mod inodes;
 mod journal;
+mod map_writer;
 mod maps;
 mod mender;
 mod orphans;

@@ -1,0 +1,181 @@
+//! Damaged directories, and names that lead to the wrong place.
+
+use super::{all_is_saved, blocks_of, first_block, inodes_of, place_of, treat};
+use crate::patient::{Patient, Verdict, content};
+use drystone_blockdev::{BlockDevice, MemoryDevice};
+use drystone_ext4_format::InodeNumber;
+use drystone_ext4_format::inode::{Inode, InodeFlags};
+use drystone_testkit::judges::{SMALL_IMAGES, Scratch, have};
+use drystone_testkit::metadata_map::{BlockContent, MetadataMap};
+
+/// The root of the index and a leaf: names of the leaf get others in `lost+found`, or count less.
+#[test]
+fn a_directory_gets_its_index_again() {
+    let scratch = Scratch::new("fsck-index").unwrap();
+    if !have("mke2fs") {
+        return;
+    }
+    for set in SMALL_IMAGES.iter().filter(|set| !set.arguments.contains("^dir_index")) {
+        let patient = Patient::new(&scratch, set, 0);
+        let (map, size) = (&patient.map, patient.map.layout().block_size() as u64);
+        let inode = |map: &MetadataMap, number| {
+            Inode::read(&map.inode_bytes(number), number, map.layout()).unwrap()
+        };
+        let indexed = (1..=map.layout().inodes_count()).map(InodeNumber::new).find(|number| {
+            let bytes = map.inode_bytes(*number);
+            Inode::read(&bytes, *number, map.layout())
+                .is_ok_and(|inode| inode.is_directory() && inode.flags.contains(InodeFlags::INDEX))
+        });
+        let Some(number) = indexed else { continue };
+        let blocks =
+            blocks_of(map, |kind| matches!(kind, BlockContent::Directory(of, _) if *of == number));
+        let device = MemoryDevice::from_bytes(&patient.bytes);
+        // Behind both dots, so that the directory keeps its parent.
+        device.write_at(blocks[0] * size + 24, &[0xff; 64]).unwrap();
+        let treated = patient.judge(&content(&device), vec![set.name.to_owned()], false);
+        if let Verdict::Failed(why) = &treated.verdict {
+            panic!("{}: {why}", set.name);
+        }
+        assert!(all_is_saved(&treated), "{}: {:?} {:?}", set.name, treated.ours, treated.sound);
+        crate::patient::mend(&device).unwrap();
+        let repaired = MetadataMap::of(device);
+        let flags = inode(&repaired, number).flags;
+        assert!(flags.contains(InodeFlags::INDEX), "{}: {flags:?}", set.name);
+    }
+}
+
+/// A leaf that counts no entries, and an entry that counts too many blocks.
+#[test]
+fn damaged_leaves_keep_their_entries() {
+    let damages: [(u64, &[u8]); 2] = [(2, &[0, 0]), (12 + 20 * 12 + 4, &[129, 0])];
+    for (offset, bytes) in damages {
+        let Some(treated) = treat("group-checksums", |map, device| {
+            let leaf = |block: &u64| map.block(*block)[6..8] == [0, 0];
+            let nodes = blocks_of(map, |kind| matches!(kind, BlockContent::ExtentNode(..)));
+            let block = nodes.into_iter().find(leaf).unwrap();
+            device.write_at(block * map.layout().block_size() as u64 + offset, bytes).unwrap();
+        }) else {
+            return;
+        };
+        assert!(all_is_saved(&treated), "{offset}: {:?} {:?}", treated.ours, treated.sound);
+    }
+}
+
+#[test]
+fn lost_and_found_comes_back() {
+    let Some(treated) = treat("modern", |map, device| {
+        let number = map.layout().first_inode();
+        device.write_at(place_of(map, number), &vec![0; map.layout().inode_size()]).unwrap();
+    }) else {
+        return;
+    };
+    assert!(all_is_saved(&treated), "{:?} {:?}", treated.ours, treated.sound);
+}
+
+/// A damaged superblock names an orphan file, though it has none.
+#[test]
+fn a_directory_is_no_orphan_file() {
+    let Some(treated) = treat("group-checksums", |map, device| {
+        let directory = *inodes_of(map, Inode::is_directory).last().unwrap();
+        let mut superblock = map.superblock.clone();
+        superblock.set_orphan_file_inode(Some(directory));
+        device.write_at(1024, &superblock.encode()).unwrap();
+    }) else {
+        return;
+    };
+    assert!(all_is_saved(&treated), "{:?} {:?}", treated.ours, treated.sound);
+}
+
+/// A damaged entry in a directory that is read first names a directory that another one holds.
+#[test]
+fn a_directory_stays_where_its_dots_lead() {
+    let Some(treated) = treat("ext2", |map, device| {
+        let size = map.layout().block_size() as u64;
+        let first = |number| first_block(map, number);
+        let parent = |number: &InodeNumber| {
+            u32::from_le_bytes(*map.block(first(*number))[12..].first_chunk().unwrap())
+        };
+        let directories = inodes_of(map, Inode::is_directory);
+        let deepest = directories.iter().rev().find(|number| parent(number) > 2).unwrap();
+        // The third entry of the root, behind both dots.
+        let place = first(InodeNumber::ROOT) * size + 24;
+        device.write_at(place, &deepest.get().to_le_bytes()).unwrap();
+    }) else {
+        return;
+    };
+    let ours = treated.ours.unwrap();
+    assert!(ours.names + 1 >= treated.sound.names, "{ours:?} {:?}", treated.sound);
+}
+
+/// The same, and the directory that holds the right name is made anew before, for a directory that it names
+/// wrongly.
+#[test]
+fn a_directory_keeps_one_of_its_two_names() {
+    let treated = treat("ext2", |map, device| {
+        let size = map.layout().block_size() as u64;
+        let first = |number| first_block(map, number);
+        // Entries behind both dots: where they start, and their inodes.
+        let entries = |number: InodeNumber| {
+            let bytes = map.block(first(number));
+            let (mut at, mut found) = (12, Vec::new());
+            while at < bytes.len() {
+                let inode = u32::from_le_bytes(*bytes[at..].first_chunk().unwrap());
+                found.push((at as u64, InodeNumber::new(inode)));
+                at += usize::from(u16::from_le_bytes(*bytes[at + 4..].first_chunk().unwrap()));
+            }
+            found.remove(0);
+            found.retain(|(_, inode)| inode.get() != 0);
+            found
+        };
+        let directories = inodes_of(map, Inode::is_directory);
+        let of_root = entries(InodeNumber::ROOT);
+        // `/deep/one` holds a directory and, behind it, a file.
+        let (deep, parent, child) = of_root
+            .iter()
+            .flat_map(|(_, deep)| directories.contains(deep).then_some(*deep))
+            .find_map(|deep| {
+                let inner =
+                    |of| entries(of).into_iter().find(|(_, inode)| directories.contains(inode));
+                let parent = inner(deep)?.1;
+                Some((deep, parent, inner(parent)?))
+            })
+            .unwrap();
+        let file = entries(parent).into_iter().find(|(at, _)| *at > child.0).unwrap().0;
+        let (_, wrong) = *of_root
+            .iter()
+            .rfind(|(_, inode)| directories.contains(inode) && *inode != deep)
+            .unwrap();
+        let name = |directory: InodeNumber, at: u64, inode: InodeNumber| {
+            let place = first(directory) * size + at;
+            device.write_at(place, &inode.get().to_le_bytes()).unwrap();
+            device.write_at(place + 7, &[2]).unwrap();
+        };
+        name(InodeNumber::ROOT, of_root[0].0, child.1);
+        name(parent, child.0, wrong);
+        name(parent, file, child.1);
+        let copy = device.snapshot();
+        crate::patient::mend(&copy).unwrap();
+        let repaired = MetadataMap::of(copy);
+        let names_it = |directory: InodeNumber| {
+            let names = repaired.block(first(directory));
+            names[24..].windows(4).any(|bytes| bytes == child.1.get().to_le_bytes())
+        };
+        assert!(names_it(InodeNumber::ROOT) || names_it(parent));
+    });
+    assert!(treated.is_none_or(|treated| treated.ours.is_some()));
+}
+
+/// The root's map is an inner node without entries: the names that it held get others in `lost+found`.
+#[test]
+fn a_root_without_a_map_is_made_anew() {
+    let Some(treated) = treat("group-checksums", |map, device| {
+        let place = place_of(map, InodeNumber::ROOT) + 40;
+        let mut area = [0; 60];
+        area[..8].copy_from_slice(&[0x0a, 0xf3, 0, 0, 4, 0, 1, 0]);
+        device.write_at(place, &area).unwrap();
+    }) else {
+        return;
+    };
+    let ours = treated.ours.as_ref().unwrap();
+    assert_eq!(ours.bytes, treated.sound.bytes);
+}

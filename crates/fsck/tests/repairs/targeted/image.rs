@@ -1,0 +1,175 @@
+//! Damage to what the whole image rests on: the superblock, descriptors, inode tables, the journal.
+
+use super::{all_is_saved, blocks_of, inode_of, inodes_of, place_of, treat};
+use drystone_blockdev::BlockDevice;
+use drystone_ext4_format::InodeNumber;
+use drystone_ext4_format::superblock::mark_half_changed;
+use drystone_testkit::metadata_map::BlockContent;
+
+/// The undo log of an interrupted change was lost: what the change has left is repaired.
+#[test]
+fn the_mark_of_an_interrupted_change_goes() {
+    let Some(treated) = treat("ext2", |_, device| {
+        let mut first = [0; 4096];
+        device.read_at(0, &mut first).unwrap();
+        mark_half_changed(&mut first);
+        device.write_at(0, &first).unwrap();
+    }) else {
+        return;
+    };
+    assert!(treated.theirs.is_none() && all_is_saved(&treated), "{:?}", treated.ours);
+}
+
+/// A boot loader that was written over the start takes the superblock and the descriptors with it.
+#[test]
+fn the_first_blocks_come_back_from_their_copies() {
+    let Some(treated) = treat("ext2", |map, device| {
+        // What follows the descriptors in the first group is reserved, and then bitmaps.
+        let end = map.descriptor(map.layout().groups().next().unwrap()).block_bitmap.get();
+        let length = (end * map.layout().block_size() as u64).min(12 << 10) as usize;
+        let garbage: Vec<u8> = (0..length).map(|at| (at * 7 % 251) as u8).collect();
+        device.write_at(0, &garbage).unwrap();
+    }) else {
+        return;
+    };
+    assert!(all_is_saved(&treated), "{:?} {:?}", treated.ours, treated.sound);
+}
+
+#[test]
+fn a_journal_whose_inode_is_lost_is_made_anew() {
+    let Some(treated) = treat("modern", |map, device| {
+        let layout = map.layout();
+        let table = map.descriptor(layout.groups().next().unwrap()).inode_table;
+        let (block, offset) = layout.inode_location(InodeNumber::JOURNAL, table).unwrap();
+        let place = block.get() * layout.block_size() as u64 + offset as u64;
+        device.write_at(place, &vec![0; layout.inode_size()]).unwrap();
+        // The superblock's copy of the inode goes as well.
+        let mut superblock = map.superblock.clone();
+        superblock.set_journal_backup(None);
+        device.write_at(1024, &superblock.encode()).unwrap();
+    }) else {
+        return;
+    };
+    assert!(all_is_saved(&treated), "{:?} {:?}", treated.ours, treated.sound);
+}
+
+/// Blocks of pointers of a journal, wiped with zeros and with ones: the copy of the inode leads to them too.
+#[test]
+fn a_journal_whose_map_is_lost_is_made_anew() {
+    for (pointer, garbage) in [(48, 0), (48, 0xff), (52, 0), (52, 0xff)] {
+        let Some(treated) = treat("ext3", |map, device| {
+            let area = inode_of(map, InodeNumber::JOURNAL).block_area;
+            let block = u32::from_le_bytes(*area[pointer..].first_chunk().unwrap());
+            assert!(matches!(map.blocks[&u64::from(block)], BlockContent::IndirectBlock));
+            let size = map.layout().block_size();
+            device.write_at(u64::from(block) * size as u64, &vec![garbage; size]).unwrap();
+        }) else {
+            return;
+        };
+        assert!(all_is_saved(&treated), "{pointer}: {:?} {:?}", treated.ours, treated.sound);
+    }
+}
+
+/// Groups without flexible places and without checksums: their tables are where mke2fs puts them.
+#[test]
+fn descriptors_without_a_copy_are_guessed() {
+    let Some(treated) = treat("group-checksums", |map, device| {
+        let size = map.layout().block_size();
+        let is_descriptor = |kind: &BlockContent| {
+            matches!(kind, BlockContent::Descriptors | BlockContent::DescriptorsBackup)
+        };
+        for block in blocks_of(map, is_descriptor) {
+            device.write_at(block * size as u64, &vec![0; size]).unwrap();
+        }
+    }) else {
+        return;
+    };
+    assert!(all_is_saved(&treated), "{:?} {:?}", treated.ours, treated.sound);
+}
+
+/// The table of a group goes with all copies of the descriptor: the group gets an empty one.
+#[test]
+fn a_group_without_its_table_gets_an_empty_one() {
+    let Some(treated) = treat("bigalloc-quota", |map, device| {
+        let size = map.layout().block_size();
+        let is_lost = |kind: &BlockContent| {
+            matches!(kind, BlockContent::Descriptors | BlockContent::InodeTable(_))
+        };
+        for block in blocks_of(map, is_lost) {
+            device.write_at(block * size as u64, &vec![0; size]).unwrap();
+        }
+    }) else {
+        return;
+    };
+    assert!(treated.ours.is_some());
+}
+
+/// The journal, which is read first, holds an old copy of the inode table.
+#[test]
+fn a_table_is_not_taken_from_the_journal() {
+    let Some(treated) = treat("ext3", |map, device| {
+        let layout = map.layout();
+        let (size, inode_size) = (layout.block_size() as u64, layout.inode_size());
+        let descriptor = map.descriptor(layout.groups().next().unwrap());
+        let table = descriptor.inode_table.get();
+        let mut bytes = Vec::new();
+        for block in table..table + u64::from(layout.inode_table_blocks()) {
+            bytes.extend(map.block(block));
+        }
+        let elsewhere = (layout.blocks_count() - 8) * size - bytes.len() as u64;
+        let place = |number: InodeNumber| place_of(map, number) - table * size;
+        let mut files = inodes_of(map, |inode| inode.is_regular() && inode.size_bytes > 0);
+        files.retain(|number| *number > layout.first_inode());
+        device.write_at(table * size, &vec![0; bytes.len()]).unwrap();
+        device.write_at(elsewhere, &bytes).unwrap();
+        let [one, other] = [0, 1].map(|index| place(files[index]) as usize);
+        for at in 0..inode_size {
+            bytes.swap(one + at, other + at);
+        }
+        // What the first indirect block leads to lies behind it.
+        let area = inode_of(map, InodeNumber::JOURNAL).block_area;
+        let indirect = u32::from_le_bytes(*area[48..].first_chunk().unwrap());
+        let run = u32::from_le_bytes(*map.block(indirect.into()).first_chunk().unwrap());
+        device.write_at(u64::from(run + 8) * size, &bytes).unwrap();
+    }) else {
+        return;
+    };
+    assert!(all_is_saved(&treated), "{:?} {:?}", treated.ours, treated.sound);
+}
+
+/// The first block of the inode table and another block change places: the table stays where it is, and only
+/// the root's names are lost.
+#[test]
+fn a_table_stays_where_most_of_its_inodes_are() {
+    for (name, others) in [("ext3", [34, 190]), ("ext2", [76, 130]), ("bigalloc-quota", [2, 5])] {
+        for other in others {
+            let Some(treated) = treat(name, |map, device| {
+                let size = map.layout().block_size() as u64;
+                let first = map.descriptor(map.layout().groups().next().unwrap()).inode_table.get();
+                device.write_at(first * size, &map.block(other)).unwrap();
+                device.write_at(other * size, &map.block(first)).unwrap();
+            }) else {
+                return;
+            };
+            let ours = treated.ours.unwrap();
+            assert_eq!(ours.bytes, treated.sound.bytes, "{name} {other}");
+        }
+    }
+}
+
+/// A damaged descriptor names the place one block behind the table, where most inodes look sound still.
+#[test]
+fn a_table_is_found_beside_the_place_that_is_named() {
+    for name in ["ext2", "ext3"] {
+        let Some(treated) = treat(name, |map, device| {
+            let layout = map.layout();
+            let table = map.descriptor(layout.groups().next().unwrap()).inode_table.get() as u32;
+            let block = blocks_of(map, |kind| matches!(kind, BlockContent::Descriptors))[0];
+            let place = block * layout.block_size() as u64 + 8;
+            device.write_at(place, &(table + 1).to_le_bytes()).unwrap();
+        }) else {
+            return;
+        };
+        assert!(all_is_saved(&treated), "{name}: {:?} {:?}", treated.ours, treated.sound);
+    }
+}
