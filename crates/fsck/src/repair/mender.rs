@@ -182,6 +182,17 @@ impl<'m, 'i> Mender<'m, 'i> {
         claims.used.runs(clusters).is_empty()
     }
 
+    /// Whether the stored bitmap calls a block used.
+    pub fn is_marked(&self, block: PhysicalBlock) -> Result<bool, Error> {
+        let image = &self.checker.image;
+        let Some((group, bit)) = image.layout.bit_of_block(block) else { return Ok(false) };
+        let state = &self.checker.groups[group.index()];
+        if !state.has_block_bitmap || state.flags.contains(GroupFlags::BLOCK_UNINIT) {
+            return Ok(false);
+        }
+        Ok(bitmap::test(&image.read_block(state.descriptor.block_bitmap)?, bit as usize))
+    }
+
     /// Whether a block is in the image and has one owner at most.
     pub fn is_alone(&self, block: PhysicalBlock) -> bool {
         let claims = &self.checker.claims;

@@ -70,7 +70,8 @@ pub(super) fn restore_link_size(
 ) -> Result<Mended, Error> {
     let image = &mender.checker.image;
     let Some((mut inode, _)) = mender.checker.inode(number)? else { return Ok(None) };
-    if !inode.is_fast_symlink() {
+    // The target of an encrypted link is not text.
+    if !inode.is_fast_symlink() || inode.flags.contains(InodeFlags::ENCRYPT) {
         return Ok(None);
     }
     // The least size that has a block.
@@ -85,7 +86,8 @@ pub(super) fn restore_link_size(
         && !map.is_broken
         && mender.is_unclaimed(extent)
         && inode.sectors == clusters * per_cluster;
-    if !is_its_target {
+    // A short target may look like a pointer to what somebody has deleted.
+    if !is_its_target || !mender.is_marked(extent.physical)? {
         return Ok(None);
     }
     let length = text_length(&image.read_block(extent.physical)?);
