@@ -5,9 +5,9 @@
 //! it was promised; programs that know what they were promised are asked as well.
 
 use super::programs::Program;
-use super::{Judged, Options};
+use super::{Judged, Options, server};
 use crate::process;
-use anyhow::{Context, bail};
+use anyhow::Context;
 use drystone_sync::thread;
 use drystone_testkit::witness::Witness;
 use rustix::process::{Pid, Signal};
@@ -81,10 +81,9 @@ impl Killed<'_> {
             witness
         })?;
         process::nap(Duration::from_millis(random.u64(program.kill_after.clone())));
-        rustix::process::kill_process(server, Signal::KILL)?;
+        server::kill(server)?;
         let witness = witness.join().map_err(|_| anyhow::anyhow!("the witness panicked"))?;
         end(&mut script)?;
-        wait_until_gone(server)?;
         process::output(Command::new("umount").arg("-l").arg(&judged.mount))?;
         judged.mount().context("mounting again")?;
         let checked = witness.check_directory(u64::MAX, &judged.witnessed())?;
@@ -121,19 +120,4 @@ fn end(script: &mut Child) -> anyhow::Result<()> {
     }
     script.wait()?;
     Ok(())
-}
-
-/// Waits until a killed process has let go of its files.
-fn wait_until_gone(process: Pid) -> anyhow::Result<()> {
-    let folder = Path::new("/proc").join(process.as_raw_pid().to_string());
-    for _ in 0..2000 {
-        // The first thread stays until its parent has heard of the end.
-        let threads = std::fs::read_dir(folder.join("task")).map_or(0, Iterator::count);
-        let status = std::fs::read_to_string(folder.join("status")).unwrap_or_default();
-        if threads == 0 || threads == 1 && status.contains("\nState:\tZ") {
-            return Ok(());
-        }
-        process::nap(Duration::from_millis(5));
-    }
-    bail!("the killed server doesn't end")
 }

@@ -5,13 +5,15 @@
 mod kills;
 mod memory;
 mod programs;
+mod server;
 
 use crate::ending::{AtEnd, at_end};
 use crate::{process, rings};
-use anyhow::{Context, bail, ensure};
+use anyhow::{bail, ensure};
 use memory::MEASURES;
 use programs::{PROGRAMS, Program};
 use rustix::process::Pid;
+use server::server_of;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::SystemTime;
@@ -131,16 +133,21 @@ impl Judged {
         if scratch.exists() {
             std::fs::remove_dir_all(&scratch)?;
         }
+        let drystone = process::target_directory().join("debug/drystone");
         let end = at_end({
-            let scratch = scratch.clone();
+            let (drystone, scratch) = (drystone.clone(), scratch.clone());
             move || {
-                // Errors are ignored: a failure has been reported already.
+                // Errors are ignored: a failure has been reported already. What a failed script has left
+                // keeps the mount, and the next judge would meet its server.
+                if let Ok(server) = server_of(&drystone, &scratch.join(MOUNT)) {
+                    let _ = server::kill(server);
+                }
                 let _ = Command::new("umount").arg("-ql").arg(scratch.join(MOUNT)).status();
                 let _ = std::fs::remove_dir_all(scratch);
             }
         })?;
         let judged = Judged {
-            drystone: process::target_directory().join("debug/drystone"),
+            drystone,
             image: scratch.join("disk.img"),
             mount: scratch.join(MOUNT),
             elsewhere: scratch.join("elsewhere"),
@@ -200,15 +207,8 @@ impl Judged {
         Ok(())
     }
 
-    /// The process that serves the mount.
     fn server(&self) -> anyhow::Result<Pid> {
-        let listed = process::output(Command::new(&self.drystone).args(["mounts", "--json"]))?;
-        let directory = self.mount.display().to_string();
-        let line = listed.lines().find(|line| line.contains(&directory));
-        let line = line.context("the mount isn't listed")?;
-        let after = line.split_once("\"process\":").context("no process is listed")?.1;
-        let pid: String = after.trim_start().chars().take_while(char::is_ascii_digit).collect();
-        Pid::from_raw(pid.parse()?).context("no process is listed")
+        server_of(&self.drystone, &self.mount)
     }
 
     fn check(&self) -> anyhow::Result<()> {

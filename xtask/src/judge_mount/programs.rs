@@ -212,7 +212,7 @@ pub const PROGRAMS: &[Program] = &[
             rm -f $M/data/postmaster.pid $T/.s.PGSQL*
             as $bin/postgres -D $M/data -k $T -c listen_addresses= > $T/server.log 2>&1 &
             until as $bin/pg_isready -q -h $T; do kill -0 $! || { cat $T/server.log; exit 1; }; sleep 0.05; done
-            committed=$(cat $T/transactions.* 2> /dev/null | wc -l)
+            committed=$(find $T -name 'transactions.*' -exec cat {} + | wc -l)
             found=$(as $bin/psql -h $T -Atc 'select count(*) from pgbench_history' bench)
             as $bin/pg_ctl -s -w -D $M/data -m fast stop
             test $found -ge $committed || { echo "$found of $committed transactions"; exit 1; }"#,
