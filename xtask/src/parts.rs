@@ -26,7 +26,7 @@ impl Parts {
     }
 }
 
-/// Works on all items, as many at once as there are cores; gives the results as they come.
+/// Works on all items, as many at once as there are cores; gives the results in no order.
 pub fn side_by_side<T: Send, R: Send>(mut items: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let at_once = cores.min(items.len());

@@ -1,6 +1,6 @@
 //! The test suites and how they find their tests.
 //!
-//! - Each suite runs shortly among the tests of its crate; `long` has the long runs.
+//! - Each suite has a short form among the tests of its crate; `long` has the long runs.
 //! - Loom explores `crates/*/tests/loom*.rs` and the unit tests in `crates/*/src/**/loom*.rs`, in
 //!   a target folder of its own, since `--cfg loom` changes every crate.
 

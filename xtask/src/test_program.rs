@@ -47,7 +47,10 @@ struct Profile {
 impl TestProgram {
     /// The programs that a call of `cargo test --no-run` builds.
     pub fn build(mut cargo: Command) -> anyhow::Result<Vec<TestProgram>> {
-        let output = cargo.arg("--message-format=json").stderr(Stdio::inherit()).output()?;
+        let output = cargo
+            .arg("--message-format=json-render-diagnostics")
+            .stderr(Stdio::inherit())
+            .output()?;
         ensure!(output.status.success(), "the tests can't be built");
         let text = String::from_utf8_lossy(&output.stdout);
         let messages = text.lines().filter_map(|line| serde_json::from_str::<Message>(line).ok());
@@ -59,10 +62,12 @@ impl TestProgram {
                 executable: message.executable?,
             })
         });
-        Ok(programs.collect())
+        let programs: Vec<_> = programs.collect();
+        ensure!(!programs.is_empty(), "cargo names no test programs");
+        Ok(programs)
     }
 
-    /// A call of the program as cargo makes it, and what it is called.
+    /// A call of the program in the folder in which cargo runs it, and a name for it.
     pub fn command(&self) -> (String, Command) {
         let package = self.directory.file_name().unwrap_or_default().to_string_lossy();
         let mut command = Command::new(&self.executable);
