@@ -20,24 +20,27 @@ fn image() -> Image {
 
 /// An archive of these entries.
 fn archive(entries: &[(&str, EntryKind, &[u8])]) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    for (name, kind, content) in entries {
-        let time = Time { seconds: 1_000_000_000, nanoseconds: 7 };
-        let entry = NewTarEntry {
-            name: name.as_bytes(),
-            kind: kind.clone(),
-            mode: 0o640,
-            user: 7,
-            group: 8,
-            modified: time,
-            accessed: time,
-            attributes: &Vec::new(),
-        };
-        bytes.extend(entry.head());
-        bytes.extend(*content);
-        bytes.extend(padding(content.len() as u64));
-    }
+    let entries = entries.iter().map(|(name, kind, content)| packed(name, kind, 0o640, content));
+    let mut bytes: Vec<u8> = entries.flatten().collect();
     bytes.extend([0; 1024]);
+    bytes
+}
+
+fn packed(name: &str, kind: &EntryKind, mode: u16, content: &[u8]) -> Vec<u8> {
+    let time = Time { seconds: 1_000_000_000, nanoseconds: 7 };
+    let entry = NewTarEntry {
+        name: name.as_bytes(),
+        kind: kind.clone(),
+        mode,
+        user: 7,
+        group: 8,
+        modified: time,
+        accessed: time,
+        attributes: &Vec::new(),
+    };
+    let mut bytes = entry.head();
+    bytes.extend(content);
+    bytes.extend(padding(content.len() as u64));
     bytes
 }
 
@@ -157,6 +160,66 @@ fn directories_are_merged_into_and_all_else_replaced() {
     let refused = fs.import_tar(&in_the_way[..], "/into").unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::IsADirectory);
     assert_eq!(refused.to_string(), "cannot import '/into/there': is a directory");
+}
+
+/// A failure leaves neither half of the new entry nor a hole where the old one was.
+#[test]
+fn what_an_entry_replaces_stays_if_the_entry_can_not_be_made() {
+    let image = Image::in_memory(&CreateOptions::new(8 << 20)).unwrap();
+    let fs = image.fs();
+    fs.create_dir_all("/into/d").unwrap();
+    for path in ["/into/file", "/into/d/linked"] {
+        fs.write(path, "old").unwrap();
+    }
+    let large = vec![1; 12 << 20];
+    let too_large = archive(&[
+        ("made", EntryKind::Directory, b""),
+        ("made/file", file(b"new"), b"new"),
+        ("file", file(&large), &large),
+    ]);
+    let refused = fs.import_tar(&too_large[..], "/into").unwrap_err();
+    assert_eq!(refused.errno(), Errno::ENOSPC);
+    let new = archive(&[("new", file(&large), &large)]);
+    assert_eq!(fs.import_tar(&new[..], "/into").unwrap_err().errno(), Errno::ENOSPC);
+    let link = archive(&[("d/linked", EntryKind::HardLink(b"d".into()), b"")]);
+    assert_eq!(fs.import_tar(&link[..], "/into").unwrap_err().errno(), Errno::EPERM);
+    for path in ["/into/file", "/into/d/linked"] {
+        assert_eq!(fs.read(path).unwrap(), b"old", "{path}");
+    }
+    // What came before is complete.
+    assert_eq!(fs.read("/into/made/file").unwrap(), b"new");
+    assert_eq!(fs.metadata("/into/made").unwrap().mode() & 0o7777, 0o640);
+    let mut names: Vec<_> =
+        fs.read_dir("/into").unwrap().map(|e| e.unwrap().file_name().to_owned()).collect();
+    names.sort();
+    assert_eq!(names, ["d", "file", "made"]);
+}
+
+/// `tar -r` appends entries of directories that the archive has already.
+#[test]
+fn the_last_entry_of_a_directory_counts() {
+    let image = image();
+    let fs = image.fs();
+    fs.create_dir("/into").unwrap();
+    fs.write("/into/other", "a file in its place").unwrap();
+    let mut bytes = Vec::new();
+    for (name, mode) in [("d", 0o755), ("other", 0o755), ("d/within", 0o755), ("d", 0o700)] {
+        bytes.extend(packed(name, &EntryKind::Directory, mode, b""));
+    }
+    bytes.extend([0; 1024]);
+    assert_eq!(fs.import_tar(&bytes[..], "/into").unwrap().directories, 3);
+    for (path, mode) in [("/into/d", 0o700), ("/into/d/within", 0o755), ("/into/other", 0o755)] {
+        assert_eq!(fs.metadata(path).unwrap().mode() & 0o7777, mode, "{path}");
+    }
+}
+
+#[test]
+fn paths_are_as_long_as_those_of_system_calls() {
+    let image = image();
+    let long = "d/".repeat(3000) + "file";
+    let long = archive(&[(&long, file(b""), b"")]);
+    let refused = image.fs().import_tar(&long[..], "/").unwrap_err();
+    assert_eq!(refused.errno(), Errno::ENAMETOOLONG);
 }
 
 #[test]

@@ -3,8 +3,11 @@
 //! Every path of an archive is followed below the directory that it is unpacked into, which is the root for
 //! symbolic links and `..` on the way: no archive reaches anything else of the image.
 //!
-//! Directories get their attributes when everything is in them: times would change again, and a
-//! directory that may not be written would take no entries.
+//! An entry is complete before it takes the place of what is there under its name. Directories get their
+//! attributes when everything is in them: times would change again, and a directory that may not be written
+//! would take no entries.
+
+mod places;
 
 use super::Fs;
 use crate::transfer::CopySummary;
@@ -14,10 +17,12 @@ use drystone_sources::Opener;
 use drystone_sources::input::{FileRange, Input};
 use drystone_sources::tar::{DataRun, EntryKind, TarAttributes, TarEntry, TarReader};
 use drystone_vfs::{
-    Capabilities, DeviceNumber, Errno, FileType, FollowedLinks, InodeGuard, InodeNumber, NewNode,
-    OpenFlags, RequestContext, SetAttributes, SetTime, Timestamp, XattrMode,
+    Capabilities, DeviceNumber, Errno, FileType, InodeGuard, InodeNumber, NewNode, SetAttributes,
+    SetTime, Timestamp, XattrMode,
 };
-use std::collections::VecDeque;
+use places::{Missing, Places, beside, split};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry as MapEntry;
 use std::ffi::OsStr;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
@@ -27,16 +32,14 @@ use std::path::{Path, PathBuf};
 const COPY_BYTES: u64 = 1 << 20;
 /// What an archive is called in errors.
 const ARCHIVE_NAME: &str = "the archive";
-/// Permissions of directories that an archive has entries in, but doesn't have itself.
-const PARENT_PERMISSIONS: u16 = 0o755;
 
 impl Fs<'_> {
     /// Unpacks a tar archive into the directory `into`, with owners, permissions, times, extended attributes,
     /// ACLs, hard links and holes. A directory that is there is merged into, anything else replaced. It may
     /// be compressed if the feature `compression` is on. An ordinary user owns what is unpacked.
     ///
-    /// The archive is first copied to a file without a name in [`std::env::temp_dir`], and checked: one that is
-    /// cut off or damaged changes nothing.
+    /// The archive is first copied to a file without a name in [`std::env::temp_dir`] and read to its end: one
+    /// that is cut off in an entry, or has a damaged header, changes nothing. Content has no checksum in a tar.
     ///
     /// ```
     /// # use drystone::{CreateOptions, Image};
@@ -59,7 +62,7 @@ impl Fs<'_> {
     /// # Errors
     ///
     /// The archive can't be read or is damaged, `into` is no directory, or an entry can't be made: then those
-    /// before it stay.
+    /// before it stay, and what it would have replaced.
     pub fn import_tar(&self, archive: impl Read, into: impl AsRef<Path>) -> Result<CopySummary> {
         let into = into.as_ref();
         let failed = |error: drystone_sources::Error| Error::from(error).during("import").at(into);
@@ -74,18 +77,24 @@ impl Fs<'_> {
         let mut reader = TarReader::new(ARCHIVE_NAME, &archive);
         while next(&mut reader)?.is_some() {}
         let mut import = Import {
-            fs: self,
+            places: Places { fs: self, top },
             archive: &archive,
             into,
-            top,
-            directories: Vec::new(),
+            directories: BTreeMap::new(),
             summary: CopySummary::default(),
         };
         let mut reader = TarReader::new(ARCHIVE_NAME, &archive);
-        while let Some(entry) = next(&mut reader)? {
-            import.add(entry)?;
-        }
-        import.finish_directories()
+        let mut add_all = || {
+            while let Some(entry) = next(&mut reader)? {
+                import.add(entry)?;
+            }
+            Ok(())
+        };
+        let added = add_all();
+        // Also those of an archive that is given up: until then only their owner may use them.
+        let finished = import.finish_directories();
+        added.and(finished)?;
+        Ok(import.summary)
     }
 }
 
@@ -100,24 +109,16 @@ struct ImportedAttributes {
 
 /// A directory that gets its attributes in the end.
 struct ImportedDirectory {
-    path: Vec<u8>,
     is_new: bool,
     attributes: ImportedAttributes,
 }
 
-/// What happens to directories on a way that aren't there.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Parents {
-    AreMade,
-    Stay,
-}
-
 struct Import<'f> {
-    fs: &'f Fs<'f>,
+    places: Places<'f>,
     archive: &'f FileRange,
     into: &'f Path,
-    top: InodeGuard<'f>,
-    directories: Vec<ImportedDirectory>,
+    /// By path: the last entry of a path counts.
+    directories: BTreeMap<Vec<u8>, ImportedDirectory>,
     summary: CopySummary,
 }
 
@@ -128,11 +129,11 @@ impl<'f> Import<'f> {
     }
 
     fn error(&self, path: &[u8], error: drystone_vfs::Error) -> Error {
-        Error::from(error).during("import").at(&self.place(path))
+        Error::from(error).during("import").at(&self.full_path(path))
     }
 
     /// Where an entry comes to be, for errors.
-    fn place(&self, path: &[u8]) -> PathBuf {
+    fn full_path(&self, path: &[u8]) -> PathBuf {
         match path.is_empty() {
             true => self.into.to_path_buf(),
             false => self.into.join(OsStr::from_bytes(path)),
@@ -151,8 +152,7 @@ impl<'f> Import<'f> {
             EntryKind::HardLink(target) => return self.link(&target, above, name),
             other => other,
         };
-        let parent = self.directory_at(above, Parents::AreMade)?;
-        self.clear(parent.inode(), name)?;
+        let parent = self.places.directory_at(above, Missing::AreMade)?;
         let device = |&major, &minor| DeviceNumber { major, minor };
         let (node, count) = match &kind {
             EntryKind::Symlink(target) => (NewNode::Symlink(target), &mut self.summary.symlinks),
@@ -170,13 +170,26 @@ impl<'f> Import<'f> {
         };
         *count += 1;
         let file_type = node.file_type();
-        let made = self.make(parent.inode(), name, node)?;
-        if let EntryKind::File { size, runs } = &kind {
-            self.write(made.inode(), *size, runs)?;
+        let make = |name: &[u8]| self.places.make(parent.inode(), name, node);
+        let (made_as, made) = beside(name, make)?;
+        let completed = self.complete(made.inode(), file_type, &kind, &attributes);
+        self.places.settle(parent.inode(), &made_as, name, completed)
+    }
+
+    /// Gives a new inode its content and its attributes.
+    fn complete(
+        &mut self,
+        inode: InodeNumber,
+        file_type: FileType,
+        kind: &EntryKind,
+        attributes: &ImportedAttributes,
+    ) -> drystone_vfs::Result<()> {
+        if let EntryKind::File { size, runs } = kind {
+            self.write(inode, *size, runs)?;
         }
-        self.finish(made.inode(), file_type, true, &attributes)?;
+        self.finish(inode, file_type, true, attributes)?;
         if file_type == FileType::Regular {
-            self.fs.file_system().closed(made.inode());
+            self.places.fs.file_system().closed(inode);
         }
         Ok(())
     }
@@ -190,77 +203,48 @@ impl<'f> Import<'f> {
         let (above, name) = split(&path);
         let mut is_new = false;
         if !name.is_empty() {
-            let parent = self.directory_at(above, Parents::AreMade)?;
-            let found = self.look_up(parent.inode(), name)?;
+            let parent = self.places.directory_at(above, Missing::AreMade)?;
+            let found = self.places.look_up(parent.inode(), name)?;
             if found.is_none_or(|found| found.attributes().file_type != FileType::Directory) {
-                self.clear(parent.inode(), name)?;
-                self.make(parent.inode(), name, NewNode::Directory)?;
+                self.places.new_directory(parent.inode(), name)?;
                 is_new = true;
             }
         }
-        self.summary.directories += 1;
-        self.directories.push(ImportedDirectory { path, is_new, attributes });
+        match self.directories.entry(path) {
+            MapEntry::Vacant(place) => {
+                self.summary.directories += 1;
+                place.insert(ImportedDirectory { is_new, attributes });
+            }
+            MapEntry::Occupied(mut earlier) => {
+                let is_new = is_new || earlier.get().is_new;
+                earlier.insert(ImportedDirectory { is_new, attributes });
+            }
+        }
         Ok(())
     }
 
     fn link(&mut self, target: &[u8], above: &[u8], name: &[u8]) -> drystone_vfs::Result<()> {
         let (target_above, target_name) = split(target);
         let missing = || {
-            let target = self.place(target);
+            let target = self.full_path(target);
             let detail = format!("a hard link to '{}', which isn't there", target.display());
             drystone_vfs::Error::with_detail(Errno::ENOENT, detail)
         };
-        let holder = self.directory_at(target_above, Parents::Stay)?;
-        let original = self.look_up(holder.inode(), target_name)?.ok_or_else(missing)?;
-        let parent = self.directory_at(above, Parents::AreMade)?;
-        let there = self.look_up(parent.inode(), name)?;
+        let holder = self.places.directory_at(target_above, Missing::AreErrors)?;
+        let original = self.places.look_up(holder.inode(), target_name)?.ok_or_else(missing)?;
+        let parent = self.places.directory_at(above, Missing::AreMade)?;
+        let there = self.places.look_up(parent.inode(), name)?;
         if there.is_none_or(|there| there.inode() != original.inode()) {
-            self.clear(parent.inode(), name)?;
-            let file_system = self.fs.file_system();
-            let context = &self.fs.context;
-            let linked = file_system.link(context, original.inode(), parent.inode(), name)?;
-            drop(InodeGuard::new(file_system, linked));
+            let (file_system, context) = (self.places.fs.file_system(), &*self.places.fs.context);
+            let link = |name: &[u8]| {
+                let linked = file_system.link(context, original.inode(), parent.inode(), name)?;
+                Ok(InodeGuard::new(file_system, linked))
+            };
+            let (linked_as, _) = beside(name, link)?;
+            self.places.settle(parent.inode(), &linked_as, name, Ok(()))?;
         }
         self.summary.hard_links += 1;
         Ok(())
-    }
-
-    fn look_up(
-        &self,
-        directory: InodeNumber,
-        name: &[u8],
-    ) -> drystone_vfs::Result<Option<InodeGuard<'f>>> {
-        let file_system = self.fs.file_system();
-        match file_system.lookup(&self.fs.context, directory, name) {
-            Ok(found) => Ok(Some(InodeGuard::new(file_system, found))),
-            Err(error) if error.errno == Errno::ENOENT => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Makes place for a new entry. A directory stays, which is an error.
-    fn clear(&self, directory: InodeNumber, name: &[u8]) -> drystone_vfs::Result<()> {
-        match self.fs.file_system().unlink(&self.fs.context, directory, name) {
-            Err(error) if error.errno != Errno::ENOENT => Err(error),
-            _ => Ok(()),
-        }
-    }
-
-    /// Makes an entry that only its owner may use until it is complete.
-    fn make(
-        &self,
-        directory: InodeNumber,
-        name: &[u8],
-        node: NewNode<'_>,
-    ) -> drystone_vfs::Result<InodeGuard<'f>> {
-        let permissions = match node {
-            NewNode::Symlink(_) => 0o777,
-            NewNode::Directory => 0o700,
-            _ => 0o600,
-        };
-        let file_system = self.fs.file_system();
-        let made = file_system.create(&self.fs.context, directory, name, node, permissions)?;
-        Ok(InodeGuard::new(file_system, made))
     }
 
     fn write(
@@ -269,7 +253,7 @@ impl<'f> Import<'f> {
         size: u64,
         runs: &[DataRun],
     ) -> drystone_vfs::Result<()> {
-        let (file_system, context) = (self.fs.file_system(), &*self.fs.context);
+        let (file_system, context) = (self.places.fs.file_system(), &*self.places.fs.context);
         let mut buffer = Vec::new();
         for run in runs {
             let mut done = 0;
@@ -301,7 +285,7 @@ impl<'f> Import<'f> {
         is_new: bool,
         attributes: &ImportedAttributes,
     ) -> drystone_vfs::Result<()> {
-        let (file_system, context) = (self.fs.file_system(), &*self.fs.context);
+        let (file_system, context) = (self.places.fs.file_system(), &*self.places.fs.context);
         if context.has(Capabilities::CHOWN) {
             let (user, group) = (Some(attributes.user), Some(attributes.group));
             let changes = SetAttributes { user, group, ..SetAttributes::default() };
@@ -312,9 +296,7 @@ impl<'f> Import<'f> {
         }
         for (name, value) in &attributes.xattrs {
             match file_system.set_xattr(context, inode, name, value, XattrMode::Set) {
-                Err(error) if matches!(error.errno, Errno::EPERM | Errno::EOPNOTSUPP) => {
-                    self.summary.not_kept += 1;
-                }
+                Err(error) if is_not_kept(error.errno) => self.summary.not_kept += 1,
                 other => other?,
             }
         }
@@ -325,74 +307,32 @@ impl<'f> Import<'f> {
         Ok(())
     }
 
-    /// Gives directories their attributes, those within before those around them.
-    fn finish_directories(mut self) -> Result<CopySummary> {
-        while let Some(ImportedDirectory { path, is_new, attributes }) = self.directories.pop() {
-            let finished = self.directory_at(&path, Parents::Stay).and_then(|directory| {
+    /// Gives directories their attributes, those within before those around them. Goes on after a failure, and
+    /// returns the first.
+    fn finish_directories(&mut self) -> Result<()> {
+        let mut finished = Ok(());
+        while let Some((path, ImportedDirectory { is_new, attributes })) =
+            self.directories.pop_last()
+        {
+            let done = self.places.directory_at(&path, Missing::AreErrors).and_then(|directory| {
                 self.finish(directory.inode(), FileType::Directory, is_new, &attributes)
             });
-            finished.map_err(|error| self.error(&path, error))?;
+            finished = finished.and(done.map_err(|error| self.error(&path, error)));
         }
-        Ok(self.summary)
-    }
-
-    /// The directory at a path of the archive.
-    fn directory_at(&self, path: &[u8], parents: Parents) -> drystone_vfs::Result<InodeGuard<'f>> {
-        let file_system = self.fs.file_system();
-        // What is on the way below the top.
-        let mut way: Vec<InodeGuard<'f>> = Vec::new();
-        let parts = |path: &[u8]| path.split(|&byte| byte == b'/').map(<[u8]>::to_vec).collect();
-        let mut rest: VecDeque<Vec<u8>> = parts(path);
-        let mut links = FollowedLinks::default();
-        while let Some(name) = rest.pop_front() {
-            match &name[..] {
-                b"" | b"." => continue,
-                b".." => {
-                    way.pop();
-                    continue;
-                }
-                _ => {}
-            }
-            let directory = way.last().unwrap_or(&self.top).inode();
-            let found = match self.look_up(directory, &name)? {
-                Some(found) => found,
-                None if parents == Parents::Stay => return Err(Errno::ENOENT.into()),
-                None => {
-                    let (context, node) = (&self.fs.context, NewNode::Directory);
-                    let made =
-                        file_system.create(context, directory, &name, node, PARENT_PERMISSIONS)?;
-                    InodeGuard::new(file_system, made)
-                }
-            };
-            match found.attributes().file_type {
-                FileType::Directory => way.push(found),
-                FileType::Symlink => {
-                    let target = links.target(file_system, &found)?;
-                    if target.first() == Some(&b'/') {
-                        way.clear();
-                    }
-                    let mut target: VecDeque<Vec<u8>> = parts(&target);
-                    target.append(&mut rest);
-                    rest = target;
-                }
-                _ => return Err(Errno::ENOTDIR.into()),
-            }
-        }
-        match way.pop() {
-            Some(directory) => Ok(directory),
-            None => {
-                let (superuser, top) = (RequestContext::superuser(), self.top.inode());
-                let again = file_system.open(&superuser, top, OpenFlags::empty())?;
-                Ok(InodeGuard::new(file_system, again))
-            }
-        }
+        finished
     }
 }
 
-/// The directory and the name of a path of the archive.
-fn split(path: &[u8]) -> (&[u8], &[u8]) {
-    match path.iter().rposition(|&byte| byte == b'/') {
-        Some(slash) => (&path[..slash], &path[slash + 1..]),
-        None => (&[], path),
-    }
+/// Whether an attribute is left out that gives this error: the image doesn't hold its kind, the user may not set
+/// it, or it is too large.
+const fn is_not_kept(errno: Errno) -> bool {
+    matches!(
+        errno,
+        Errno::EPERM
+            | Errno::EOPNOTSUPP
+            | Errno::ENOSPC
+            | Errno::EDQUOT
+            | Errno::E2BIG
+            | Errno::ERANGE
+    )
 }

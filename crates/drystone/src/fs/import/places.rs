@@ -1,0 +1,176 @@
+//! Where entries of an archive come to be: paths below the directory that it is unpacked into, and names that
+//! something else has.
+
+use crate::Fs;
+use crate::replace::under_free_name;
+use drystone_vfs::{
+    Errno, Error, FileType, FollowedLinks, InodeGuard, InodeNumber, NewNode, OpenFlags,
+    RenameFlags, RequestContext, Result,
+};
+use std::collections::VecDeque;
+
+/// Longest path of an entry, as of a system call. Each directory of it is held open on the way.
+const PATH_BYTES_MAX: usize = 4096;
+/// Permissions of directories that an archive has entries in, but doesn't have itself.
+const PARENT_PERMISSIONS: u16 = 0o755;
+
+/// What becomes of missing directories of a path.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Missing {
+    AreMade,
+    AreErrors,
+}
+
+/// The directory that an archive is unpacked into, and who does it.
+pub(super) struct Places<'f> {
+    pub fs: &'f Fs<'f>,
+    /// What archives take for the root.
+    pub top: InodeGuard<'f>,
+}
+
+impl<'f> Places<'f> {
+    /// The directory at a path of the archive.
+    pub fn directory_at(&self, path: &[u8], missing: Missing) -> Result<InodeGuard<'f>> {
+        if path.len() > PATH_BYTES_MAX {
+            return Err(Errno::ENAMETOOLONG.into());
+        }
+        let file_system = self.fs.file_system();
+        // The directories that were entered, below the top.
+        let mut entered: Vec<InodeGuard<'f>> = Vec::new();
+        let parts = |path: &[u8]| path.split(|&byte| byte == b'/').map(<[u8]>::to_vec).collect();
+        let mut rest: VecDeque<Vec<u8>> = parts(path);
+        let mut links = FollowedLinks::default();
+        while let Some(name) = rest.pop_front() {
+            match &name[..] {
+                b"" | b"." => continue,
+                b".." => {
+                    entered.pop();
+                    continue;
+                }
+                _ => {}
+            }
+            let directory = entered.last().unwrap_or(&self.top).inode();
+            let found = match self.look_up(directory, &name)? {
+                Some(found) => found,
+                None if missing == Missing::AreErrors => return Err(Errno::ENOENT.into()),
+                None => {
+                    let (context, node) = (&self.fs.context, NewNode::Directory);
+                    let made =
+                        file_system.create(context, directory, &name, node, PARENT_PERMISSIONS)?;
+                    InodeGuard::new(file_system, made)
+                }
+            };
+            match found.attributes().file_type {
+                FileType::Directory => entered.push(found),
+                FileType::Symlink => {
+                    let target = links.target(file_system, &found)?;
+                    if target.first() == Some(&b'/') {
+                        entered.clear();
+                    }
+                    let mut target: VecDeque<Vec<u8>> = parts(&target);
+                    target.append(&mut rest);
+                    rest = target;
+                }
+                _ => return Err(Errno::ENOTDIR.into()),
+            }
+        }
+        match entered.pop() {
+            Some(directory) => Ok(directory),
+            None => {
+                let (superuser, top) = (RequestContext::superuser(), self.top.inode());
+                let again = file_system.open(&superuser, top, OpenFlags::empty())?;
+                Ok(InodeGuard::new(file_system, again))
+            }
+        }
+    }
+
+    /// The entry of a name, if there is one.
+    pub fn look_up(&self, directory: InodeNumber, name: &[u8]) -> Result<Option<InodeGuard<'f>>> {
+        let file_system = self.fs.file_system();
+        match file_system.lookup(&self.fs.context, directory, name) {
+            Ok(found) => Ok(Some(InodeGuard::new(file_system, found))),
+            Err(error) if error.errno == Errno::ENOENT => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Makes an entry that only its owner may use until it is complete.
+    pub fn make(
+        &self,
+        directory: InodeNumber,
+        name: &[u8],
+        node: NewNode<'_>,
+    ) -> Result<InodeGuard<'f>> {
+        let permissions = match node {
+            NewNode::Symlink(_) => 0o777,
+            NewNode::Directory => 0o700,
+            _ => 0o600,
+        };
+        let file_system = self.fs.file_system();
+        let made = file_system.create(&self.fs.context, directory, name, node, permissions)?;
+        Ok(InodeGuard::new(file_system, made))
+    }
+
+    /// Makes a directory, in place of anything else.
+    pub fn new_directory(&self, parent: InodeNumber, name: &[u8]) -> Result<()> {
+        let (file_system, context) = (self.fs.file_system(), &*self.fs.context);
+        let (made_as, _) = beside(name, |name| self.make(parent, name, NewNode::Directory))?;
+        if made_as == name {
+            return Ok(());
+        }
+        // A directory is renamed over nothing but directories.
+        let removed = file_system.unlink(context, parent, name);
+        let flags = RenameFlags::empty();
+        let settled = removed
+            .and_then(|()| file_system.rename(context, parent, &made_as, parent, name, flags));
+        if settled.is_err() {
+            // What went wrong before is what is told.
+            let _ = file_system.remove_directory(context, parent, &made_as);
+        }
+        settled
+    }
+
+    /// Renames a complete new entry to its name. Otherwise the new entry goes, and what is there stays.
+    pub fn settle(
+        &self,
+        directory: InodeNumber,
+        made_as: &[u8],
+        name: &[u8],
+        completed: Result<()>,
+    ) -> Result<()> {
+        let (file_system, context) = (self.fs.file_system(), &*self.fs.context);
+        let flags = RenameFlags::empty();
+        let settled = completed.and_then(|()| match made_as == name {
+            true => Ok(()),
+            false => file_system.rename(context, directory, made_as, directory, name, flags),
+        });
+        if settled.is_err() {
+            // What went wrong before is what is told.
+            let _ = file_system.unlink(context, directory, made_as);
+        }
+        settled
+    }
+}
+
+/// Makes an entry under `name`, or under a free name if something has it. Returns which name that is.
+pub(super) fn beside<'f>(
+    name: &[u8],
+    make: impl Fn(&[u8]) -> Result<InodeGuard<'f>>,
+) -> Result<(Vec<u8>, InodeGuard<'f>)> {
+    let is_taken = |error: &Error| error.errno == Errno::EEXIST;
+    match make(name) {
+        Err(error) if is_taken(&error) => {
+            let (free, made) = under_free_name(|free| make(free.as_bytes()), is_taken)?;
+            Ok((free.into_bytes(), made))
+        }
+        made => Ok((name.to_vec(), made?)),
+    }
+}
+
+/// The directory and the name of a path of the archive.
+pub(super) fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    match path.iter().rposition(|&byte| byte == b'/') {
+        Some(slash) => (&path[..slash], &path[slash + 1..]),
+        None => (&[], path),
+    }
+}
