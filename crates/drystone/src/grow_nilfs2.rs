@@ -44,8 +44,7 @@ pub fn grow_nilfs2(name: &Path, size: NewSize) -> Result<GrownVolume, Error> {
             ChangeableVolume::Whole(file) if !file.is_block_device() => {
                 let file = Arc::new(file);
                 // A volume that is refused keeps its file as it is.
-                let read_only = MountOptions { read_only: true, ..MountOptions::default() };
-                Nilfs2::mount(file.clone(), &read_only)?.unmount()?;
+                Nilfs2::mount(file.clone(), &MountOptions::default())?.unmount()?;
                 file.resize(size_bytes)?;
                 file
             }
