@@ -376,10 +376,9 @@ fn check_symlink(checker: &mut Checker<'_>, inode: &Inode, mapped: &Mapped) -> R
                 if !has_others
                     && first.logical == LogicalBlock::FIRST
                     && !first.unwritten
-                    && mapped.end == 1
-                    && size < layout.block_size() as u64 =>
+                    && mapped.end == 1 =>
             {
-                text_length(&checker.image.read_block(first.physical)?)
+                target_length(&checker.image.read_block(first.physical)?).unwrap_or(0)
             }
             _ => 0,
         }
@@ -391,6 +390,12 @@ fn check_symlink(checker: &mut Checker<'_>, inode: &Inode, mapped: &Mapped) -> R
         checker.reporter.report(Issue::Inode { inode: inode.number, issue });
     }
     Ok(())
+}
+
+/// The length of a target in a block; nothing if an inode would hold it, or it has no end.
+pub(crate) fn target_length(block: &[u8]) -> Option<u64> {
+    let length = text_length(block);
+    (BLOCK_AREA_BYTES as u64..block.len() as u64).contains(&length).then_some(length)
 }
 
 /// Bytes up to the first zero.

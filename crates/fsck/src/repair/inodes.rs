@@ -47,7 +47,7 @@ pub(super) fn mend(
     );
     if is_of_map && mender.rebuilt_maps.contains(&inode.get()) {
         // What was counted is of the map before.
-        return Ok(Some("the map was made anew from what of it holds"));
+        return Ok(Some("the inode's map was corrected"));
     }
     let is_of_fast_link = matches!(
         issue,

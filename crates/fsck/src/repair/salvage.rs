@@ -5,7 +5,7 @@ use super::fields;
 use super::mender::{Mended, Mender};
 use crate::block_set::BlockSet;
 use crate::image::{Error, Image};
-use crate::inode_content::text_length;
+use crate::inode_content::target_length;
 use crate::mapping::{self, MapEvent};
 use drystone_blockdev::{BlockDevice, Overlay};
 use drystone_ext4_format::extent::{Extent, ExtentNode, ExtentNodeMut, NodePlace};
@@ -90,10 +90,7 @@ pub(super) fn restore_link_size(
     if !is_its_target || !mender.is_marked(extent.physical)? {
         return Ok(None);
     }
-    let length = text_length(&image.read_block(extent.physical)?);
-    if !(BLOCK_AREA_BYTES as u64..image.layout.block_size() as u64).contains(&length) {
-        return Ok(None);
-    }
+    let Some(length) = target_length(&image.read_block(extent.physical)?) else { return Ok(None) };
     fields::set_size(mender, number, length)?;
     Ok(Some("the link got the size of its target back"))
 }

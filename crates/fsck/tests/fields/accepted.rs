@@ -15,7 +15,7 @@ pub struct Accepted {
     /// Whether they are accepted in the sets of the examples only.
     is_bound_to_sets: bool,
     pub reason: &'static str,
-    /// What the checker says of them, among other things.
+    /// Part of what the checker says of them.
     told: &'static str,
     /// An example stands for the same field of every inode, block and entry.
     pub fields: &'static [Example],
@@ -106,7 +106,8 @@ pub const ACCEPTED: &[Accepted] = &[
         "e2fsck takes the hash of a value, which lies in the field of a time, for a time",
         "",
         &[("attribute-inodes", "hidden-inode 25/atime_extra", 3)],
-    ),
+    )
+    .in_sets(),
     strict(
         "e2fsck ignores these flags of features that are off, and of directories",
         "flag ",

@@ -285,6 +285,10 @@ fn the_checker_and_e2fsck_agree_on_damaged_fields() {
     if !have("mke2fs") {
         return;
     }
+    let is_set = |name| SMALL_IMAGES.iter().any(|set| set.name == name);
+    for (set, label, _) in ACCEPTED.iter().flat_map(|accepted| accepted.fields) {
+        assert!(is_set(*set), "{set} {label}: no such set");
+    }
     let scratch = Scratch::new("fsck-fields").unwrap();
     let seed = number("DRYSTONE_SEED").unwrap_or(1);
     let mut findings = Findings::default();
