@@ -21,7 +21,7 @@ const RELATED: [(&str, &[&str]); 7] = [
 ];
 
 /// What every Debian has, what Rust comes with, and what no test finds.
-const EVERYWHERE: [&str; 18] = [
+const EVERYWHERE: [&str; 19] = [
     "chmod",
     "cp",
     "dd",
@@ -30,6 +30,7 @@ const EVERYWHERE: [&str; 18] = [
     "ls",
     "mkfifo",
     "mv",
+    "prlimit",
     "rm",
     "script",
     "sh",
