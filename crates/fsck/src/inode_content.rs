@@ -361,7 +361,6 @@ fn check_size(checker: &mut Checker<'_>, inode: &Inode, mapped: &Mapped) -> Resu
 }
 
 fn check_symlink(checker: &mut Checker<'_>, inode: &Inode, mapped: &Mapped) -> Result<(), Error> {
-    let layout = checker.image.layout;
     let size = inode.size_bytes;
     let found = if let Some(target) = inode.fast_symlink_target() {
         // The byte behind the target is zero as well.
