@@ -79,10 +79,11 @@ pub(crate) fn open_rolled_back(name: &VolumeName) -> Result<SettledImage, Error>
     let volume = ChangeableVolume::open(name)?;
     undo.settle(&volume)?;
     match FileSystemKind::of(volume.device())? {
-        Some(kind @ FileSystemKind::Nilfs2) => {
-            Err(ErrorCause::Lacks { kind, what: "repair, tuning, trimming, compaction or undo" }
-                .into())
+        Some(kind @ FileSystemKind::Nilfs2) => Err(ErrorCause::Lacks {
+            kind,
+            what: "repair, tuning, setting of fields, trimming, compaction or undo",
         }
+        .into()),
         // What is wrong with an unknown superblock is told when it is read.
         Some(FileSystemKind::Ext4) | None => Ok(SettledImage { volume, undo }),
     }

@@ -1,13 +1,14 @@
-//! Looks inside ext4 images, which may be damaged.
+//! Looks inside ext4 images, which may be damaged, and sets single fields.
 
+use crate::change::{ChangeOptions, change, open_rolled_back};
 use crate::error::on_image;
 use crate::settled::open_settled;
 use crate::{Error, ErrorCause, FileSystemKind, VolumeError, VolumeName};
-use drystone_blockdev::{BlockDevice, Existing, FileDevice, OpenMode};
+use drystone_blockdev::{BlockDevice, Existing, FileDevice, OpenMode, UndoTarget};
 use drystone_ext4_format::InodeNumber;
 use drystone_inspect::{
     BlockOwner, Decoded, Fragmentation, ImagePart, InodeName, InspectedImage, MetadataSummary,
-    copy_metadata, fragmentation_of, inspect, names_of, owners_of,
+    SetField, SetOptions, copy_metadata, fragmentation_of, inspect, names_of, owners_of,
 };
 use drystone_volumes::{create_qcow2, is_named_qcow2};
 use std::path::Path;
@@ -31,6 +32,35 @@ fn look_into<T>(
 /// [`ErrorCause::Inspect`](crate::ErrorCause::Inspect) if there is no such part. Damage in it is shown.
 pub fn inspect_image(name: &Path, subject: &ImagePart) -> Result<Decoded, Error> {
     look_into("inspect", name, |device| Ok(inspect(device, subject)?))
+}
+
+/// Sets fields of a part of the ext4 image that `name` stands for, as [`inspection::set_fields`] says: each assignment
+/// is `FIELD=VALUE`. The journal isn't replayed, and nothing but the fields and their checksums changes. The image may
+/// be damaged before and will be afterwards, if the values say so: this is for tests and for repairs by hand.
+///
+/// # Errors
+///
+/// [`ErrorCause::Inspect`](crate::ErrorCause::Inspect) if a field can't be set so;
+/// [`ErrorCause::InUse`](crate::ErrorCause::InUse) if a process has it open;
+/// [`ErrorCause::Engine`](crate::ErrorCause::Engine) if another machine does, as its multi-mount protection says. The
+/// image is as it was, or will be when it is opened to be changed the next time.
+///
+/// [`inspection::set_fields`]: crate::inspection::set_fields
+pub fn set_fields(
+    name: &Path,
+    part: &ImagePart,
+    assignments: &[String],
+    set: SetOptions,
+    options: &ChangeOptions,
+) -> Result<Vec<SetField>, Error> {
+    on_image("set a field of", name, || {
+        let image = open_rolled_back(&VolumeName::find_whole(name)?)?;
+        // The locks of this machine don't keep others out.
+        drystone_ext4::check_multi_mount(image.volume.device())?;
+        change(&image, options, None, |device| {
+            Ok(drystone_inspect::set_fields(device, part, assignments, set)?)
+        })
+    })
 }
 
 /// What each of these blocks is for, in the ext4 image that `name` stands for.

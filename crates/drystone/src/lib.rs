@@ -196,7 +196,9 @@ pub use image::CreateOptions;
 pub use image::{Image, ImageOptions};
 pub use information::{Ext4Information, Information, Nilfs2Information};
 #[cfg(feature = "fsck")]
-pub use inspect::{fragmentation, inspect_image, save_metadata, which_inode, which_name};
+pub use inspect::{
+    fragmentation, inspect_image, save_metadata, set_fields, which_inode, which_name,
+};
 #[cfg(feature = "mkfs")]
 pub use make::{make_image, make_nilfs2};
 pub use replace::replace;

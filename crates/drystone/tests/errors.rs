@@ -40,6 +40,12 @@ const CALLS: &[Call] = &[
     }),
     ("take back a change of", |name| drystone::undo(name, None).map(drop)),
     ("inspect", |name| drystone::inspect_image(name, &inspection::ImagePart::Superblock).map(drop)),
+    ("set a field of", |name| {
+        let (set, options) = (inspection::SetOptions::default(), ChangeOptions::default());
+        let assignments = ["mnt_count=1".to_owned()];
+        let part = inspection::ImagePart::Superblock;
+        drystone::set_fields(name, &part, &assignments, set, &options).map(drop)
+    }),
     ("inspect", |name| drystone::which_inode(name, &[1]).map(drop)),
     ("inspect", |name| drystone::which_name(name, &[2]).map(drop)),
     ("find the size of", |name| drystone::size_of(name).map(drop)),

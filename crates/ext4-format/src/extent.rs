@@ -259,6 +259,16 @@ pub fn check_checksum(
     }
 }
 
+/// Computes and stores the checksum of a node in a block. The node need not be sound: nothing happens if its room for
+/// entries leaves no place for the checksum, or if the image has none.
+pub fn seal_block(bytes: &mut [u8], seed: Option<InodeSeed>) {
+    let Ok((header, _)) = RawHeader::read_from_prefix(bytes) else { return };
+    let Some((body, tail)) = bytes.split_at_mut_checked(tail_offset(&header)) else { return };
+    if let (Some(seed), Some(checksum)) = (seed, tail.first_chunk_mut()) {
+        *checksum = crc32c(seed.get(), body).to_le_bytes();
+    }
+}
+
 /// The checksum of a node in a block follows the room for entries.
 fn tail_offset(header: &RawHeader) -> usize {
     HEADER_BYTES + ENTRY_BYTES * usize::from(header.max.get())

@@ -280,6 +280,15 @@ impl GroupDescriptor {
             };
             bytes[LOW_BYTES..HIGH_END].copy_from_slice(high.as_bytes());
         }
+        Self::seal(bytes, group, layout);
+    }
+
+    /// Computes and stores the checksum after bytes of a descriptor were changed in place.
+    ///
+    /// # Panics
+    /// If `bytes` is shorter than a descriptor of the layout.
+    pub fn seal(bytes: &mut [u8], group: GroupNumber, layout: &Layout) {
+        let bytes = &mut bytes[..layout.descriptor_size()];
         if let Some(checksum) = checksum(bytes, group, layout) {
             bytes[CHECKSUM_OFFSET..LOW_BYTES].copy_from_slice(&checksum.to_le_bytes());
         }

@@ -156,6 +156,14 @@ impl Mmp {
     }
 }
 
+/// Computes and stores the checksum after bytes of the block were changed in place. Does nothing where the image has
+/// none.
+pub fn seal(bytes: &mut [u8], checksum: Option<ChecksumSeed>) {
+    if let (Some(seed), Ok((raw, _))) = (checksum, RawMmp::mut_from_prefix(bytes)) {
+        raw.checksum = compute(seed, raw).into();
+    }
+}
+
 fn compute(seed: ChecksumSeed, raw: &RawMmp) -> u32 {
     seed.append(&raw.as_bytes()[..offset_of!(RawMmp, checksum)])
 }

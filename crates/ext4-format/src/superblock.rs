@@ -132,10 +132,7 @@ impl Superblock {
     pub fn encode(&self) -> [u8; SUPERBLOCK_BYTES] {
         let mut bytes = [0; SUPERBLOCK_BYTES];
         bytes.copy_from_slice(self.raw.as_bytes());
-        if self.features().has_metadata_checksums() {
-            let checksum = crc32c(!0, &bytes[..CHECKSUM_OFFSET]);
-            bytes[CHECKSUM_OFFSET..].copy_from_slice(&checksum.to_le_bytes());
-        }
+        seal(&mut bytes);
         bytes
     }
 
@@ -285,6 +282,16 @@ fn store_geometry(raw: &mut RawSuperblock, geometry: &Geometry, layout: &Layout)
     }
     if features.incompat.contains(Incompat::CSUM_SEED) {
         raw.checksum_seed.set(geometry.checksum_seed);
+    }
+}
+
+/// Computes and stores the checksum after bytes of a superblock were changed in place, if its features say that it
+/// has one. The superblock need not be sound.
+pub fn seal(bytes: &mut [u8; SUPERBLOCK_BYTES]) {
+    let raw: &RawSuperblock = zerocopy::transmute_ref!(bytes);
+    if features_of(raw).has_metadata_checksums() {
+        let checksum = crc32c(!0, &bytes[..CHECKSUM_OFFSET]);
+        bytes[CHECKSUM_OFFSET..].copy_from_slice(&checksum.to_le_bytes());
     }
 }
 

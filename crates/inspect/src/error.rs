@@ -1,9 +1,9 @@
-//! Why something can't be shown.
+//! Why something can't be shown, or a field not be set.
 
 use drystone_blockdev::DeviceError;
 use drystone_ext4_format::{Corrupt, FormatError};
 
-/// Why something can't be shown.
+/// Why something can't be shown, or a field not be set.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InspectError {
@@ -19,11 +19,23 @@ pub enum InspectError {
     /// There is no such thing in the image.
     #[error("{0}")]
     Missing(String),
+    /// A field can't be set so: which one, and why.
+    #[error("{field}: {problem}")]
+    Unsettable {
+        /// What was to be set.
+        field: String,
+        /// Why it can't be, and what can be done.
+        problem: String,
+    },
 }
 
 impl InspectError {
     pub(crate) fn missing(what: impl Into<String>) -> Self {
         Self::Missing(what.into())
+    }
+
+    pub(crate) fn unsettable(field: &str, problem: impl Into<String>) -> Self {
+        Self::Unsettable { field: field.to_owned(), problem: problem.into() }
     }
 }
 

@@ -1,12 +1,14 @@
 //! Looks inside ext4 images: what each structure says, byte by byte, and what belongs to whom.
 //!
 //! Nothing is repaired or replayed, and nothing is believed: each structure is shown as it is stored, with
-//! the verdict of its checksum and what its checks say.
+//! the verdict of its checksum and what its checks say. Only [`set_fields`] changes an image: single fields, by the
+//! names under which they are shown.
 //!
 //! # Structure
 //! `image` finds the superblock, descriptors and inodes; `map` follows what maps a file's blocks; `decode`
 //! has a module for each structure; `owners` and `names` answer whose a block is and what an inode is called;
-//! `metadata` copies an image without the data of its files; `fragmentation` says in how many pieces they are.
+//! `metadata` copies an image without the data of its files; `fragmentation` says in how many pieces they are;
+//! `set` finds fields, stores values in them, and mends the checksums.
 #![forbid(unsafe_code)]
 
 mod decode;
@@ -17,6 +19,7 @@ mod map;
 mod metadata;
 mod names;
 mod owners;
+mod set;
 
 pub use decode::{ChecksumVerdict, Decoded, DecodedField, FieldValue, ImagePart, inspect};
 pub use error::InspectError;
@@ -28,3 +31,4 @@ pub use map::{MapPart, walk_map};
 pub use metadata::{MetadataSummary, copy_metadata};
 pub use names::{InodeName, names_of};
 pub use owners::{BlockOwner, BlockPurpose, owners_of};
+pub use set::{SetField, SetOptions, set_fields};

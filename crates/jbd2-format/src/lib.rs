@@ -31,4 +31,5 @@ pub use log_end::{is_proof_of_commit, may_be_left_over};
 pub use revoke::{RevokeBuilder, check_revoke};
 pub use superblock::{
     NewJournal, RawSuperblock, SUPERBLOCK_BYTES, Superblock, USERS_MAX, format_journal_superblock,
+    seal_superblock,
 };

@@ -316,6 +316,15 @@ impl Superblock {
     }
 }
 
+/// Computes and stores the checksum after bytes of a superblock were changed in place, if its features say that it
+/// has one. The superblock need not be sound.
+pub fn seal_superblock(bytes: &mut [u8]) {
+    if let Ok((raw, _)) = RawSuperblock::mut_from_prefix(bytes) {
+        let sealed = Superblock { raw: *raw }.to_bytes();
+        raw.as_mut_bytes().copy_from_slice(&sealed);
+    }
+}
+
 fn checksum(raw: &RawSuperblock) -> u32 {
     with_hole(!0, raw.as_bytes(), CHECKSUM_OFFSET)
 }

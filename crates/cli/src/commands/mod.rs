@@ -30,6 +30,7 @@ pub mod quota;
 mod repair;
 pub mod resize;
 pub mod rm;
+pub mod set;
 pub mod setfattr;
 pub mod stat;
 pub mod tree;
@@ -77,6 +78,7 @@ pub enum Command {
     WhichInode(which_inode::Arguments),
     WhichName(which_name::Arguments),
     Metadata(metadata::Arguments),
+    Set(set::Arguments),
     Label(label::Arguments),
     Uuid(uuid::Arguments),
     Tune(tune::Arguments),
@@ -125,6 +127,7 @@ pub fn run(command: &Command, global: &Global, definition: fn() -> clap::Command
         Command::WhichInode(arguments) => which_inode::run(arguments, global),
         Command::WhichName(arguments) => which_name::run(arguments, global),
         Command::Metadata(arguments) => metadata::run(arguments, global),
+        Command::Set(arguments) => set::run(arguments, global),
         Command::Label(arguments) => label::run(arguments, global),
         Command::Uuid(arguments) => uuid::run(arguments, global),
         Command::Tune(arguments) => tune::run(arguments, global),

@@ -58,6 +58,7 @@ fn every_field_is_on_its_page() {
         ("label disk.img", 0),
         ("uuid disk.img", 0),
         ("resize new.img +8M", 0),
+        ("set new.img superblock volume_name=x mnt_count=1 --i-know", 0),
         ("getfattr disk.img:/bin/tool", 0),
         ("quota quota.img", 0),
         ("checkpoints log.img", 0),

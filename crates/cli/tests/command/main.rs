@@ -28,6 +28,7 @@ mod reading;
 mod refusing;
 mod remounting;
 mod servers;
+mod setting;
 mod shrinking;
 mod signatures;
 mod stopping;

@@ -67,6 +67,7 @@ fn an_image_that_the_kernel_has_mounted_is_refused() {
         "compact disk.img",
         "trim disk.img",
         "zero-free disk.img",
+        "set disk.img superblock mnt_count=1 --i-know",
         "undo disk.img before.undo",
         "check -p disk.img",
         "check -y disk.img",

@@ -3,14 +3,13 @@
 use super::raw::{self, EntryBytes, HEADER_BYTES, MAGIC, RawHeader};
 use super::{
     DEPTH_MAX, Extent, ExtentIndex, ExtentNode, NodeExpectation, NodePlace, ROOT_ENTRIES,
-    check_header, entries_per_block, tail_offset,
+    check_header, entries_per_block, seal_block,
 };
 use crate::checksum::InodeSeed;
 use crate::error::Corrupt;
 use crate::ids::{LogicalBlock, PhysicalBlock};
 use crate::layout::Layout;
 use core::ops::Range;
-use drystone_ondisk::crc32c;
 use drystone_ondisk::little_endian::{U16, U32};
 use zerocopy::IntoBytes;
 
@@ -282,8 +281,8 @@ impl<'a> ExtentNodeMut<'a> {
 
     /// Computes and stores the checksum of a node in a block; the root is covered by its inode's.
     pub fn seal(&mut self, seed: Option<InodeSeed>) {
-        let (Some(seed), Some(_)) = (seed, self.place.block) else { return };
-        let (body, tail) = self.bytes.split_at_mut(tail_offset(&self.header));
-        tail[..4].copy_from_slice(&crc32c(seed.get(), body).to_le_bytes());
+        if self.place.block.is_some() {
+            seal_block(self.bytes, seed);
+        }
     }
 }

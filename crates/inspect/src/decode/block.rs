@@ -1,6 +1,6 @@
 //! A block as what it is.
 
-use super::{Builder, Decoded, directory, group, inode, journal, superblock};
+use super::{Builder, Decoded, Structure, directory, group, inode, journal, superblock};
 use crate::error::{InspectError, Result};
 use crate::image::InspectedImage;
 use crate::owners::{BlockPurpose, owners_of};
@@ -116,7 +116,9 @@ fn descriptors(
 }
 
 fn multi_mount(image: &InspectedImage<'_>, block: PhysicalBlock, bytes: &[u8]) -> Decoded {
-    let mut builder = Builder::new("multi-mount protection", image.offset_of(block), bytes);
+    let offset = image.offset_of(block);
+    let mut builder =
+        Builder::new("multi-mount protection", offset, bytes).structure(Structure::MultiMount);
     builder.table(0, RawMmp::FIELDS, &|_, _| None);
     let mut decoded = builder.decoded;
     let seed = image.layout.checksum_seed();
@@ -170,7 +172,8 @@ fn data(
     }
     if image.superblock.orphan_file_inode() == Some(number) {
         let place = OrphanPlace { inode: number, block, checksum: inode.seed(&image.layout) };
-        let mut builder = Builder::new("orphan file", offset, bytes);
+        let structure = Structure::Orphans(number);
+        let mut builder = Builder::new("orphan file", offset, bytes).structure(structure);
         let last = InodeNumber::new(image.layout.inodes_count());
         let checked = OrphanBlock::check(bytes, &place, last);
         for (slot, _) in checked.iter().flat_map(OrphanBlock::orphans) {
@@ -195,7 +198,8 @@ fn raw(offset: u64, bytes: &[u8]) -> Decoded {
     let shown = &bytes[..bytes.len().min(SHOWN_BYTES)];
     let mut builder = Builder::new("its first bytes", offset, shown);
     for (at, line) in shown.chunks(LINE_BYTES).enumerate() {
-        builder.field("bytes", at * LINE_BYTES, line.len(), &|_, _| None);
+        let start = at * LINE_BYTES;
+        builder.field(&format!("bytes[{start}]"), start, line.len(), &|_, _| None);
         let text: String = line
             .iter()
             .map(|&b| if b.is_ascii_graphic() || b == b' ' { b as char } else { '.' })

@@ -1,7 +1,7 @@
 //! Directories: blocks of records, and the index of names.
 
 use super::field::{DecodedField, FieldValue};
-use super::{Builder, Decoded, meaning};
+use super::{Builder, Decoded, Structure, meaning};
 use crate::error::{InspectError, Result};
 use crate::image::InspectedImage;
 use crate::map::runs_of;
@@ -145,7 +145,8 @@ pub(super) fn index_block(
     let place = DirectoryPlace { inode: inode.number, block: logical };
     let what = if kind == IndexKind::Root { "index root" } else { "index node" };
     let name = format!("{what}, block {physical}, block {logical} of inode {}", inode.number);
-    let mut builder = Builder::new(name, image.offset_of(physical), bytes);
+    let structure = Structure::Index(inode.number, kind);
+    let mut builder = Builder::new(name, image.offset_of(physical), bytes).structure(structure);
     let start = match kind {
         IndexKind::Root => {
             builder.table(0, RawIndexRoot::FIELDS, &|name, value| {
@@ -192,7 +193,8 @@ pub(super) fn records(
     let layout = image.directory_layout(inode);
     let place = DirectoryPlace { inode: inode.number, block: logical };
     let name = format!("records, block {physical}, block {logical} of inode {}", inode.number);
-    let mut builder = Builder::new(name, image.offset_of(physical), bytes);
+    let structure = Structure::Records(inode.number);
+    let mut builder = Builder::new(name, image.offset_of(physical), bytes).structure(structure);
     let block = DirectoryBlock::trusted(bytes, &layout);
     for entry in block.entries() {
         let name = String::from_utf8_lossy(entry.name).into_owned();

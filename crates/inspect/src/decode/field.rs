@@ -1,5 +1,7 @@
 //! A structure taken apart.
 
+use drystone_ext4_format::htree::IndexKind;
+use drystone_ext4_format::{GroupNumber, InodeNumber};
 use drystone_ondisk::Field;
 use serde::Serialize;
 use std::fmt;
@@ -22,6 +24,34 @@ pub enum ChecksumVerdict {
     Wrong,
 }
 
+/// What a structure is to the checksum that covers it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Structure {
+    /// It has no checksum of its own; one of a structure around it may cover it.
+    #[default]
+    Plain,
+    Superblock,
+    Descriptor(GroupNumber),
+    /// A block bitmap, whose checksum is in the descriptor.
+    BlockBitmap(GroupNumber),
+    /// An inode bitmap, whose checksum is in the descriptor.
+    InodeBitmap(GroupNumber),
+    Inode(InodeNumber),
+    /// A node in a block, of the extent tree of this inode.
+    ExtentNode(InodeNumber),
+    /// Records of this directory.
+    Records(InodeNumber),
+    /// A block of the index of this directory.
+    Index(InodeNumber, IndexKind),
+    /// A block of extended attributes.
+    Attributes,
+    /// A block of the orphan file, which is this inode.
+    Orphans(InodeNumber),
+    MultiMount,
+    /// The journal's superblock.
+    Journal,
+}
+
 /// The value of a field.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
@@ -30,6 +60,17 @@ pub enum FieldValue {
     Number(u64),
     /// Bytes, as hexadecimal digits.
     Bytes(String),
+}
+
+impl FieldValue {
+    /// The number that is stored in at most eight bytes.
+    pub(crate) fn number_of(raw: &[u8], is_big_endian: bool) -> Self {
+        Self::Number(number(raw, is_big_endian))
+    }
+
+    pub(crate) fn bytes_of(raw: &[u8]) -> Self {
+        Self::Bytes(super::meaning::digits(raw))
+    }
 }
 
 impl fmt::Display for FieldValue {
@@ -68,6 +109,9 @@ pub struct Decoded {
     pub length: u64,
     /// Whether its checksum fits.
     pub checksum: ChecksumVerdict,
+    /// How its checksum is computed.
+    #[serde(skip)]
+    pub(crate) structure: Structure,
     /// What is wrong with it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<String>,
@@ -94,6 +138,7 @@ impl Decoded {
             offset,
             length,
             checksum: ChecksumVerdict::None,
+            structure: Structure::Plain,
             problems: Vec::new(),
             fields: Vec::new(),
             parts: Vec::new(),
@@ -135,6 +180,12 @@ impl<'b> Builder<'b> {
         Self { decoded, bytes, is_big_endian: false }
     }
 
+    /// Says how the checksum is computed.
+    pub fn structure(mut self, structure: Structure) -> Self {
+        self.decoded.structure = structure;
+        self
+    }
+
     pub fn big_endian(mut self) -> Self {
         self.is_big_endian = true;
         self
@@ -162,9 +213,9 @@ impl<'b> Builder<'b> {
     ) {
         let Some(raw) = self.bytes.get(at..at + length) else { return };
         let value = if length <= NUMBER_BYTES_MAX && !ARRAYS.contains(&name) {
-            FieldValue::Number(number(raw, self.is_big_endian))
+            FieldValue::number_of(raw, self.is_big_endian)
         } else {
-            FieldValue::Bytes(super::meaning::digits(raw))
+            FieldValue::bytes_of(raw)
         };
         let meaning = match &value {
             FieldValue::Number(number) => meaning(name, *number),

@@ -1,6 +1,6 @@
 //! A group: its descriptor, its bitmaps, its inode table.
 
-use super::{Builder, Decoded, meaning};
+use super::{Builder, Decoded, Structure, meaning};
 use crate::error::Result;
 use crate::image::InspectedImage;
 use drystone_ext4_format::bitmap_checksum::{check_block_bitmap, check_inode_bitmap};
@@ -48,7 +48,9 @@ pub(super) fn fields(
 ) -> Result<Decoded> {
     let layout = &image.layout;
     let offset = image.descriptor_offset(number)?;
-    let mut builder = Builder::new(format!("descriptor of group {number}"), offset, bytes);
+    let name = format!("descriptor of group {number}");
+    let structure = Structure::Descriptor(number);
+    let mut builder = Builder::new(name, offset, bytes).structure(structure);
     builder.table(0, group::FIELDS, &meaning::of_group);
     if layout.descriptor_size() > SMALL_BYTES {
         for field in group::HIGH_FIELDS {
@@ -77,6 +79,8 @@ fn bitmap_part(
     let size = layout.block_size() as u64;
     let offset = block.get().saturating_mul(size);
     let mut decoded = Decoded::new(format!("{name}, block {block}"), offset, size);
+    let structure = if is_inodes { Structure::InodeBitmap } else { Structure::BlockBitmap };
+    decoded.structure = structure(group);
     let bits = match image.read_block(block) {
         Ok(bits) => bits,
         Err(error) => {

@@ -1,6 +1,6 @@
 //! An inode, what maps its blocks, and its extended attributes.
 
-use super::{Builder, Decoded, meaning};
+use super::{Builder, Decoded, Structure, meaning};
 use crate::error::{InspectError, Result};
 use crate::image::{InspectedImage, StoredInode};
 use crate::map::runs_of;
@@ -56,7 +56,8 @@ pub(super) fn fields(
     offset: u64,
 ) -> Decoded {
     let layout = &image.layout;
-    let mut builder = Builder::new(format!("inode {number}"), offset, bytes);
+    let structure = Structure::Inode(number);
+    let mut builder = Builder::new(format!("inode {number}"), offset, bytes).structure(structure);
     builder.table(0, inode::FIELDS, &meaning::of_inode);
     let read = Inode::read(bytes, number, layout);
     if bytes.len() > BASE_BYTES {
@@ -164,6 +165,7 @@ pub(super) fn node_in_block(
     let expectation = expectation.copied().or(anywhere).unwrap_or(NodeExpectation::ROOT);
     let offset = image.offset_of(block);
     let mut decoded = node(image, bytes, offset, place, &name, &expectation);
+    decoded.structure = Structure::ExtentNode(owner);
     decoded.checksum(seed.is_some(), extent::check_checksum(bytes, owner, block, seed));
     decoded
 }
@@ -263,7 +265,8 @@ pub(super) fn attribute_block(
             return decoded;
         }
     };
-    let mut builder = Builder::new(name, image.offset_of(block), &bytes);
+    let offset = image.offset_of(block);
+    let mut builder = Builder::new(name, offset, &bytes).structure(Structure::Attributes);
     builder.table(0, RawAttributeBlockHeader::FIELDS, &|name, value| {
         matches!(name, "magic" | "hash" | "checksum").then(|| format!("{value:#x}"))
     });

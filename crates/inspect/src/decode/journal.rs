@@ -1,6 +1,6 @@
 //! The journal: its superblock, and the blocks of its own that are in the log, old ones too.
 
-use super::{Builder, Decoded};
+use super::{Builder, Decoded, Structure};
 use crate::error::{InspectError, Result};
 use crate::image::InspectedImage;
 use crate::map::runs_of;
@@ -51,7 +51,7 @@ pub(super) fn journal(image: &InspectedImage<'_>) -> Result<Decoded> {
 pub(super) fn head(inode: u32, offset: u64, bytes: &[u8]) -> Decoded {
     let bytes = bytes.get(..SUPERBLOCK_BYTES).unwrap_or(bytes);
     let name = format!("journal in inode {inode}, superblock");
-    let mut builder = Builder::new(name, offset, bytes).big_endian();
+    let mut builder = Builder::new(name, offset, bytes).structure(Structure::Journal).big_endian();
     builder.table(0, BlockHeader::FIELDS, &|name, value| {
         (name == "magic").then(|| format!("{value:#x}"))
     });

@@ -100,20 +100,41 @@ pub(super) fn hash_version(value: u64) -> Option<String> {
     Some(format!("{version:?}"))
 }
 
-/// Of fields that aren't numbers.
-pub(super) fn of_bytes(name: &str, raw: &[u8]) -> Option<String> {
+/// How people write a field that isn't a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BytesForm {
+    /// As text, which ends with a zero if it is shorter than the field.
+    Text,
+    /// As a UUID.
+    Uuid,
+    /// As hexadecimal digits.
+    Digits,
+}
+
+/// How people write the field of this name, which isn't a number.
+pub(crate) fn form_of(name: &str) -> BytesForm {
     match name {
-        "volume_name" | "last_mounted" | "mount_opts" | "first_error_func" | "last_error_func" => {
+        "volume_name" | "last_mounted" | "mount_opts" | "first_error_func" | "last_error_func"
+        | "node_name" | "device_name" => BytesForm::Text,
+        "uuid" | "journal_uuid" | "s_uuid" => BytesForm::Uuid,
+        _ => BytesForm::Digits,
+    }
+}
+
+/// Of fields that aren't numbers.
+pub(crate) fn of_bytes(name: &str, raw: &[u8]) -> Option<String> {
+    match form_of(name) {
+        BytesForm::Text => {
             let end = raw.iter().position(|&byte| byte == 0).unwrap_or(raw.len());
             Some(String::from_utf8_lossy(&raw[..end]).into_owned()).filter(|text| !text.is_empty())
         }
-        "uuid" | "journal_uuid" | "s_uuid" => {
+        BytesForm::Uuid => {
             let text = digits(raw);
             let cuts = [(0, 8), (8, 12), (12, 16), (16, 20), (20, 32)];
             let parts: Option<Vec<&str>> = cuts.iter().map(|&(a, b)| text.get(a..b)).collect();
             parts.map(|parts| parts.join("-"))
         }
-        _ => None,
+        BytesForm::Digits => None,
     }
 }
 

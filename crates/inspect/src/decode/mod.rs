@@ -11,8 +11,9 @@ mod journal;
 mod meaning;
 mod superblock;
 
-pub(crate) use field::Builder;
+pub(crate) use field::{Builder, Structure};
 pub use field::{ChecksumVerdict, Decoded, DecodedField, FieldValue};
+pub(crate) use meaning::{BytesForm, form_of, of_bytes};
 
 use crate::error::{InspectError, Result};
 use crate::image::InspectedImage;

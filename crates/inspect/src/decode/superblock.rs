@@ -1,6 +1,6 @@
 //! The superblock and its copies.
 
-use super::{Builder, Decoded, meaning};
+use super::{Builder, Decoded, Structure, meaning};
 use crate::error::{InspectError, Result};
 use crate::image::InspectedImage;
 use drystone_blockdev::BlockDevice;
@@ -74,7 +74,7 @@ pub(super) fn superblock(device: &dyn BlockDevice) -> Result<Decoded> {
 
 /// The fields and verdicts of the bytes of a superblock.
 pub(super) fn fields(name: &str, offset: u64, bytes: &[u8]) -> Decoded {
-    let mut builder = Builder::new(name, offset, bytes);
+    let mut builder = Builder::new(name, offset, bytes).structure(Structure::Superblock);
     builder.table(0, FIELDS, &meaning::of_superblock);
     let mut decoded = builder.decoded;
     let outcome = Superblock::check(bytes);

@@ -60,7 +60,7 @@ pub const READING: [&str; 39] = [
 ];
 
 /// Commands that change an image, each a copy of its own.
-const CHANGING: [&str; 26] = [
+const CHANGING: [&str; 33] = [
     "chown -R 5:5 OUT.img:/",
     "chmod -R 700 OUT.img:/",
     "rm -rf OUT.img:/a OUT.img:/d",
@@ -85,6 +85,13 @@ const CHANGING: [&str; 26] = [
     "tune OUT.img --features ^has_journal",
     "tune OUT.img --features quota --journal-size 2M --reserved-percent 1",
     "quota OUT.img --user 0 --space-soft 1M",
+    "set OUT.img superblock mnt_count=5 --i-know",
+    "set OUT.img group 0 free_inodes_count=5 inode_table=5 --i-know",
+    "set OUT.img inode 2 size_lo=100 --i-know",
+    "set OUT.img inode 12 entries=0 --i-know",
+    "set OUT.img block 40 bytes[0]=00 --i-know",
+    "set OUT.img block 1 magic=0 --keep-checksum --i-know",
+    "set OUT.img journal s_start=5 --i-know",
     "checkpoints OUT.img --make --keep 1",
     "undo OUT.img",
 ];

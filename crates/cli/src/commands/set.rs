@@ -1,0 +1,144 @@
+//! `set`: sets single fields of an image.
+
+use crate::failure::{Failure, Outcome};
+use crate::global::Global;
+use crate::image::AtImage;
+use crate::location::Location;
+use crate::output::Escaped;
+use crate::terminal::Output;
+use drystone::inspection::{FieldValue, ImagePart, SetField, SetOptions};
+use drystone::{ChangeOptions, set_fields};
+use std::io::Write;
+use std::path::PathBuf;
+
+/// What is told without `--i-know`.
+const WARNING: &str = "\
+this writes values into the image as they are, and nothing checks that they make sense: files can be lost, and \
+programs that use the image, Linux among them, can fail or do further damage. \
+Add --i-know to do it, and --undo FILE to be able to take it back";
+
+/// Set single fields of an image, for tests and for repairs by hand
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+FIELD is a name that 'drystone inspect' shows for the same part, in it or in one of its parts. Where several parts have \
+it, put the name of the part in front, or the front of that name: 'extent tree, root/entries=1'. Where one part has \
+several fields of that name, put the place behind it: 'name@0x41200'. An entry of a directory is its inode; \
+NAME.record_length, NAME.name_length and NAME.file_type are its other fields. A bitmap has the fields bit[0], bit[1], ….
+
+VALUE is a number: decimal, hexadecimal after 0x, octal after 0, perhaps negative. Names are text, UUIDs are \
+written as such, and other fields of more than 8 bytes take hexadecimal digits, two for each byte, as 'inspect' shows \
+them; with hex: in front, so do names.
+
+The checksum of the structure is computed afterwards, whether it was right before or not; --keep-checksum leaves it. \
+Nothing else follows: copies of the superblock and of descriptors stay as they are, and so do checksums elsewhere \
+that depend on the field, such as those of all metadata on the UUID and those of a file's blocks on its generation.
+
+The image must not be in use. Its journal isn't replayed: if it has to be, that may overwrite the field.
+
+Examples:
+  drystone set disk.img superblock mnt_count=7 --i-know
+  drystone set disk.img inode 12 mtime=0 mode=0100600 --i-know
+  drystone set old.img group 0 free_inodes_count=9 --i-know --undo before.undo
+  drystone set old.img inode 2 'extent tree, root/entries=0' --i-know
+  drystone set old.img inode 11 links_count=9 --keep-checksum --i-know")]
+pub struct Arguments {
+    /// The image.
+    #[arg(value_name = "IMAGE", value_parser = Location::parser())]
+    image: Location,
+    #[command(subcommand)]
+    part: Part,
+    /// Do it: the image may be unusable afterwards.
+    #[arg(long, global = true)]
+    i_know: bool,
+    /// Leave checksums as they are.
+    #[arg(long, global = true)]
+    keep_checksum: bool,
+    /// Keep the old bytes in this file, so that 'drystone undo' can take the change back.
+    #[arg(long, global = true, value_name = "FILE")]
+    undo: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Part {
+    /// The superblock, not its copies.
+    Superblock(Assignments),
+    /// The descriptor of a block group, and its bitmaps.
+    Group {
+        number: u32,
+        #[command(flatten)]
+        what: Assignments,
+    },
+    /// An inode, the root of its map and its extended attributes.
+    Inode {
+        number: u32,
+        #[command(flatten)]
+        what: Assignments,
+    },
+    /// A block as what it is.
+    Block {
+        number: u64,
+        #[command(flatten)]
+        what: Assignments,
+    },
+    /// The journal's superblock.
+    Journal(Assignments),
+}
+
+#[derive(Debug, clap::Args)]
+struct Assignments {
+    /// A field and its new value.
+    #[arg(required = true, value_name = "FIELD=VALUE", value_parser = assignment)]
+    fields: Vec<String>,
+}
+
+fn assignment(text: &str) -> Result<String, &'static str> {
+    if text.contains('=') { Ok(text.to_owned()) } else { Err("there is no value after a '='") }
+}
+
+impl Part {
+    fn named(&self) -> (ImagePart, &[String]) {
+        match self {
+            Part::Superblock(what) => (ImagePart::Superblock, &what.fields),
+            Part::Group { number, what } => (ImagePart::Group((*number).into()), &what.fields),
+            Part::Inode { number, what } => (ImagePart::Inode((*number).into()), &what.fields),
+            Part::Block { number, what } => (ImagePart::Block((*number).into()), &what.fields),
+            Part::Journal(what) => (ImagePart::Journal, &what.fields),
+        }
+    }
+}
+
+pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
+    if global.read_only {
+        return Err(Failure::Usage("this command changes the image".to_string()));
+    }
+    if !arguments.i_know {
+        return Err(Failure::Usage(WARNING.to_string()));
+    }
+    let path = &arguments.image.image;
+    let (part, assignments) = arguments.part.named();
+    let set = SetOptions { keep_checksums: arguments.keep_checksum };
+    let options = ChangeOptions { undo: arguments.undo.clone() };
+    let fields = set_fields(path, &part, assignments, set, &options).at_image(path)?;
+    Output::with_stdout(global.json, |output| {
+        for field in &fields {
+            if output.json {
+                output.json(field)?;
+            } else if !global.quiet {
+                show(field, output)?;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Names in an image may hold anything.
+fn show(field: &SetField, output: &mut Output<'_>) -> std::io::Result<()> {
+    let (structure, name) = (Escaped(field.structure.as_bytes()), Escaped(field.field.as_bytes()));
+    let value = |value: &FieldValue, meaning: &Option<String>| match meaning {
+        Some(meaning) => format!("{value} ({})", Escaped(meaning.as_bytes())),
+        None => value.to_string(),
+    };
+    let before = value(&field.before, &field.before_meaning);
+    let after = value(&field.after, &field.after_meaning);
+    writeln!(output, "{structure}: {name}: {before} -> {after}")
+}
