@@ -288,7 +288,9 @@ fn fields_are_found_by_any_name() {
     fixture.put("source/tail", "x");
     fixture.line("cp -r source disk.img:/").good();
     fixture.line("setfattr -n user.a/b=c --value x disk.img:/source/tail").good();
-    let told = fixture.line("set disk.img superblock mnt_count=3 state=0x1 checkinterval=010 --i-know").good();
+    let told = fixture
+        .line("set disk.img superblock mnt_count=3 state=0x1 checkinterval=010 --i-know")
+        .good();
     assert_eq!(told.lines().count(), 3, "{told}");
     assert!(told.contains("superblock: checkinterval: 0 -> 8\n"), "{told}");
     let directory = fixture.line("stat --json --extents disk.img:/source").json();
