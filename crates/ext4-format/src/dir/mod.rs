@@ -15,6 +15,7 @@
 //! Kernel documentation, "ext4 Data Structures and Algorithms", Directory Entries.
 
 mod build;
+mod deleted;
 mod edit;
 mod heads;
 pub(crate) mod pack;

@@ -47,6 +47,38 @@ fn a_new_directory_has_two_entries() {
 }
 
 #[test]
+fn removed_entries_can_be_read_as_long_as_their_bytes_are_there() {
+    for layout in [layout(true, true, false), layout(false, false, false)] {
+        let mut bytes = vec![0; 1024];
+        init_with_dots(&mut bytes, &layout, OWN, InodeNumber::ROOT);
+        let mut block = DirectoryBlockMut::trusted(&mut bytes, &layout);
+        for (number, name) in [(20, "kept"), (21, "one"), (22, "another"), (23, "last")] {
+            block.insert(&entry(name.as_bytes(), number)).unwrap();
+        }
+        let offsets: Vec<_> = block.view().entries().map(|entry| entry.offset).collect();
+        let (kept, one, last) = (offsets[2], offsets[3], offsets[5]);
+        // As Linux before 5.13 and debugfs remove: the record in front becomes longer, and that is all.
+        let end = layout.records_end(1024);
+        bytes[kept + 4..kept + 6].copy_from_slice(&((end - kept) as u16).to_le_bytes());
+        let block = DirectoryBlock::check(&bytes, &layout, PLACE).unwrap();
+        let names = |block: &DirectoryBlock<'_>| -> Vec<(u32, String)> {
+            let deleted = block.deleted_entries();
+            let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
+            deleted.iter().map(|entry| (entry.inode.get(), text(entry.name))).collect()
+        };
+        let all = [(21, "one"), (22, "another"), (23, "last")];
+        let all: Vec<_> = all.iter().map(|(number, name)| (*number, name.to_string())).collect();
+        assert_eq!(names(&block), all);
+        assert_eq!(block.entries().count(), 3);
+        // An inode that can't exist, and a name that can't: neither was an entry.
+        bytes[last..last + 4].copy_from_slice(&1001u32.to_le_bytes());
+        bytes[one + 8] = b'/';
+        let block = DirectoryBlock::check(&bytes, &layout, PLACE).unwrap();
+        assert_eq!(names(&block), all[1..2]);
+    }
+}
+
+#[test]
 fn an_empty_block_of_64_kib_is_one_record() {
     let layout = layout(false, true, false);
     let mut bytes = vec![0; 65536];
@@ -133,6 +165,15 @@ fn any_step() -> impl Strategy<Value = Step> {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn removed_entries_are_looked_for_in_any_bytes(
+        bytes in proptest::collection::vec(any::<u8>(), 0..300), layout in any_layout(),
+    ) {
+        for entry in DirectoryBlock::trusted(&bytes, &layout).deleted_entries() {
+            prop_assert!(!entry.name.is_empty() && entry.inode <= layout.inode_last);
+        }
+    }
 
     #[test]
     fn behaves_like_a_map(
