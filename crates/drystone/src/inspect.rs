@@ -4,17 +4,21 @@ use crate::change::{ChangeOptions, change, open_rolled_back};
 use crate::error::on_image;
 use crate::settled::open_settled;
 use crate::{Error, ErrorCause, FileSystemKind, VolumeError, VolumeName};
-use drystone_blockdev::{BlockDevice, Existing, FileDevice, OpenMode, UndoTarget};
+use drystone_blockdev::{BlockDevice, Existing, FileDevice, OpenMode, Overlay, UndoTarget};
 use drystone_ext4_format::InodeNumber;
 use drystone_inspect::{
-    BlockOwner, Decoded, Fragmentation, ImagePart, InodeName, InspectedImage, MetadataSummary,
-    SetField, SetOptions, copy_metadata, fragmentation_of, inspect, names_of, owners_of,
+    BlockOwner, Decoded, DeletedFile, Fragmentation, ImagePart, InodeName, InspectedImage,
+    JournalLog, MetadataSummary, SetField, SetOptions, copy_metadata, find_deleted,
+    fragmentation_of, inspect, names_of, owners_of,
 };
 use drystone_volumes::{create_qcow2, is_named_qcow2};
 use std::path::Path;
 
+/// Told what is done, the inodes that were looked at, and how many there are.
+pub(crate) type DeletedProgress<'p> = dyn FnMut(&'static str, u64, u64) + 'p;
+
 /// Has `body` look at the volume that `name` stands for, of which no change was interrupted.
-fn look_into<T>(
+pub(crate) fn look_into<T>(
     operation: &'static str,
     name: &Path,
     body: impl FnOnce(&dyn BlockDevice) -> Result<T, Error>,
@@ -101,6 +105,39 @@ pub fn fragmentation(
         }
         Ok(fragmentation_of(&InspectedImage::open(device)?, progress)?)
     })
+}
+
+/// Finds the files that were deleted from the ext4 image that `name` stands for, which isn't changed: its journal is
+/// replayed in memory. `progress` is told what is done, the inodes that were looked at, and how many there are.
+///
+/// # Errors
+///
+/// As for [`inspect_image`].
+pub fn deleted_files(
+    name: &Path,
+    progress: &mut DeletedProgress<'_>,
+) -> Result<Vec<DeletedFile>, Error> {
+    look_into("look for deleted files in", name, |device| {
+        with_deleted(device, progress, |_, files| Ok(files))
+    })
+}
+
+/// Has `body` work with the deleted files of an image as it is after a replay.
+pub(crate) fn with_deleted<T>(
+    device: &dyn BlockDevice,
+    progress: &mut DeletedProgress<'_>,
+    body: impl FnOnce(&InspectedImage<'_>, Vec<DeletedFile>) -> Result<T, Error>,
+) -> Result<T, Error> {
+    if let Some(kind @ FileSystemKind::Nilfs2) = FileSystemKind::of(device)? {
+        return Err(ErrorCause::Lacks { kind, what: "deleted files: it has checkpoints" }.into());
+    }
+    let stored = InspectedImage::open(device)?;
+    let log = JournalLog::read(&stored)?;
+    let view = Overlay::new(device);
+    log.replay(&stored, &view)?;
+    let image = InspectedImage::open(&view)?;
+    let files = find_deleted(&image, &log, progress)?;
+    body(&image, files)
 }
 
 /// Copies the metadata of the ext4 image that `name` stands for to a new file, sparse or a `.qcow2`: for a

@@ -139,6 +139,8 @@ mod replace;
 mod reshaping;
 mod settled;
 pub mod transfer;
+#[cfg(feature = "fsck")]
+mod undelete;
 mod way;
 
 #[cfg(feature = "build")]
@@ -197,7 +199,7 @@ pub use image::{Image, ImageOptions};
 pub use information::{Ext4Information, Information, Nilfs2Information};
 #[cfg(feature = "fsck")]
 pub use inspect::{
-    fragmentation, inspect_image, save_metadata, set_fields, which_inode, which_name,
+    deleted_files, fragmentation, inspect_image, save_metadata, set_fields, which_inode, which_name,
 };
 #[cfg(feature = "mkfs")]
 pub use make::{make_image, make_nilfs2};
@@ -205,4 +207,6 @@ pub use replace::replace;
 #[cfg(feature = "reshape")]
 pub use reshaping::{clear_free_space, resize_image, tune_image};
 pub use settled::forget_change;
+#[cfg(feature = "fsck")]
+pub use undelete::{UndeleteOptions, Undeleted, undelete};
 pub use way::EntryPath;

@@ -2,6 +2,7 @@
 
 use crate::error::{InspectError, Result};
 use drystone_blockdev::{BlockDevice, DeviceResult};
+use drystone_ext4_format::extent::Extent;
 use drystone_ext4_format::features::{Incompat, ReadOnlyCompat};
 use drystone_ext4_format::group::{GroupDescriptor, GroupFlags};
 use drystone_ext4_format::inode::Inode;
@@ -127,6 +128,35 @@ impl<'d> InspectedImage<'d> {
     pub(crate) fn next_data(&self, offset: u64) -> Option<u64> {
         // What can't be asked for is read.
         self.device.next_data(offset).unwrap_or(Some(offset))
+    }
+
+    /// Shows the blocks of runs of a file that may hold anything and can be read: where each lies in the file and
+    /// in the image, and its bytes. At most `left` of them, which is counted down: a damaged map may name blocks
+    /// any number of times.
+    pub(crate) fn each_block(
+        &self,
+        runs: impl IntoIterator<Item = Extent>,
+        left: &mut u64,
+        visit: &mut dyn FnMut(u32, PhysicalBlock, &[u8]),
+    ) {
+        for run in runs {
+            let mut by = 0;
+            while by < run.length && *left > 0 {
+                let offset = self.offset_of(PhysicalBlock::new(run.physical.get() + u64::from(by)));
+                let Some(data) = self.next_data(offset) else { break };
+                let skipped = data.saturating_sub(offset) >> self.layout.log_block_size();
+                by = by.saturating_add(u32::try_from(skipped).unwrap_or(u32::MAX));
+                if by >= run.length {
+                    break;
+                }
+                let block = PhysicalBlock::new(run.physical.get() + u64::from(by));
+                if let Ok(bytes) = self.read_block(block) {
+                    visit(run.logical.get() + by, block, &bytes);
+                }
+                by += 1;
+                *left -= 1;
+            }
+        }
     }
 
     /// Where the descriptor of a group starts, in bytes.

@@ -8,7 +8,7 @@
 //! `image` finds the superblock, descriptors and inodes; `map` follows what maps a file's blocks; `decode`
 //! has a module for each structure; `owners` and `names` answer whose a block is and what an inode is called;
 //! `metadata` copies an image without the data of its files; `fragmentation` says in how many pieces they are;
-//! `set` finds fields, stores values in them, and mends the checksums.
+//! `set` finds fields, stores values in them, and mends the checksums; `undelete` finds files that were deleted.
 #![forbid(unsafe_code)]
 
 mod decode;
@@ -20,6 +20,7 @@ mod metadata;
 mod names;
 mod owners;
 mod set;
+mod undelete;
 
 pub use decode::{ChecksumVerdict, Decoded, DecodedField, FieldValue, ImagePart, inspect};
 pub use error::InspectError;
@@ -32,3 +33,6 @@ pub use metadata::{MetadataSummary, copy_metadata};
 pub use names::{InodeName, names_of};
 pub use owners::{BlockOwner, BlockPurpose, owners_of};
 pub use set::{SetField, SetOptions, set_fields};
+pub use undelete::{
+    DeletedFile, JournalLog, KnowledgeSource, Recoverable, find_deleted, visit_content,
+};

@@ -63,7 +63,7 @@ pub(crate) fn entries_of(
 }
 
 /// What doesn't fit the block area of an inline file.
-fn inline_rest(image: &InspectedImage<'_>, stored: &StoredInode) -> Vec<u8> {
+pub(crate) fn inline_rest(image: &InspectedImage<'_>, stored: &StoredInode) -> Vec<u8> {
     let area = stored.inode.attribute_area(&image.layout);
     let place = AttributePlace { inode: stored.inode.number, block: None };
     let name = drystone_ext4_format::xattr::AttributeName::inline_data();
@@ -133,7 +133,7 @@ pub fn names_of(image: &InspectedImage<'_>, inodes: &[InodeNumber]) -> Result<Ve
     Ok(names)
 }
 
-fn is_live_directory(inode: &Inode) -> bool {
+pub(crate) fn is_live_directory(inode: &Inode) -> bool {
     inode.is_directory() && inode.links_count > 0
 }
 

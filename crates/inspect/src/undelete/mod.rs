@@ -1,0 +1,399 @@
+//! Files that were deleted: what is still known of them, and how much of their data is still there.
+//!
+//! An inode of a file that was deleted stays in its table until its number is used again. debugfs and old versions
+//! of Linux leave its map in it; Linux of today and this engine clear that. Then an older copy of the inode in the
+//! journal's log has it. The image is seen as a mount would see it: [`JournalLog::replay`] goes first.
+//!
+//! `versions` finds the inodes, `content` follows their maps, `names` finds their names, `log` has the copies. A
+//! block counts as the file's if the bitmap calls it free, no living file claims it, and no file that was deleted
+//! later had it.
+//!
+//! # Reference
+//! "Index Nodes", "Directory Entries" and "Journal (jbd2)" in the kernel's ext4 data structure pages.
+
+mod content;
+mod log;
+mod names;
+mod ranges;
+mod versions;
+
+pub use log::JournalLog;
+
+use crate::error::Result;
+use crate::image::{InspectedImage, StoredInode};
+use crate::map::{MapPart, walk_map};
+use crate::names::inline_rest;
+use content::MapReader;
+use drystone_ext4_format::extent::Extent;
+use drystone_ext4_format::inline::InlineData;
+use drystone_ext4_format::inode::{Inode, InodeFlags, InodeTimestamp};
+use drystone_ext4_format::{InodeNumber, LogicalBlock};
+use names::NameFinder;
+use ranges::BlockRanges;
+use std::cmp::Reverse;
+use versions::{DeletedInodes, FUTURE, FileKey, FileVersions, InodeVersion, is_deleted};
+
+/// Bytes of a file that are read at once.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// Where the knowledge about a deleted file is from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KnowledgeSource {
+    /// Its inode in the table.
+    InodeTable,
+    /// A copy of its inode in the journal.
+    Journal {
+        /// The transaction.
+        transaction: u32,
+        /// When it was committed, in seconds since 1970, if its commit block is still there.
+        committed: Option<u64>,
+    },
+}
+
+/// How much of a deleted file can be brought back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recoverable {
+    /// All of it.
+    Whole,
+    /// Some of its blocks.
+    Part,
+    /// It had content, and nothing of that is known or left.
+    Nothing,
+}
+
+/// A file that was deleted.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct DeletedFile {
+    /// Its inode.
+    pub inode: InodeNumber,
+    /// Which of the files that had this inode, from 1 on, the oldest first; none if only one is known.
+    pub version: Option<u32>,
+    /// Type and permissions.
+    pub mode: u16,
+    /// Bytes; 0 if nothing is known about its content.
+    pub size_bytes: u64,
+    /// Blocks with data that it had.
+    pub blocks: u64,
+    /// Those of them that still are its own.
+    pub free_blocks: u64,
+    /// When it was deleted, in seconds since 1970.
+    pub deleted: Option<u32>,
+    /// Last access to what is brought back.
+    pub accessed: InodeTimestamp,
+    /// Last change of it.
+    pub modified: InodeTimestamp,
+    /// Its path; from `…` if a directory above has no name.
+    pub path: Option<Vec<u8>>,
+    /// Where this is from.
+    pub source: KnowledgeSource,
+    /// Whether its data are ciphertext.
+    pub is_encrypted: bool,
+    content: DeletedContent,
+}
+
+#[derive(Clone, Debug)]
+enum DeletedContent {
+    Unknown,
+    /// None, as of a directory.
+    Empty,
+    Bytes(Vec<u8>),
+    /// Runs that are still the file's, and have been written.
+    Blocks(Vec<Extent>),
+}
+
+impl DeletedFile {
+    /// How much of it can be brought back.
+    #[must_use]
+    pub fn recoverable(&self) -> Recoverable {
+        match self.content {
+            DeletedContent::Unknown => Recoverable::Nothing,
+            _ if self.free_blocks == self.blocks => Recoverable::Whole,
+            _ if self.free_blocks > 0 => Recoverable::Part,
+            _ => Recoverable::Nothing,
+        }
+    }
+}
+
+/// Finds the files that were deleted, in the order of their inodes. `image` is seen as after a replay of `log`.
+/// `progress` is told what is done, the inodes that were looked at, and how many there are.
+///
+/// # Errors
+/// The device fails.
+pub fn find_deleted(
+    image: &InspectedImage<'_>,
+    log: &JournalLog,
+    progress: &mut dyn FnMut(&'static str, u64, u64),
+) -> Result<Vec<DeletedFile>> {
+    let total = u64::from(image.layout.inodes_count());
+    let mut inodes =
+        DeletedInodes::find(image, log, &mut |done| progress("looking for inodes", done, total))?;
+    let mut reader = MapReader::new(image, log);
+    let mut found: Vec<FoundFile> = Vec::new();
+    let (mut wanted, mut free) = (BlockRanges::default(), BlockRanges::default());
+    for (key, versions) in &mut inodes.files {
+        let file = FoundFile::new(*key, versions, &mut reader);
+        for run in &file.runs {
+            wanted.insert(physical(run));
+        }
+        found.push(file);
+    }
+    for range in wanted.iter() {
+        reader.bitmaps.free_within(range).into_iter().for_each(|range| free.insert(range));
+    }
+    for file in found.iter().filter(|file| file.is_orphan) {
+        file.runs.iter().for_each(|run| free.insert(physical(run)));
+    }
+    let mut names = NameFinder::new(image, &inodes);
+    image.each_inode(&mut |stored| {
+        progress("looking for what is in use", u64::from(stored.inode.number.get()), total);
+        if !is_deleted(&stored.inode) {
+            take_blocks(image, &stored.inode, &wanted, &mut free)?;
+            if stored.inode.is_directory() {
+                names.directory(&stored, log)?;
+            }
+        }
+        Ok(true)
+    })?;
+    // What was changed last was the last to have a block.
+    let mut order: Vec<usize> = (0..found.len()).collect();
+    order.sort_by_key(|&index| Reverse(found[index].last_change()));
+    for index in order {
+        found[index].keep_blocks(&mut free);
+    }
+    for file in &found {
+        if let Some(version) = file.version.as_ref().filter(|version| version.inode.is_directory())
+        {
+            names.blocks(&version.inode, &file.kept, version.age, log);
+        }
+    }
+    names.log(log);
+    let is_living = |number| image.inode(number).is_ok_and(|stored| !is_deleted(&stored.inode));
+    names.forget_present(&is_living);
+    names.find_ways_up()?;
+    Ok(finish(image, log, &inodes, &names, found))
+}
+
+/// Shows the content of a deleted file: where each piece starts, and its bytes. What isn't shown is zeros or lost.
+///
+/// # Errors
+/// The device or `visit` fails.
+pub fn visit_content<E: From<crate::InspectError>>(
+    image: &InspectedImage<'_>,
+    file: &DeletedFile,
+    visit: &mut dyn FnMut(u64, &[u8]) -> std::result::Result<(), E>,
+) -> std::result::Result<(), E> {
+    let log_size = image.layout.log_block_size();
+    match &file.content {
+        DeletedContent::Unknown | DeletedContent::Empty => Ok(()),
+        DeletedContent::Bytes(bytes) => visit(0, bytes),
+        DeletedContent::Blocks(runs) => {
+            let piece = u32::try_from(PIECE_BYTES >> log_size).unwrap_or(1);
+            let mut buffer = Vec::new();
+            for run in runs {
+                let mut by = 0;
+                while by < run.length {
+                    let count = piece.min(run.length - by);
+                    buffer.resize((count as usize) << log_size, 0);
+                    let place = (run.physical.get() + u64::from(by)) << log_size;
+                    image.read_lenient(place, &mut buffer).map_err(crate::InspectError::from)?;
+                    let offset = (run.logical.as_u64() + u64::from(by)) << log_size;
+                    let left = file.size_bytes.saturating_sub(offset).min(buffer.len() as u64);
+                    visit(offset, &buffer[..left as usize])?;
+                    by += count;
+                }
+            }
+            Ok(())
+        }
+    }
+}
+
+/// A file while it is looked for.
+struct FoundFile {
+    key: FileKey,
+    version: Option<InodeVersion>,
+    deleted: Option<u32>,
+    /// An orphan still has its blocks.
+    is_orphan: bool,
+    /// Its data, within its size.
+    runs: Vec<Extent>,
+    /// Blocks of it that the map doesn't lead to any more.
+    lost: u64,
+    /// The runs that nothing else uses.
+    kept: Vec<Extent>,
+}
+
+impl FoundFile {
+    fn new(key: FileKey, versions: &mut FileVersions, reader: &mut MapReader<'_, '_>) -> Self {
+        let version = versions.best().cloned();
+        (versions.linked, versions.unlinked) = (None, None);
+        let deleted = versions.deleted;
+        let mut file = Self {
+            key,
+            version,
+            deleted,
+            is_orphan: false,
+            runs: Vec::new(),
+            lost: 0,
+            kept: Vec::new(),
+        };
+        let Some(version) = &file.version else { return file };
+        let (inode, layout) = (&version.inode, reader.layout());
+        if !inode.has_block_mapping() {
+            return file;
+        }
+        file.is_orphan = version.sequence.is_none()
+            && inode.links_count == 0
+            && inode.deletion_time <= layout.inodes_count()
+            && reader.bitmaps.has_inode(inode);
+        let counted = match layout.clusters_for(2) {
+            2 => inode.sectors / layout.sectors_per_block(),
+            // Those of a cluster that aren't the file's are counted too.
+            _ => 0,
+        };
+        let map = reader.follow(inode, counted, file.is_orphan);
+        let blocks = inode.size_bytes.div_ceil(layout.block_size() as u64);
+        let data = map.runs.iter().filter(|run| !run.unwritten);
+        file.runs = data.filter_map(|run| run.overlap(0, blocks)).collect();
+        file.lost = counted.saturating_sub(map.found);
+        // One that is being freed loses its end first.
+        if inode.links_count == 0 && (version.sequence.is_some() || file.is_orphan) {
+            let end = map.runs.last().map_or(0, Extent::logical_end);
+            file.lost = file.lost.max(blocks.saturating_sub(end));
+        }
+        file
+    }
+
+    /// When its inode was changed for the last time: a later one had its blocks later.
+    fn last_change(&self) -> (Option<InodeTimestamp>, Option<u32>, FileKey) {
+        (self.version.as_ref().map(|version| version.inode.change_time), self.deleted, self.key)
+    }
+
+    /// Takes the blocks that are free.
+    fn keep_blocks(&mut self, free: &mut BlockRanges) {
+        for run in &self.runs {
+            for part in free.within(physical(run)) {
+                free.remove(part.clone());
+                // Within the run, whose length has 32 bits.
+                let skipped = (part.start - run.physical.get()) as u32;
+                let length = (part.end - part.start) as u32;
+                let logical = LogicalBlock::new(run.logical.get() + skipped);
+                self.kept.push(Extent { logical, length, physical: part.start.into(), ..*run });
+            }
+        }
+    }
+
+    fn content(&self, image: &InspectedImage<'_>) -> DeletedContent {
+        let Some(InodeVersion { inode, bytes, .. }) = &self.version else {
+            return DeletedContent::Unknown;
+        };
+        if inode.is_directory() || !(inode.is_regular() || inode.is_symlink()) {
+            return DeletedContent::Empty;
+        }
+        if let Some(target) = inode.fast_symlink_target() {
+            return DeletedContent::Bytes(target.to_vec());
+        }
+        let Some(bytes) = bytes else { return DeletedContent::Blocks(self.kept.clone()) };
+        let stored = StoredInode { inode: inode.clone(), bytes: bytes.clone(), offset: 0 };
+        let rest = inline_rest(image, &stored);
+        let data =
+            InlineData::check(&inode.block_area, Some(&rest), inode.size_bytes, inode.number);
+        data.map_or(DeletedContent::Unknown, |data| DeletedContent::Bytes(data.to_vec()))
+    }
+}
+
+/// The blocks of the device in a run.
+fn physical(run: &Extent) -> std::ops::Range<u64> {
+    run.physical.get()..run.physical_end().get()
+}
+
+/// Takes what a file of now has out of the free blocks.
+fn take_blocks(
+    image: &InspectedImage<'_>,
+    inode: &Inode,
+    wanted: &BlockRanges,
+    free: &mut BlockRanges,
+) -> Result<()> {
+    let mut take = |range| wanted.within(range).into_iter().for_each(|part| free.remove(part));
+    if let Some(block) = inode.attribute_block {
+        take(block.get()..block.get() + 1);
+    }
+    walk_map(image, inode, &mut |part| {
+        match part {
+            MapPart::Node { block, .. } => take(block.get()..block.get() + 1),
+            MapPart::Run(run) => take(physical(&run)),
+            MapPart::Problem(_) => {}
+        }
+        Ok(())
+    })
+}
+
+/// Gives the files their names and numbers.
+fn finish(
+    image: &InspectedImage<'_>,
+    log: &JournalLog,
+    inodes: &DeletedInodes<'_, '_>,
+    names: &NameFinder<'_, '_>,
+    found: Vec<FoundFile>,
+) -> Vec<DeletedFile> {
+    let mut files: Vec<DeletedFile> = Vec::new();
+    let mut of_inode: Vec<FoundFile> = Vec::new();
+    let mut found = found.into_iter().peekable();
+    while let Some(file) = found.next() {
+        let is_last = found.peek().is_none_or(|next| next.key.inode != file.key.inode);
+        of_inode.push(file);
+        if !is_last {
+            continue;
+        }
+        of_inode.sort_by_key(|file| inodes.files[&file.key].newest_age);
+        let count = of_inode.len();
+        for index in 0..count {
+            let file = &of_inode[index];
+            // Its names are those from before the next file had the number.
+            let end = match of_inode.get(index + 1) {
+                Some(next) => inodes.files[&next.key].oldest_age,
+                None => inodes.living_since.get(&file.key.inode).copied().unwrap_or(FUTURE),
+            };
+            // At most 2^31 transactions are told apart.
+            let version = (count > 1).then_some(index as u32 + 1);
+            let path = names.path_of(&file.key, end);
+            files.push(deleted_file(image, log, &inodes.files[&file.key], file, version, path));
+        }
+        of_inode.clear();
+    }
+    files
+}
+
+fn deleted_file(
+    image: &InspectedImage<'_>,
+    log: &JournalLog,
+    versions: &FileVersions,
+    file: &FoundFile,
+    version: Option<u32>,
+    path: Option<Vec<u8>>,
+) -> DeletedFile {
+    let blocks = |runs: &[Extent]| runs.iter().map(|run| u64::from(run.length)).sum::<u64>();
+    let inode = file.version.as_ref().map(|version| &version.inode);
+    let sequence = match &file.version {
+        Some(version) => version.sequence,
+        None => versions.newest_sequence,
+    };
+    let source = sequence.map_or(KnowledgeSource::InodeTable, |transaction| {
+        KnowledgeSource::Journal { transaction, committed: log.committed(transaction) }
+    });
+    DeletedFile {
+        inode: file.key.inode,
+        version,
+        mode: inode.map_or(versions.mode, |inode| inode.mode),
+        size_bytes: inode.map_or(0, |inode| inode.size_bytes),
+        blocks: blocks(&file.runs).saturating_add(file.lost),
+        free_blocks: blocks(&file.kept),
+        deleted: file.deleted,
+        accessed: inode.map_or_else(InodeTimestamp::default, |inode| inode.access_time),
+        modified: inode.map_or_else(InodeTimestamp::default, |inode| inode.modification_time),
+        path,
+        source,
+        is_encrypted: inode.is_some_and(|inode| inode.flags.contains(InodeFlags::ENCRYPT)),
+        content: file.content(image),
+    }
+}

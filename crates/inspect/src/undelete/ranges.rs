@@ -1,0 +1,94 @@
+//! Sets of blocks, as ranges.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// A set of blocks.
+#[derive(Debug, Default)]
+pub(super) struct BlockRanges {
+    /// Ends by starts; no two meet.
+    ranges: BTreeMap<u64, u64>,
+}
+
+impl BlockRanges {
+    /// Adds blocks.
+    pub fn insert(&mut self, range: Range<u64>) {
+        if range.is_empty() {
+            return;
+        }
+        let mut joined = range;
+        while let Some((&start, &end)) = self.ranges.range(..=joined.end).next_back()
+            && end >= joined.start
+        {
+            self.ranges.remove(&start);
+            joined = joined.start.min(start)..joined.end.max(end);
+        }
+        self.ranges.insert(joined.start, joined.end);
+    }
+
+    /// Takes blocks out.
+    pub fn remove(&mut self, range: Range<u64>) {
+        if range.is_empty() {
+            return;
+        }
+        while let Some((&start, &end)) = self.ranges.range(..range.end).next_back()
+            && end > range.start
+        {
+            self.ranges.remove(&start);
+            if end > range.end {
+                self.ranges.insert(range.end, end);
+            }
+            if start < range.start {
+                self.ranges.insert(start, range.start);
+            }
+        }
+    }
+
+    /// The parts of a range that are in the set, in order.
+    pub fn within(&self, range: Range<u64>) -> Vec<Range<u64>> {
+        if range.is_empty() {
+            return Vec::new();
+        }
+        let before = self.ranges.range(..=range.start).next_back();
+        let first =
+            before.filter(|(_, end)| **end > range.start).map_or(range.start, |(&at, _)| at);
+        let found = self.ranges.range(first..range.end);
+        found.map(|(&start, &end)| start.max(range.start)..end.min(range.end)).collect()
+    }
+
+    /// All ranges, in order.
+    pub fn iter(&self) -> impl Iterator<Item = Range<u64>> + '_ {
+        self.ranges.iter().map(|(&start, &end)| start..end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn behaves_like_a_set() {
+        let mut random = fastrand::Rng::with_seed(7);
+        for _ in 0..200 {
+            let (mut ranges, mut model) = (BlockRanges::default(), BTreeSet::new());
+            for _ in 0..40 {
+                let start = random.u64(0..60);
+                let range = start..start + random.u64(0..12);
+                if random.bool() {
+                    ranges.insert(range.clone());
+                    model.extend(range);
+                } else {
+                    ranges.remove(range.clone());
+                    model.retain(|block| !range.contains(block));
+                }
+                let start = random.u64(0..60);
+                let asked = start..start + random.u64(0..30);
+                let inside: Vec<u64> = ranges.within(asked.clone()).into_iter().flatten().collect();
+                let expected: Vec<u64> = asked.filter(|block| model.contains(block)).collect();
+                assert_eq!(inside, expected);
+                assert_eq!(ranges.iter().flatten().collect::<BTreeSet<u64>>(), model);
+            }
+        }
+    }
+}
