@@ -48,6 +48,9 @@ const CALLS: &[Call] = &[
     }),
     ("inspect", |name| drystone::which_inode(name, &[1]).map(drop)),
     ("inspect", |name| drystone::which_name(name, &[2]).map(drop)),
+    ("look for deleted files in", |name| {
+        drystone::deleted_files(name, &mut |_, _, _| {}).map(drop)
+    }),
     ("find the size of", |name| drystone::size_of(name).map(drop)),
     ("read the superblock of", |name| Information::read(name).map(drop)),
     ("read the partition table of", |name| DiskInformation::read(name).map(drop)),

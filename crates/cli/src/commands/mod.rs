@@ -38,6 +38,7 @@ pub mod trim;
 pub mod truncate;
 pub mod tune;
 pub mod umount;
+pub mod undelete;
 pub mod undo;
 pub mod uuid;
 pub mod which_inode;
@@ -79,6 +80,7 @@ pub enum Command {
     WhichName(which_name::Arguments),
     Metadata(metadata::Arguments),
     Set(set::Arguments),
+    Undelete(undelete::Arguments),
     Label(label::Arguments),
     Uuid(uuid::Arguments),
     Tune(tune::Arguments),
@@ -128,6 +130,7 @@ pub fn run(command: &Command, global: &Global, definition: fn() -> clap::Command
         Command::WhichName(arguments) => which_name::run(arguments, global),
         Command::Metadata(arguments) => metadata::run(arguments, global),
         Command::Set(arguments) => set::run(arguments, global),
+        Command::Undelete(arguments) => undelete::run(arguments, global),
         Command::Label(arguments) => label::run(arguments, global),
         Command::Uuid(arguments) => uuid::run(arguments, global),
         Command::Tune(arguments) => tune::run(arguments, global),

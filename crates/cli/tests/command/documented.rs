@@ -30,7 +30,8 @@ fn keys(value: &Value, found: &mut Vec<String>) {
 #[test]
 fn every_field_is_on_its_page() {
     let fixture = Fixture::new();
-    fixture.fill(&["etc/motd", "bin/tool"]);
+    fixture.fill(&["etc/motd", "bin/tool", "gone"]);
+    fixture.line("rm disk.img:/gone").good();
     fixture.line("ln -s motd disk.img:/etc/link").good();
     fixture.line("setfattr -n user.a --value b disk.img:/bin/tool").good();
     fixture.line("mkfs quota.img --size 8M -q -O quota,project").good();
@@ -55,6 +56,7 @@ fn every_field_is_on_its_page() {
         ("diff disk.img quota.img", 1),
         ("check disk.img", 0),
         ("check damaged.img", 4),
+        ("undelete disk.img --all --to undeleted", 0),
         ("label disk.img", 0),
         ("uuid disk.img", 0),
         ("resize new.img +8M", 0),

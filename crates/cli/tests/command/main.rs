@@ -34,6 +34,7 @@ mod signatures;
 mod stopping;
 mod support;
 mod threads;
+mod undeleting;
 mod unread;
 mod usage;
 mod volumes;

@@ -84,6 +84,7 @@ fn nobody_reads_what_is_changed() {
         "set disk.img superblock mnt_count=1 --i-know",
         "set --json disk.img inode 2 atime=1 mtime=1 --i-know",
         "set disk.img inode 2 atime=x --i-know",
+        "undelete disk.img",
         "label disk.img",
         "label disk.img x",
         "uuid disk.img",

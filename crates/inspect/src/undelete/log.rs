@@ -71,7 +71,8 @@ impl JournalLog {
         let mut runs = runs_of(image, &stored.inode)?;
         runs.sort_by_key(|run| run.logical.get());
         let Some(first) = place_of(&runs, 0) else { return Ok(log) };
-        let Ok(superblock) = Superblock::check(&image.read_block(first)?) else { return Ok(log) };
+        let Ok(bytes) = image.read_block(first) else { return Ok(log) };
+        let Ok(superblock) = Superblock::check(&bytes) else { return Ok(log) };
         if superblock.block_size_bytes() as usize != image.layout.block_size() {
             return Ok(log);
         }
@@ -167,7 +168,7 @@ impl JournalLog {
             let newest = copies.iter().find(|copy| (0..self.due).contains(&copy.age));
             let Some(copy) = newest else { continue };
             let is_revoked = self.revoked.get(&block).is_some_and(|age| *age >= copy.age);
-            let is_inside = image.layout.contains_blocks(PhysicalBlock::new(block), 1);
+            let is_inside = block < image.device.size_bytes() >> image.layout.log_block_size();
             if is_revoked || !is_inside {
                 continue;
             }

@@ -110,7 +110,8 @@ impl<'a, 'd> DeletedInodes<'a, 'd> {
                 let index = block.get() - start.get();
                 // A table has at most 2^32 inodes.
                 let first = index as u32 * image.layout.inodes_per_block();
-                let living = found.living_in(group, first, &image.read_block(block)?);
+                let Ok(present) = image.read_block(block) else { continue };
+                let living = found.living_in(group, first, &present);
                 let mut since = BTreeMap::new();
                 for copy in copies {
                     let Some(bytes) = log.read_copy(image, copy) else { continue };

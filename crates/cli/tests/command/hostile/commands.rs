@@ -17,7 +17,7 @@ const NAP: Duration = Duration::from_millis(2);
 const NAPS_MAX: u32 = 150_000;
 
 /// Commands that read an image. `OUT` is something new each time.
-pub const READING: [&str; 39] = [
+pub const READING: [&str; 42] = [
     "info disk.img",
     "info --fragmentation disk.img",
     "check disk.img",
@@ -49,6 +49,9 @@ pub const READING: [&str; 39] = [
     "which-inode disk.img 0 1 40 500",
     "which-name disk.img 2 11 12",
     "metadata disk.img OUT",
+    "undelete disk.img",
+    "undelete --json disk.img",
+    "undelete disk.img --all --partial --to OUT",
     "diff disk.img:/ disk.img:/",
     "diff disk.img:/ source",
     "cp disk.img:/ OUT",

@@ -1,0 +1,262 @@
+//! `undelete`: files that were deleted, listed or brought back.
+
+use crate::failure::{Failure, Outcome};
+use crate::global::Global;
+use crate::image::AtImage;
+use crate::location::Location;
+use crate::messages::tell;
+use crate::output::{Escaped, NameJson, time_exact, type_letter};
+use crate::progress::Steps;
+use crate::size;
+use crate::terminal::Output;
+use drystone::inspection::{DeletedFile, KnowledgeSource, Recoverable};
+use drystone::vfs::{FileType, Timestamp};
+use drystone::{UndeleteOptions, Undeleted};
+use jiff::tz::TimeZone;
+use serde::Serialize;
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// List deleted files of an ext4 image, and bring them back
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Without --to, the files are listed of which an inode table or the journal still knows that they were deleted: \
+inode, time of the deletion, type, size, blocks of data that nothing else uses, where this is known from, and \
+the path, from '…' if a directory above has no name. What is listed as 'lost' had content that nothing leads \
+to any more: Linux and drystone clear the map of a deleted file, so that only a copy of the inode in the journal \
+can bring it back.
+
+With --to, files are written into DIR, a new or empty directory, under their paths, or as inode-N. The image \
+isn't changed. A file of which blocks were given to others is written only with --partial, with zeros in \
+their place. Permissions and times are kept, owners and extended attributes aren't.
+
+Exit codes: 0 done; 1 some of the files can't be brought back, and were named (with --all, lost ones are only \
+counted); 2 called wrongly.
+
+Examples:
+  drystone undelete disk.img
+  drystone undelete --json disk.img | jq 'select(.recoverable == \"whole\") | .name'
+  drystone undelete disk.img --all --to recovered
+  drystone undelete disk.img --all --partial --to pieces")]
+pub struct Arguments {
+    /// The image.
+    #[arg(value_name = "IMAGE", value_parser = Location::parser())]
+    image: Location,
+    /// The inodes of the files to bring back.
+    #[arg(value_name = "INODE", requires = "to", conflicts_with = "all")]
+    inodes: Vec<u32>,
+    /// Bring back all files.
+    #[arg(long, requires = "to")]
+    all: bool,
+    /// The directory to write.
+    #[arg(long, value_name = "DIR")]
+    to: Option<PathBuf>,
+    /// Write files too of which only a part is left.
+    #[arg(long, requires = "to")]
+    partial: bool,
+}
+
+/// A deleted file in JSON.
+#[derive(Serialize)]
+struct DeletedJson {
+    #[serde(flatten)]
+    name: Option<NameJson>,
+    inode: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<u32>,
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    file_type: Option<FileType>,
+    size: u64,
+    blocks: u64,
+    free_blocks: u64,
+    recoverable: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    deleted: Option<String>,
+    source: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    transaction: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    committed: Option<String>,
+    encrypted: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    written: Option<String>,
+}
+
+impl DeletedJson {
+    fn new(file: &DeletedFile) -> DeletedJson {
+        let (source, transaction, committed) = match file.source {
+            KnowledgeSource::InodeTable => ("inode_table", None, None),
+            KnowledgeSource::Journal { transaction, committed } => {
+                ("journal", Some(transaction), committed)
+            }
+        };
+        DeletedJson {
+            name: file.path.as_deref().map(NameJson::from),
+            inode: file.inode.get(),
+            version: file.version,
+            file_type: FileType::from_mode(file.mode),
+            size: file.size_bytes,
+            blocks: file.blocks,
+            free_blocks: file.free_blocks,
+            recoverable: match file.recoverable() {
+                Recoverable::Whole => "whole",
+                Recoverable::Part => "part",
+                Recoverable::Nothing => "nothing",
+            },
+            deleted: file.deleted.map(|seconds| exact(seconds.into())),
+            source,
+            transaction,
+            committed: committed.map(exact),
+            encrypted: file.is_encrypted,
+            written: None,
+        }
+    }
+}
+
+/// Seconds since 1970.
+fn exact(seconds: u64) -> String {
+    let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
+    time_exact(Timestamp { seconds, nanoseconds: 0 }, &TimeZone::UTC)
+}
+
+pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
+    match &arguments.to {
+        None => list(&arguments.image.image, global),
+        Some(_) if arguments.inodes.is_empty() && !arguments.all => {
+            Err(Failure::Usage("say what to write: inodes or --all".to_string()))
+        }
+        Some(to) => bring_back(arguments, to, global),
+    }
+}
+
+fn list(path: &Path, global: &Global) -> Outcome {
+    let steps = Steps::new(global.quiet);
+    let files =
+        drystone::deleted_files(path, &mut |step, done, total| steps.step(step, done, total));
+    steps.end();
+    let files = files.at_image(path)?;
+    Output::with_stdout(global.json, |output| {
+        if !output.json && !files.is_empty() {
+            let [inode, deleted, size, left] = ["INODE", "DELETED (UTC)", "SIZE", "LEFT"];
+            writeln!(
+                output,
+                "{inode:>8}  {deleted:<19}  T  {size:>6}  {left:<15}  {:<19}  PATH",
+                "FROM"
+            )?;
+        }
+        for file in &files {
+            if output.json {
+                output.json(&DeletedJson::new(file))?;
+            } else {
+                line(output, file)?;
+            }
+        }
+        Ok(())
+    })
+}
+
+fn line(output: &mut Output<'_>, file: &DeletedFile) -> Outcome {
+    let inode = numbered(file);
+    let deleted = file.deleted.map_or("-".to_string(), |seconds| {
+        // Without fraction and zone.
+        exact(seconds.into()).replace('T', " ").chars().take(19).collect()
+    });
+    let letter = FileType::from_mode(file.mode).map_or('?', type_letter);
+    let left = match file.recoverable() {
+        Recoverable::Nothing if file.blocks == 0 => "lost".to_string(),
+        _ if file.blocks == 0 => "all".to_string(),
+        _ => format!("{} of {}", file.free_blocks, file.blocks),
+    };
+    let from = match file.source {
+        KnowledgeSource::InodeTable => "inode table".to_string(),
+        KnowledgeSource::Journal { transaction, .. } => format!("journal {transaction}"),
+    };
+    let size = size::human(file.size_bytes);
+    write!(output, "{inode:>8}  {deleted:<19}  {letter}  {size:>6}  {left:<15}  ")?;
+    match &file.path {
+        Some(path) => {
+            write!(output, "{from:<19}  ")?;
+            output.name(path)?;
+        }
+        None => write!(output, "{from}")?,
+    }
+    writeln!(output)?;
+    Ok(())
+}
+
+/// The inode, and which of the files that it was.
+fn numbered(file: &DeletedFile) -> String {
+    let version = file.version.map_or(String::new(), |version| format!(".{version}"));
+    format!("{}{version}", file.inode)
+}
+
+fn bring_back(arguments: &Arguments, to: &Path, global: &Global) -> Outcome {
+    let path = &arguments.image.image;
+    let mut options = UndeleteOptions::default();
+    options.inodes.clone_from(&arguments.inodes);
+    options.partial = arguments.partial;
+    let mut unknown = arguments.inodes.clone();
+    let (mut failed, mut lost, mut written) = (0u64, 0u64, Vec::new());
+    let steps = Steps::new(global.quiet);
+    let mut told = |file: &DeletedFile, became: &Undeleted| {
+        steps.end();
+        unknown.retain(|inode| *inode != file.inode.get());
+        let name = match &file.path {
+            Some(path) => format!("inode {} ({})", numbered(file), Escaped(path)),
+            None => format!("inode {}", numbered(file)),
+        };
+        let problem = match became {
+            Undeleted::Written(at) => {
+                if file.free_blocks < file.blocks && !is_directory(file) {
+                    let missing = file.blocks - file.free_blocks;
+                    tell(format_args!("{name}: {missing} of {} blocks are zeros", file.blocks));
+                }
+                written.push((file.clone(), at.clone()));
+                return;
+            }
+            Undeleted::Lost | Undeleted::NotMade if arguments.all => {
+                lost += u64::from(matches!(became, Undeleted::Lost));
+                return;
+            }
+            Undeleted::Partial => format!(
+                "only {} of {} blocks are left: --partial writes them",
+                file.free_blocks, file.blocks
+            ),
+            Undeleted::Lost => "nothing leads to its content any more".to_string(),
+            Undeleted::Encrypted => "it is encrypted".to_string(),
+            Undeleted::Failed(error) => error.to_string(),
+            _ => "only files, symbolic links and directories with names are written".to_string(),
+        };
+        tell(format_args!("{name}: {problem}"));
+        failed += 1;
+    };
+    let mut progress = |step: &'static str, done: u64, total: u64| steps.step(step, done, total);
+    let done = drystone::undelete(path, to, &options, &mut progress, &mut told);
+    steps.end();
+    done.at_image(path)?;
+    for inode in &unknown {
+        tell(format_args!("inode {inode}: no deleted file is known that had it"));
+    }
+    if lost > 0 && !global.quiet {
+        tell(format_args!("of {lost} more nothing leads to the content any more"));
+    }
+    Output::with_stdout(global.json, |output| {
+        for (file, at) in &written {
+            if output.json {
+                let written = Some(at.to_string_lossy().into_owned());
+                output.json(&DeletedJson { written, ..DeletedJson::new(file) })?;
+            } else if !global.quiet {
+                write!(output, "{}: ", numbered(file))?;
+                output.name(at.as_os_str().as_bytes())?;
+                writeln!(output)?;
+            }
+        }
+        Ok(())
+    })?;
+    if failed > 0 || !unknown.is_empty() { Err(Failure::Reported) } else { Ok(()) }
+}
+
+fn is_directory(file: &DeletedFile) -> bool {
+    FileType::from_mode(file.mode) == Some(FileType::Directory)
+}
