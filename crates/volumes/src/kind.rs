@@ -8,6 +8,7 @@ use std::fmt;
 
 /// Where an ext4 superblock has its magic number, and what it is.
 const EXT4_MAGIC: (usize, [u8; 2]) = (56, [0x53, 0xef]);
+
 /// A kind of file system.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FileSystemKind {
