@@ -162,9 +162,15 @@ pub fn find_deleted(
         found[index].keep_blocks(&mut free);
     }
     for file in &found {
-        if let Some(version) = file.version.as_ref().filter(|version| version.inode.is_directory())
-        {
-            names.blocks(&version.inode, &file.kept, version.age, log);
+        let Some(version) = &file.version else { continue };
+        let inode = &version.inode;
+        match &version.bytes {
+            _ if !inode.is_directory() => {}
+            Some(bytes) => {
+                let (inode, bytes) = (inode.clone(), bytes.clone());
+                names.inline(&StoredInode { inode, bytes, offset: 0 }, version.age);
+            }
+            None => names.blocks(inode, &file.kept, version.age, log),
         }
     }
     names.log(log);

@@ -100,15 +100,21 @@ impl<'a, 'd> NameFinder<'a, 'd> {
     pub fn directory(&mut self, stored: &StoredInode, log: &JournalLog) -> Result<()> {
         let inode = &stored.inode;
         if inode.flags.contains(InodeFlags::INLINE_DATA) {
-            let layout = self.image.directory_layout(inode).without_tail();
-            let rest = inline_rest(self.image, stored);
-            self.note_records(inode.number, &inode.block_area[PARENT_LENGTH..], &layout, PRESENT);
-            self.note_records(inode.number, &rest, &layout, PRESENT);
+            self.inline(stored, PRESENT);
             return Ok(());
         }
         let runs = runs_of(self.image, inode)?;
         self.blocks(inode, &runs, PRESENT, log);
         Ok(())
+    }
+
+    /// Looks into a directory that lies in its inode.
+    pub fn inline(&mut self, stored: &StoredInode, age: i64) {
+        let inode = &stored.inode;
+        let layout = self.image.directory_layout(inode).without_tail();
+        let rest = inline_rest(self.image, stored);
+        self.note_records(inode.number, &inode.block_area[PARENT_LENGTH..], &layout, age);
+        self.note_records(inode.number, &rest, &layout, age);
     }
 
     /// Looks into blocks of a directory as they are on the disk, and notes of which the log has copies.
