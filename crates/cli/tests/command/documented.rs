@@ -56,7 +56,7 @@ fn every_field_is_on_its_page() {
         ("diff disk.img quota.img", 1),
         ("check disk.img", 0),
         ("check damaged.img", 4),
-        ("undelete disk.img --all --to undeleted", 0),
+        ("undelete disk.img", 0),
         ("label disk.img", 0),
         ("uuid disk.img", 0),
         ("resize new.img +8M", 0),

@@ -261,7 +261,10 @@ impl FoundFile {
         let blocks = inode.size_bytes.div_ceil(layout.block_size() as u64);
         let data = map.runs.iter().filter(|run| !run.unwritten);
         file.runs = data.filter_map(|run| run.overlap(0, blocks)).collect();
-        file.lost = counted.saturating_sub(map.found);
+        // Blocks of the map are counted too.
+        let mapped = map.runs.iter().filter_map(|run| run.overlap(0, blocks));
+        let mapped: u64 = mapped.map(|run| u64::from(run.length)).sum();
+        file.lost = counted.saturating_sub(map.found).min(blocks.saturating_sub(mapped));
         // One that is being freed loses its end first.
         if inode.links_count == 0 && (version.sequence.is_some() || file.is_orphan) {
             let end = map.runs.last().map_or(0, Extent::logical_end);
