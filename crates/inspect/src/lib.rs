@@ -34,5 +34,6 @@ pub use names::{InodeName, names_of};
 pub use owners::{BlockOwner, BlockPurpose, owners_of};
 pub use set::{SetField, SetOptions, set_fields};
 pub use undelete::{
-    DeletedFile, JournalLog, KnowledgeSource, Recoverable, find_deleted, visit_content,
+    ContentVisitor, DeletedFile, JournalLog, KnowledgeSource, Recoverable, find_deleted,
+    visit_content,
 };

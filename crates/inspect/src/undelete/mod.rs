@@ -1,17 +1,18 @@
 //! Files that were deleted: what is still known of them, and how much of their data is still there.
 //!
-//! An inode of a file that was deleted stays in its table until its number is used again. debugfs and old versions
-//! of Linux leave its map in it; Linux of today and this engine clear that. Then an older copy of the inode in the
-//! journal's log has it. The image is seen as a mount would see it: [`JournalLog::replay`] goes first.
+//! An inode of a file that was deleted stays in its table until its number is used again. debugfs leaves its map in
+//! it; Linux and this engine clear that. Then only an older copy of the inode in the journal's log has it. The image
+//! is seen as a mount would see it: [`JournalLog::replay`] goes first.
 //!
-//! `versions` finds the inodes, `content` follows their maps, `names` finds their names, `log` has the copies. A
-//! block counts as the file's if the bitmap calls it free, no living file claims it, and no file that was deleted
-//! later had it.
+//! `versions` finds the inodes, `content` follows their maps, `found` says what of them is left, `names` finds their
+//! names, `log` has the copies. A block counts as the file's if the bitmap calls it free, no living file claims it,
+//! and no file that was deleted later had it.
 //!
 //! # Reference
 //! "Index Nodes", "Directory Entries" and "Journal (jbd2)" in the kernel's ext4 data structure pages.
 
 mod content;
+mod found;
 mod log;
 mod names;
 mod ranges;
@@ -22,16 +23,18 @@ pub use log::JournalLog;
 use crate::error::Result;
 use crate::image::{InspectedImage, StoredInode};
 use crate::map::{MapPart, walk_map};
-use crate::names::inline_rest;
 use content::MapReader;
+use drystone_ext4_format::InodeNumber;
 use drystone_ext4_format::extent::Extent;
-use drystone_ext4_format::inline::InlineData;
 use drystone_ext4_format::inode::{Inode, InodeFlags, InodeTimestamp};
-use drystone_ext4_format::{InodeNumber, LogicalBlock};
+use found::{DeletedContent, FoundFile, physical};
 use names::NameFinder;
 use ranges::BlockRanges;
 use std::cmp::Reverse;
-use versions::{DeletedInodes, FUTURE, FileKey, FileVersions, InodeVersion, is_deleted};
+use versions::{DeletedInodes, FUTURE, FileVersions, is_deleted};
+
+/// Is shown where a piece of a file starts, and its bytes.
+pub type ContentVisitor<'v, E> = dyn FnMut(u64, &[u8]) -> std::result::Result<(), E> + 'v;
 
 /// Bytes of a file that are read at once.
 const PIECE_BYTES: usize = 1 << 20;
@@ -90,16 +93,6 @@ pub struct DeletedFile {
     /// Whether its data are ciphertext.
     pub is_encrypted: bool,
     content: DeletedContent,
-}
-
-#[derive(Clone, Debug)]
-enum DeletedContent {
-    Unknown,
-    /// None, as of a directory.
-    Empty,
-    Bytes(Vec<u8>),
-    /// Runs that are still the file's, and have been written.
-    Blocks(Vec<Extent>),
 }
 
 impl DeletedFile {
@@ -187,7 +180,7 @@ pub fn find_deleted(
 pub fn visit_content<E: From<crate::InspectError>>(
     image: &InspectedImage<'_>,
     file: &DeletedFile,
-    visit: &mut dyn FnMut(u64, &[u8]) -> std::result::Result<(), E>,
+    visit: &mut ContentVisitor<'_, E>,
 ) -> std::result::Result<(), E> {
     let log_size = image.layout.log_block_size();
     match &file.content {
@@ -212,108 +205,6 @@ pub fn visit_content<E: From<crate::InspectError>>(
             Ok(())
         }
     }
-}
-
-/// A file while it is looked for.
-struct FoundFile {
-    key: FileKey,
-    version: Option<InodeVersion>,
-    deleted: Option<u32>,
-    /// An orphan still has its blocks.
-    is_orphan: bool,
-    /// Its data, within its size.
-    runs: Vec<Extent>,
-    /// Blocks of it that the map doesn't lead to any more.
-    lost: u64,
-    /// The runs that nothing else uses.
-    kept: Vec<Extent>,
-}
-
-impl FoundFile {
-    fn new(key: FileKey, versions: &mut FileVersions, reader: &mut MapReader<'_, '_>) -> Self {
-        let version = versions.best().cloned();
-        (versions.linked, versions.unlinked) = (None, None);
-        let deleted = versions.deleted;
-        let mut file = Self {
-            key,
-            version,
-            deleted,
-            is_orphan: false,
-            runs: Vec::new(),
-            lost: 0,
-            kept: Vec::new(),
-        };
-        let Some(version) = &file.version else { return file };
-        let (inode, layout) = (&version.inode, reader.layout());
-        if !inode.has_block_mapping() {
-            return file;
-        }
-        file.is_orphan = version.sequence.is_none()
-            && inode.links_count == 0
-            && inode.deletion_time <= layout.inodes_count()
-            && reader.bitmaps.has_inode(inode);
-        let counted = match layout.clusters_for(2) {
-            2 => inode.sectors / layout.sectors_per_block(),
-            // Those of a cluster that aren't the file's are counted too.
-            _ => 0,
-        };
-        let map = reader.follow(inode, counted, file.is_orphan);
-        let blocks = inode.size_bytes.div_ceil(layout.block_size() as u64);
-        let data = map.runs.iter().filter(|run| !run.unwritten);
-        file.runs = data.filter_map(|run| run.overlap(0, blocks)).collect();
-        // Blocks of the map are counted too.
-        let mapped = map.runs.iter().filter_map(|run| run.overlap(0, blocks));
-        let mapped: u64 = mapped.map(|run| u64::from(run.length)).sum();
-        file.lost = counted.saturating_sub(map.found).min(blocks.saturating_sub(mapped));
-        // One that is being freed loses its end first.
-        if inode.links_count == 0 && (version.sequence.is_some() || file.is_orphan) {
-            let end = map.runs.last().map_or(0, Extent::logical_end);
-            file.lost = file.lost.max(blocks.saturating_sub(end));
-        }
-        file
-    }
-
-    /// When its inode was changed for the last time: a later one had its blocks later.
-    fn last_change(&self) -> (Option<InodeTimestamp>, Option<u32>, FileKey) {
-        (self.version.as_ref().map(|version| version.inode.change_time), self.deleted, self.key)
-    }
-
-    /// Takes the blocks that are free.
-    fn keep_blocks(&mut self, free: &mut BlockRanges) {
-        for run in &self.runs {
-            for part in free.within(physical(run)) {
-                free.remove(part.clone());
-                // Within the run, whose length has 32 bits.
-                let skipped = (part.start - run.physical.get()) as u32;
-                let length = (part.end - part.start) as u32;
-                let logical = LogicalBlock::new(run.logical.get() + skipped);
-                self.kept.push(Extent { logical, length, physical: part.start.into(), ..*run });
-            }
-        }
-    }
-
-    fn content(&self, image: &InspectedImage<'_>) -> DeletedContent {
-        let Some(InodeVersion { inode, bytes, .. }) = &self.version else {
-            return DeletedContent::Unknown;
-        };
-        if inode.is_directory() || !(inode.is_regular() || inode.is_symlink()) {
-            return DeletedContent::Empty;
-        }
-        if let Some(target) = inode.fast_symlink_target() {
-            return DeletedContent::Bytes(target.to_vec());
-        }
-        let Some(bytes) = bytes else { return DeletedContent::Blocks(self.kept.clone()) };
-        let stored = StoredInode { inode: inode.clone(), bytes: bytes.clone(), offset: 0 };
-        let rest = inline_rest(image, &stored);
-        let data =
-            InlineData::check(&inode.block_area, Some(&rest), inode.size_bytes, inode.number);
-        data.map_or(DeletedContent::Unknown, |data| DeletedContent::Bytes(data.to_vec()))
-    }
-}
-
-/// The blocks of the device in a run.
-fn physical(run: &Extent) -> std::ops::Range<u64> {
-    run.physical.get()..run.physical_end().get()
 }
 
 /// Takes what a file of now has out of the free blocks.

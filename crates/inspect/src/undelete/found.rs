@@ -1,0 +1,124 @@
+//! A deleted file while it is looked for: its runs, and which of them are left.
+
+use super::content::MapReader;
+use super::ranges::BlockRanges;
+use super::versions::{FileKey, FileVersions, InodeVersion};
+use crate::image::{InspectedImage, StoredInode};
+use crate::names::inline_rest;
+use drystone_ext4_format::LogicalBlock;
+use drystone_ext4_format::extent::Extent;
+use drystone_ext4_format::inline::InlineData;
+use drystone_ext4_format::inode::InodeTimestamp;
+
+/// Where the content of a deleted file is.
+#[derive(Clone, Debug)]
+pub(super) enum DeletedContent {
+    Unknown,
+    /// None, as of a directory.
+    Empty,
+    Bytes(Vec<u8>),
+    /// Runs that are still the file's, and have been written.
+    Blocks(Vec<Extent>),
+}
+
+/// A file while it is looked for.
+pub(super) struct FoundFile {
+    pub key: FileKey,
+    pub version: Option<InodeVersion>,
+    pub deleted: Option<u32>,
+    /// An orphan still has its blocks.
+    pub is_orphan: bool,
+    /// Its data, within its size.
+    pub runs: Vec<Extent>,
+    /// Blocks of it that the map doesn't lead to any more.
+    pub lost: u64,
+    /// The runs that nothing else uses.
+    pub kept: Vec<Extent>,
+}
+
+impl FoundFile {
+    pub fn new(key: FileKey, versions: &mut FileVersions, reader: &mut MapReader<'_, '_>) -> Self {
+        let version = versions.best().cloned();
+        (versions.linked, versions.unlinked) = (None, None);
+        let deleted = versions.deleted;
+        let mut file = Self {
+            key,
+            version,
+            deleted,
+            is_orphan: false,
+            runs: Vec::new(),
+            lost: 0,
+            kept: Vec::new(),
+        };
+        let Some(version) = &file.version else { return file };
+        let (inode, layout) = (&version.inode, reader.layout());
+        if !inode.has_block_mapping() {
+            return file;
+        }
+        file.is_orphan = version.sequence.is_none()
+            && inode.links_count == 0
+            && inode.deletion_time <= layout.inodes_count()
+            && reader.bitmaps.has_inode(inode);
+        let counted = match layout.clusters_for(2) {
+            2 => inode.sectors / layout.sectors_per_block(),
+            // Those of a cluster that aren't the file's are counted too.
+            _ => 0,
+        };
+        let map = reader.follow(inode, counted, file.is_orphan);
+        let blocks = inode.size_bytes.div_ceil(layout.block_size() as u64);
+        let data = map.runs.iter().filter(|run| !run.unwritten);
+        file.runs = data.filter_map(|run| run.overlap(0, blocks)).collect();
+        // Blocks of the map are counted too.
+        let mapped = map.runs.iter().filter_map(|run| run.overlap(0, blocks));
+        let mapped: u64 = mapped.map(|run| u64::from(run.length)).sum();
+        file.lost = counted.saturating_sub(map.found).min(blocks.saturating_sub(mapped));
+        // One that is being freed loses its end first.
+        if inode.links_count == 0 && (version.sequence.is_some() || file.is_orphan) {
+            let end = map.runs.last().map_or(0, Extent::logical_end);
+            file.lost = file.lost.max(blocks.saturating_sub(end));
+        }
+        file
+    }
+
+    /// When its inode was changed for the last time: a later one had its blocks later.
+    pub fn last_change(&self) -> (Option<InodeTimestamp>, Option<u32>, FileKey) {
+        (self.version.as_ref().map(|version| version.inode.change_time), self.deleted, self.key)
+    }
+
+    /// Takes the blocks that are free.
+    pub fn keep_blocks(&mut self, free: &mut BlockRanges) {
+        for run in &self.runs {
+            for part in free.within(physical(run)) {
+                free.remove(part.clone());
+                // Within the run, whose length has 32 bits.
+                let skipped = (part.start - run.physical.get()) as u32;
+                let length = (part.end - part.start) as u32;
+                let logical = LogicalBlock::new(run.logical.get() + skipped);
+                self.kept.push(Extent { logical, length, physical: part.start.into(), ..*run });
+            }
+        }
+    }
+
+    pub fn content(&self, image: &InspectedImage<'_>) -> DeletedContent {
+        let Some(InodeVersion { inode, bytes, .. }) = &self.version else {
+            return DeletedContent::Unknown;
+        };
+        if inode.is_directory() || !(inode.is_regular() || inode.is_symlink()) {
+            return DeletedContent::Empty;
+        }
+        if let Some(target) = inode.fast_symlink_target() {
+            return DeletedContent::Bytes(target.to_vec());
+        }
+        let Some(bytes) = bytes else { return DeletedContent::Blocks(self.kept.clone()) };
+        let stored = StoredInode { inode: inode.clone(), bytes: bytes.clone(), offset: 0 };
+        let rest = inline_rest(image, &stored);
+        let data =
+            InlineData::check(&inode.block_area, Some(&rest), inode.size_bytes, inode.number);
+        data.map_or(DeletedContent::Unknown, |data| DeletedContent::Bytes(data.to_vec()))
+    }
+}
+
+/// The blocks of the device in a run.
+pub(super) fn physical(run: &Extent) -> std::ops::Range<u64> {
+    run.physical.get()..run.physical_end().get()
+}
