@@ -46,7 +46,7 @@ pub struct Arguments {
     #[arg(value_name = "IMAGE", value_parser = Location::parser())]
     image: Location,
     #[command(subcommand)]
-    part: Part,
+    part: SetPart,
     /// Do it: the image may be unusable afterwards.
     #[arg(long, global = true)]
     i_know: bool,
@@ -59,7 +59,7 @@ pub struct Arguments {
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Part {
+enum SetPart {
     /// The superblock, not its copies.
     Superblock(Assignments),
     /// The descriptor of a block group, and its bitmaps.
@@ -95,14 +95,14 @@ fn assignment(text: &str) -> Result<String, &'static str> {
     if text.contains('=') { Ok(text.to_owned()) } else { Err("there is no value after a '='") }
 }
 
-impl Part {
+impl SetPart {
     fn named(&self) -> (ImagePart, &[String]) {
         match self {
-            Part::Superblock(what) => (ImagePart::Superblock, &what.fields),
-            Part::Group { number, what } => (ImagePart::Group((*number).into()), &what.fields),
-            Part::Inode { number, what } => (ImagePart::Inode((*number).into()), &what.fields),
-            Part::Block { number, what } => (ImagePart::Block((*number).into()), &what.fields),
-            Part::Journal(what) => (ImagePart::Journal, &what.fields),
+            SetPart::Superblock(what) => (ImagePart::Superblock, &what.fields),
+            SetPart::Group { number, what } => (ImagePart::Group((*number).into()), &what.fields),
+            SetPart::Inode { number, what } => (ImagePart::Inode((*number).into()), &what.fields),
+            SetPart::Block { number, what } => (ImagePart::Block((*number).into()), &what.fields),
+            SetPart::Journal(what) => (ImagePart::Journal, &what.fields),
         }
     }
 }

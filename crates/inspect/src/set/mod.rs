@@ -48,12 +48,12 @@ pub struct SetField {
 }
 
 /// A field and the bytes that it gets.
-struct Change {
+struct FieldChange {
     found: FoundField,
     bytes: Vec<u8>,
 }
 
-impl Change {
+impl FieldChange {
     /// Whether two fields share bits.
     fn overlaps(&self, other: &Self) -> bool {
         let (one, two) = (&self.found, &other.found);
@@ -81,10 +81,10 @@ pub fn set_fields(
     let shown = inspect(device, part)?;
     // Without a usable superblock, only the superblock itself is shown.
     let image = InspectedImage::open(device).ok();
-    let mut changes: Vec<Change> = Vec::with_capacity(assignments.len());
+    let mut changes: Vec<FieldChange> = Vec::with_capacity(assignments.len());
     for assignment in assignments {
         let (found, value) = find::assigned(&shown, assignment)?;
-        let change = Change { bytes: value::encode(&found, value)?, found };
+        let change = FieldChange { bytes: value::encode(&found, value)?, found };
         if let Some(other) = changes.iter().find(|other| other.overlaps(&change)) {
             let problem = format!("it shares bytes with {}, which is set too", other.found.name);
             return Err(InspectError::unsettable(&change.found.name, problem));
@@ -102,7 +102,7 @@ pub fn set_fields(
 }
 
 /// Stores the bytes of a field.
-fn store(device: &dyn BlockDevice, change: &Change) -> Result<SetField> {
+fn store(device: &dyn BlockDevice, change: &FieldChange) -> Result<SetField> {
     let found = &change.found;
     let mut old = vec![0; found.length];
     device.read_at(found.offset, &mut old)?;
@@ -140,7 +140,7 @@ fn shown(found: &FoundField, raw: &[u8]) -> (FieldValue, Option<String>) {
 fn mend(
     device: &dyn BlockDevice,
     image: Option<&InspectedImage<'_>>,
-    changes: &[Change],
+    changes: &[FieldChange],
 ) -> Result<()> {
     for change in changes {
         let holder = &change.found.holder;
