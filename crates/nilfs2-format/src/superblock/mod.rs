@@ -78,11 +78,11 @@ pub fn is_claimed(bytes: &[u8]) -> bool {
     })
 }
 
-/// Makes the sum of a superblock right, whatever else is wrong with it. Bytes that are too few stay as they are.
+/// Makes the sum of a superblock right for the length that superblocks have, whatever else is wrong with it: one that
+/// claims another length stays wrong. Bytes that are too few stay as they are.
 pub fn seal(bytes: &mut [u8]) {
     if let Ok((mut raw, _)) = RawSuperblock::read_from_prefix(bytes) {
-        let summed = usize::from(raw.bytes.get()).clamp(SUMMED_BYTES, SUPERBLOCK_BYTES);
-        raw.sum.set(raw.computed_sum(summed));
+        raw.sum.set(raw.computed_sum(SUMMED_BYTES));
         bytes[..SUPERBLOCK_BYTES].copy_from_slice(raw.as_bytes());
     }
 }
