@@ -101,7 +101,7 @@ fn expect_all_back(fixture: &Fixture, files: &Files, source: &str) {
 #[test]
 fn what_was_removed_in_a_mount_comes_back_from_the_journal() {
     let what = "deleting files in a mount";
-    if !skip::can_mount(what) {
+    if !skip::is_root(what) || !skip::can_mount(what) {
         return;
     }
     for options in [&[][..], &["--block-size", "4096"], &["-O", "inline_data"]] {
@@ -243,7 +243,7 @@ fn overwritten_blocks_are_told_and_left_out() {
 #[test]
 fn an_inode_that_was_used_again_has_versions() {
     let what = "using an inode again in a mount";
-    if !skip::can_mount(what) {
+    if !skip::is_root(what) || !skip::can_mount(what) {
         return;
     }
     let fixture = Fixture::with(&["--size", "32M"]);
