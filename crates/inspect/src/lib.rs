@@ -11,6 +11,7 @@
 //! `set` finds fields, stores values in them, and mends the checksums; `undelete` finds files that were deleted.
 #![forbid(unsafe_code)]
 
+mod block_ranges;
 mod decode;
 mod error;
 mod fragmentation;

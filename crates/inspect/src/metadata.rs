@@ -4,13 +4,13 @@
 //! directories, targets of symbolic links, extended attributes with their values, and the image's own files:
 //! the journal, quota, orphans, room for growth. All else is zeros.
 
+use crate::block_ranges::BlockRanges;
 use crate::error::Result;
 use crate::image::{InspectedImage, StoredInode};
 use crate::map::{MapPart, walk_map};
 use drystone_blockdev::BlockDevice;
 use drystone_ext4_format::inode::InodeFlags;
 use drystone_ext4_format::{GroupNumber, InodeNumber, PhysicalBlock};
-use std::collections::BTreeMap;
 
 /// Bytes that are read and written at once.
 const PIECE_BYTES: usize = 1 << 20;
@@ -42,7 +42,7 @@ pub fn copy_metadata(
         image,
         copy,
         blocks,
-        copied: BTreeMap::new(),
+        copied: BlockRanges::default(),
         buffer: Vec::new(),
         summary: MetadataSummary::default(),
     };
@@ -62,8 +62,7 @@ struct Copying<'a, 'd> {
     copy: &'a dyn BlockDevice,
     /// Blocks that the device has, whatever the superblock says.
     blocks: u64,
-    /// The runs of them that were copied, apart from each other: ends by starts.
-    copied: BTreeMap<u64, u64>,
+    copied: BlockRanges,
     buffer: Vec<u8>,
     summary: MetadataSummary,
 }
@@ -140,30 +139,16 @@ impl Copying<'_, '_> {
     fn run(&mut self, start: u64, length: u64) -> Result<()> {
         let end = start.saturating_add(length).min(self.blocks);
         let piece = (PIECE_BYTES >> self.image.layout.log_block_size()) as u64;
-        if start >= end {
-            return Ok(());
-        }
-        let (mut at, mut joined, mut met) = (start, start..end, Vec::new());
-        // The runs that this one meets become one with it.
-        while let Some((&from, &to)) = self.copied.range(..=end).next_back()
-            && to >= joined.start
-        {
-            self.copied.remove(&from);
-            joined = joined.start.min(from)..joined.end.max(to);
-            met.push(from..to);
-        }
-        self.copied.insert(joined.start, joined.end);
-        for run in met.into_iter().rev().chain(std::iter::once(end..end)) {
-            let until = run.start.min(end);
-            while at < until {
-                let next = self.data_from(at).min(until);
+        for new in self.copied.insert(start..end) {
+            let mut at = new.start;
+            while at < new.end {
+                let next = self.data_from(at).min(new.end);
                 // Zeros are in the copy already.
                 self.summary.bytes += (next - at) << self.image.layout.log_block_size();
-                let count = piece.min(until - next);
+                let count = piece.min(new.end - next);
                 self.blocks(next, count)?;
                 at = next + count;
             }
-            at = at.max(run.end);
         }
         Ok(())
     }

@@ -1,8 +1,8 @@
 //! A deleted file while it is looked for: its runs, and which of them are left.
 
 use super::content::MapReader;
-use super::ranges::BlockRanges;
 use super::versions::{FileKey, FileVersions, InodeVersion};
+use crate::block_ranges::BlockRanges;
 use crate::image::{InspectedImage, StoredInode};
 use crate::names::inline_rest;
 use drystone_ext4_format::LogicalBlock;

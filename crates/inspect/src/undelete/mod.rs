@@ -15,11 +15,11 @@ mod content;
 mod found;
 mod log;
 mod names;
-mod ranges;
 mod versions;
 
 pub use log::JournalLog;
 
+use crate::block_ranges::BlockRanges;
 use crate::error::Result;
 use crate::image::{InspectedImage, StoredInode};
 use crate::map::{MapPart, walk_map};
@@ -29,7 +29,6 @@ use drystone_ext4_format::extent::Extent;
 use drystone_ext4_format::inode::{Inode, InodeFlags, InodeTimestamp};
 use found::{DeletedContent, FoundFile, physical};
 use names::NameFinder;
-use ranges::BlockRanges;
 use std::cmp::Reverse;
 use versions::{DeletedInodes, FUTURE, FileVersions, is_deleted};
 
@@ -132,10 +131,14 @@ pub fn find_deleted(
         found.push(file);
     }
     for range in wanted.iter() {
-        reader.bitmaps.free_within(range).into_iter().for_each(|range| free.insert(range));
+        for range in reader.bitmaps.free_within(range) {
+            free.insert(range);
+        }
     }
     for file in found.iter().filter(|file| file.is_orphan) {
-        file.runs.iter().for_each(|run| free.insert(physical(run)));
+        for run in &file.runs {
+            free.insert(physical(run));
+        }
     }
     let mut names = NameFinder::new(image, &inodes);
     image.each_inode(&mut |stored| {

@@ -5,25 +5,36 @@ use std::ops::Range;
 
 /// A set of blocks.
 #[derive(Debug, Default)]
-pub(super) struct BlockRanges {
+pub(crate) struct BlockRanges {
     /// Ends by starts; no two meet.
     ranges: BTreeMap<u64, u64>,
 }
 
 impl BlockRanges {
-    /// Adds blocks.
-    pub fn insert(&mut self, range: Range<u64>) {
+    /// Adds blocks. Returns the parts of `range` that weren't in the set, in order.
+    pub fn insert(&mut self, range: Range<u64>) -> Vec<Range<u64>> {
+        let mut added = Vec::new();
         if range.is_empty() {
-            return;
+            return added;
         }
-        let mut joined = range;
+        let (mut joined, mut below) = (range.clone(), range.end);
+        // The ranges that this one meets become one with it; the last comes first.
         while let Some((&start, &end)) = self.ranges.range(..=joined.end).next_back()
             && end >= joined.start
         {
             self.ranges.remove(&start);
             joined = joined.start.min(start)..joined.end.max(end);
+            if end < below {
+                added.push(end..below);
+            }
+            below = below.min(start);
         }
         self.ranges.insert(joined.start, joined.end);
+        if range.start < below {
+            added.push(range.start..below);
+        }
+        added.reverse();
+        added
     }
 
     /// Takes blocks out.
@@ -76,7 +87,11 @@ mod tests {
                 let start = random.u64(0..60);
                 let range = start..start + random.u64(0..12);
                 if random.bool() {
-                    ranges.insert(range.clone());
+                    let added: Vec<u64> =
+                        ranges.insert(range.clone()).into_iter().flatten().collect();
+                    let expected: Vec<u64> =
+                        range.clone().filter(|block| !model.contains(block)).collect();
+                    assert_eq!(added, expected);
                     model.extend(range);
                 } else {
                     ranges.remove(range.clone());
