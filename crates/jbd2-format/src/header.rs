@@ -70,11 +70,17 @@ impl BlockHeader {
 /// of another transaction, which is how a log ends.
 #[must_use]
 pub fn kind_at(bytes: &[u8], sequence: u32) -> Option<BlockKind> {
+    kind_and_sequence(bytes).and_then(|(kind, found)| (found == sequence).then_some(kind))
+}
+
+/// What `bytes` is as a block of the journal's own, and of which transaction; `None` if it is not the journal's.
+#[must_use]
+pub fn kind_and_sequence(bytes: &[u8]) -> Option<(BlockKind, u32)> {
     let (header, _) = BlockHeader::ref_from_prefix(bytes).ok()?;
-    if header.magic.get() != MAGIC || header.sequence.get() != sequence {
+    if header.magic.get() != MAGIC {
         return None;
     }
-    BlockKind::from_number(header.kind.get())
+    Some((BlockKind::from_number(header.kind.get())?, header.sequence.get()))
 }
 
 /// Whether a copy of `bytes` in the log would be taken for a block of the journal's own.

@@ -26,7 +26,7 @@ pub use error::Corrupt;
 pub use fast_commit::{FastCommit, FastCommitRecord, FastCommitScan, encode_fast_commits};
 pub use features::{CompatFeatures, IncompatFeatures};
 pub use format::{ChecksumKind, Format};
-pub use header::{BlockHeader, BlockKind, MAGIC, is_escape_needed, kind_at};
+pub use header::{BlockHeader, BlockKind, MAGIC, is_escape_needed, kind_and_sequence, kind_at};
 pub use log_end::{is_proof_of_commit, may_be_left_over};
 pub use revoke::{RevokeBuilder, check_revoke};
 pub use superblock::{

@@ -7,8 +7,8 @@ use crate::map::runs_of;
 use drystone_ext4_format::PhysicalBlock;
 use drystone_ext4_format::features::Compat;
 use drystone_jbd2_format::{
-    BlockHeader, BlockKind, Format, MAGIC, RawSuperblock, SUPERBLOCK_BYTES, Superblock,
-    TransactionChecksum, check_commit, check_descriptor, check_revoke,
+    BlockHeader, BlockKind, Format, RawSuperblock, SUPERBLOCK_BYTES, Superblock,
+    TransactionChecksum, check_commit, check_descriptor, check_revoke, kind_and_sequence,
 };
 
 /// Blocks that a name lists.
@@ -77,11 +77,7 @@ pub(super) fn head(inode: u32, offset: u64, bytes: &[u8]) -> Decoded {
 
 /// A block of the journal's own; copies of metadata are none.
 fn own_block(superblock: &Superblock, logical: u32, offset: u64, bytes: &[u8]) -> Option<Decoded> {
-    let word = |at: usize| bytes.get(at..)?.first_chunk::<4>().map(|raw| u32::from_be_bytes(*raw));
-    if word(0)? != MAGIC {
-        return None;
-    }
-    let (kind, sequence) = (BlockKind::from_number(word(4)?)?, word(8)?);
+    let (kind, sequence) = kind_and_sequence(bytes)?;
     let format = superblock.format();
     let is_due =
         superblock.start().is_some() && sequence.wrapping_sub(superblock.sequence()) < u32::MAX / 2;

@@ -12,7 +12,7 @@ use drystone_ext4_format::features::{Compat, Incompat};
 use drystone_ext4_format::{LogicalBlock, PhysicalBlock};
 use drystone_jbd2_format::{
     BlockKind, Format, MAGIC, Superblock, Tag, TagFlags, TransactionChecksum, check_commit,
-    check_descriptor, check_revoke,
+    check_descriptor, check_revoke, kind_and_sequence,
 };
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -95,7 +95,7 @@ impl JournalLog {
         let in_log = runs.iter().filter_map(|run| run.overlap(start, end));
         let mut left = image.device.size_bytes() >> image.layout.log_block_size();
         image.each_block(in_log, &mut left, &mut |position, _, bytes| {
-            let Some((kind, sequence)) = kind_of(bytes) else { return };
+            let Some((kind, sequence)) = kind_and_sequence(bytes) else { return };
             own.insert(position);
             let age = i64::from(sequence.wrapping_sub(superblock.sequence()) as i32);
             match kind {
@@ -215,13 +215,4 @@ fn place_of(runs: &[Extent], position: u32) -> Option<PhysicalBlock> {
     let logical = LogicalBlock::new(position);
     let behind = runs.partition_point(|run| run.logical <= logical);
     runs[..behind].last()?.physical_of(logical)
-}
-
-/// What a block of the journal's own is, and of which transaction.
-fn kind_of(bytes: &[u8]) -> Option<(BlockKind, u32)> {
-    let word = |at: usize| bytes.get(at..)?.first_chunk::<4>().map(|raw| u32::from_be_bytes(*raw));
-    if word(0)? != MAGIC {
-        return None;
-    }
-    Some((BlockKind::from_number(word(4)?)?, word(8)?))
 }
