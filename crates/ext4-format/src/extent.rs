@@ -75,6 +75,20 @@ impl Extent {
         PhysicalBlock::new(self.physical.get() + self.length as u64)
     }
 
+    /// One block of a file, written.
+    #[must_use]
+    pub const fn of_block(logical: LogicalBlock, physical: PhysicalBlock) -> Self {
+        Self { logical, length: 1, physical, unwritten: false }
+    }
+
+    /// Adds this extent to a list: as a part of the last one if they [`merge`](Self::merge).
+    pub fn append_to(self, list: &mut Vec<Self>) {
+        match list.last_mut().and_then(|last| Some((last.merge(&self)?, last))) {
+            Some((merged, last)) => *last = merged,
+            None => list.push(self),
+        }
+    }
+
     /// Whether a block of the file lies in this extent.
     #[must_use]
     pub const fn contains(&self, logical: LogicalBlock) -> bool {

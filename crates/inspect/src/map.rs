@@ -125,8 +125,7 @@ impl Walk<'_, '_> {
             // Beyond that no file has blocks.
             let Ok(logical) = u32::try_from(logical) else { return Ok(()) };
             let logical = LogicalBlock::new(logical);
-            let run = Extent { logical, length: 1, physical: block, unwritten: false };
-            return (self.visit)(MapPart::Run(run));
+            return (self.visit)(MapPart::Run(Extent::of_block(logical, block)));
         }
         // At most three levels.
         let Some(bytes) = self.enter(block, (levels - 1) as u16)? else { return Ok(()) };
@@ -144,14 +143,7 @@ pub(crate) fn runs_of(image: &InspectedImage<'_>, inode: &Inode) -> Result<Vec<E
     let mut runs: Vec<Extent> = Vec::new();
     walk_map(image, inode, &mut |part| {
         if let MapPart::Run(run) = part {
-            match runs.last().and_then(|last| last.merge(&run)) {
-                Some(merged) => {
-                    // There is a last one if it was merged.
-                    runs.pop();
-                    runs.push(merged);
-                }
-                None => runs.push(run),
-            }
+            run.append_to(&mut runs);
         }
         Ok(())
     })?;

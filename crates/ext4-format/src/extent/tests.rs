@@ -102,6 +102,11 @@ fn merge_and_split_are_inverse() {
     assert_eq!(head.merge(&Extent { unwritten: true, ..tail }), None);
     assert_eq!(whole.split(LogicalBlock::new(10)), None);
     assert_eq!(whole.split(LogicalBlock::new(18)), None);
+    let mut list = Vec::new();
+    for part in [head, tail, extent(18, 1, 200)] {
+        part.append_to(&mut list);
+    }
+    assert_eq!(list, [whole, extent(18, 1, 200)]);
 }
 
 #[test]

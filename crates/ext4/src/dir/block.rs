@@ -238,7 +238,7 @@ impl<'a> Directory<'a> {
         let superuser = RequestContext::superuser();
         let context = self.grows_for.unwrap_or(&superuser);
         let run = mapping::allocate(fs, handle, context, inode, logical, 1)?;
-        let extent = Extent { logical, physical: run.physical, length: 1, unwritten: false };
+        let extent = Extent::of_block(logical, run.physical);
         if let Err(error) = mapping::insert(fs, handle, inode, extent) {
             mapping::release_unmapped(fs, handle, inode, &run)?;
             return Err(error);

@@ -143,7 +143,7 @@ impl Engine {
         let logical = LogicalBlock::new(length as u32);
         let context = RequestContext::superuser();
         let run = mapping::allocate(self, handle, &context, inode, logical, 1)?;
-        let extent = Extent { logical, physical: run.physical, length: 1, unwritten: false };
+        let extent = Extent::of_block(logical, run.physical);
         if let Err(error) = mapping::insert(self, handle, inode, extent) {
             mapping::release_unmapped(self, handle, inode, &run)?;
             return Err(error);

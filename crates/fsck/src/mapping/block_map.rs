@@ -36,7 +36,7 @@ impl ContiguousBlocks {
         // No file has a block beyond 32 bits; the size is checked elsewhere.
         let Ok(logical) = u32::try_from(logical) else { return };
         let logical = LogicalBlock::new(logical);
-        let next = Extent { logical, length: 1, physical, unwritten: false };
+        let next = Extent::of_block(logical, physical);
         if let Some(merged) = self.0.and_then(|run| run.merge(&next)) {
             self.0 = Some(merged);
         } else {

@@ -15,7 +15,7 @@ use drystone_ext4_format::extent::{Extent, ExtentNodeMut, NodePlace};
 use drystone_ext4_format::features::Incompat;
 use drystone_ext4_format::group::GroupFlags;
 use drystone_ext4_format::inode::{Inode, InodeFlags, InodeTimestamp, ModeFileType};
-use drystone_ext4_format::{InodeNumber, LogicalBlock, PhysicalBlock};
+use drystone_ext4_format::{InodeNumber, LogicalBlock};
 
 /// The name of the directory for what has no name.
 const LOST_AND_FOUND: &[u8] = b"lost+found";
@@ -166,7 +166,7 @@ fn add(
     let end = pieces.extents.last().map_or(0, Extent::logical_end);
     let Ok(logical) = u32::try_from(end).map(LogicalBlock::new) else { return Ok(None) };
     let Some(block) = mender.allocate_for(&pieces.extents, logical)? else { return Ok(None) };
-    pieces.extents.push(one_block(logical, block));
+    pieces.extents.push(Extent::of_block(logical, block));
     let mut bytes = mender.checker.image.block_buffer();
     let mut builder = DirectoryBlockBuilder::new(&mut bytes, &context.layout);
     if builder.push(&entry).is_err() {
@@ -262,7 +262,7 @@ fn make(
     inode.flags.set(InodeFlags::EXTENTS, has_extents);
     if has_extents {
         let mut root = ExtentNodeMut::init(&mut inode.block_area, NodePlace::root(number), 0);
-        root.insert_extent(0, &one_block(LogicalBlock::FIRST, block));
+        root.insert_extent(0, &Extent::of_block(LogicalBlock::FIRST, block));
     } else if u32::try_from(block.get()).is_ok() {
         set_pointer(&mut inode.block_area, 0, Some(block));
     } else {
@@ -278,9 +278,4 @@ fn make(
         return Ok(None);
     }
     mender.edit_inode(number, |bytes| bytes.copy_from_slice(&encoded))
-}
-
-/// One block of a file, written.
-const fn one_block(logical: LogicalBlock, physical: PhysicalBlock) -> Extent {
-    Extent { logical, length: 1, physical, unwritten: false }
 }

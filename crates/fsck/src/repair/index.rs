@@ -108,11 +108,7 @@ fn places(
     for logical in (places.len() as u32..count as u32).map(LogicalBlock::new) {
         let Some(physical) = mender.allocate_for(&extents, logical)? else { return Ok(None) };
         places.push(physical);
-        let next = Extent { logical, length: 1, physical, unwritten: false };
-        match extents.last_mut().and_then(|last| Some((last.merge(&next)?, last))) {
-            Some((merged, last)) => *last = merged,
-            None => extents.push(next),
-        }
+        Extent::of_block(logical, physical).append_to(&mut extents);
     }
     let before = Footprint::of(&mender.checker.image, &context.inode)?.clusters(mender);
     pieces.extents = extents;

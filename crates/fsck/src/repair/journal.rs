@@ -250,11 +250,7 @@ impl Mender<'_, '_> {
         let mut extents: Vec<Extent> = Vec::new();
         for logical in (0..length).map(LogicalBlock::new) {
             let Some(physical) = self.allocate_for(&extents, logical)? else { return Ok(None) };
-            let next = Extent { logical, length: 1, physical, unwritten: false };
-            match extents.last_mut().and_then(|last| Some((last.merge(&next)?, last))) {
-                Some((merged, last)) => *last = merged,
-                None => extents.push(next),
-            }
+            Extent::of_block(logical, physical).append_to(&mut extents);
         }
         let Some(first) = extents.first().map(|first| first.physical) else { return Ok(None) };
         let has_extents = layout.features().incompat.contains(Incompat::EXTENTS);

@@ -240,13 +240,7 @@ pub(super) fn unshare(
                 physical = place;
             }
             let next = Extent { logical, length: 1, physical, unwritten: extent.unwritten };
-            match unshared.last().and_then(|last| last.merge(&next)) {
-                Some(merged) => {
-                    unshared.pop();
-                    unshared.push(merged);
-                }
-                None => unshared.push(next),
-            }
+            next.append_to(&mut unshared);
         }
     }
     pieces.extents = unshared;

@@ -63,14 +63,7 @@ fn write_file(
         let mut block = vec![0; block_size];
         block[..bytes.len()].copy_from_slice(bytes);
         mender.write_block(physical, &block)?;
-        let next = Extent { logical, length: 1, physical, unwritten: false };
-        match extents.last().and_then(|last| last.merge(&next)) {
-            Some(merged) => {
-                extents.pop();
-                extents.push(merged);
-            }
-            None => extents.push(next),
-        }
+        Extent::of_block(logical, physical).append_to(&mut extents);
     }
     pieces.extents = extents;
     if maps::store(mender, pieces)?.is_none() {

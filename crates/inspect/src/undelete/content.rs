@@ -191,14 +191,7 @@ struct MapWalk<'w, 'a, 'd> {
 impl MapWalk<'_, '_, '_> {
     fn add(&mut self, run: Extent) {
         self.map.found += u64::from(run.length);
-        match self.map.runs.last().and_then(|last| last.merge(&run)) {
-            Some(merged) => {
-                // There is a last one if it was merged.
-                self.map.runs.pop();
-                self.map.runs.push(merged);
-            }
-            None => self.map.runs.push(run),
-        }
+        run.append_to(&mut self.map.runs);
     }
 
     /// A node that `is_sound`: the one on the disk if it may be the file's, or the newest copy.
@@ -280,7 +273,7 @@ impl MapWalk<'_, '_, '_> {
             // Beyond that no file has blocks.
             let Ok(logical) = u32::try_from(logical) else { return };
             let logical = LogicalBlock::new(logical);
-            return self.add(Extent { logical, length: 1, physical: block, unwritten: false });
+            return self.add(Extent::of_block(logical, block));
         }
         let is_free = self.is_orphan || self.reader.bitmaps.is_free(block);
         let is_sound = |bytes: &[u8]| {

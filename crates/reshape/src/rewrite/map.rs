@@ -378,14 +378,7 @@ fn moved_extents(extents: &[Extent], moves: &Moves) -> Vec<Extent> {
                 physical: PhysicalBlock::new(piece.start),
                 unwritten: extent.unwritten,
             };
-            match moved.last().and_then(|last| last.merge(&next)) {
-                Some(merged) => {
-                    // There is a last one if it was merged.
-                    moved.pop();
-                    moved.push(merged);
-                }
-                None => moved.push(next),
-            }
+            next.append_to(&mut moved);
             logical += length;
         }
     }

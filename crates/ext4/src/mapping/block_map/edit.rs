@@ -202,7 +202,7 @@ impl<N: Clone> PointerPath<N> {
                 let found = pointer(bytes, index, inode, holder, layout)?;
                 let logical = logical.checked_sub(high - index);
                 let (Some(physical), Some(logical)) = (found, logical) else { continue };
-                let block = Extent { logical, physical, length: 1, unwritten: false };
+                let block = Extent::of_block(logical, physical);
                 match runs.last_mut() {
                     Some(run) if block.merge(run).is_some() => {
                         *run = Extent { length: run.length + 1, ..block };

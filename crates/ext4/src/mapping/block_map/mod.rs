@@ -218,7 +218,7 @@ pub(super) fn previous_nearby<N: Nodes>(
     };
     let Some(before) = logical.checked_sub(skipped + 1) else { return Ok(None) };
     let mapped = map(nodes, before.get(), 1)?;
-    let extent = |physical| Extent { logical: before, physical, length: 1, unwritten: false };
+    let extent = |physical| Extent::of_block(before, physical);
     Ok(mapped.physical.map(extent))
 }
 
