@@ -31,6 +31,32 @@ pub(super) fn write(
     }
 }
 
+/// What a node of an extent tree holds: extents in leaves, indexes above them.
+trait NodeEntry {
+    fn logical(&self) -> LogicalBlock;
+    fn insert(&self, node: &mut ExtentNodeMut<'_>, position: usize);
+}
+
+impl NodeEntry for Extent {
+    fn logical(&self) -> LogicalBlock {
+        self.logical
+    }
+
+    fn insert(&self, node: &mut ExtentNodeMut<'_>, position: usize) {
+        node.insert_extent(position, self);
+    }
+}
+
+impl NodeEntry for ExtentIndex {
+    fn logical(&self) -> LogicalBlock {
+        self.logical
+    }
+
+    fn insert(&self, node: &mut ExtentNodeMut<'_>, position: usize) {
+        node.insert_index(position, self);
+    }
+}
+
 struct MapWriter<'b, 'm, 'i> {
     mender: &'b mut Mender<'m, 'i>,
     inode: &'b Inode,
@@ -49,57 +75,54 @@ impl MapWriter<'_, '_, '_> {
 
     /// An extent tree; nothing if there is no room for it.
     fn tree(&mut self) -> Result<Option<[u8; BLOCK_AREA_BYTES]>, Error> {
-        let layout = self.mender.checker.image.layout;
-        let number = self.inode.number;
-        let seed = self.inode.seed(&layout);
-        let capacity = usize::from(entries_per_block(layout.block_size()));
-        let mut area = [0; BLOCK_AREA_BYTES];
         let extents = std::mem::take(&mut self.extents);
         if extents.len() <= ROOT_ENTRIES {
-            let mut root = ExtentNodeMut::init(&mut area, NodePlace::root(number), 0);
-            for (position, extent) in extents.iter().enumerate() {
-                root.insert_extent(position, extent);
-            }
-            return Ok(Some(area));
+            return Ok(Some(self.root(0, &extents)));
         }
-        let mut level = Vec::new();
-        for part in extents.chunks(capacity) {
+        let Some(mut level) = self.level(0, &extents)? else { return Ok(None) };
+        let mut depth = 1;
+        while level.len() > ROOT_ENTRIES {
+            let Some(above) = self.level(depth, &level)? else { return Ok(None) };
+            level = above;
+            depth += 1;
+        }
+        Ok(Some(self.root(depth, &level)))
+    }
+
+    fn root<E: NodeEntry>(&self, depth: u16, entries: &[E]) -> [u8; BLOCK_AREA_BYTES] {
+        let mut area = [0; BLOCK_AREA_BYTES];
+        let mut root = ExtentNodeMut::init(&mut area, NodePlace::root(self.inode.number), depth);
+        for (position, entry) in entries.iter().enumerate() {
+            entry.insert(&mut root, position);
+        }
+        area
+    }
+
+    /// Writes the nodes that hold `entries`, and gives what leads to them; nothing if there is no room.
+    fn level<E: NodeEntry>(
+        &mut self,
+        depth: u16,
+        entries: &[E],
+    ) -> Result<Option<Vec<ExtentIndex>>, Error> {
+        let layout = self.mender.checker.image.layout;
+        let seed = self.inode.seed(&layout);
+        let capacity = usize::from(entries_per_block(layout.block_size()));
+        let mut above = Vec::new();
+        for part in entries.chunks(capacity) {
             let Some(block) = self.node()? else { return Ok(None) };
             let mut bytes = vec![0; layout.block_size()];
-            let mut node = ExtentNodeMut::init(&mut bytes, NodePlace::block(number, block), 0);
-            for (position, extent) in part.iter().enumerate() {
-                node.insert_extent(position, extent);
+            let place = NodePlace::block(self.inode.number, block);
+            let mut node = ExtentNodeMut::init(&mut bytes, place, depth);
+            for (position, entry) in part.iter().enumerate() {
+                entry.insert(&mut node, position);
             }
             node.seal(seed);
             self.mender.write_block(block, &bytes)?;
             // A part of a slice is never empty.
-            let logical = part.first().map_or(LogicalBlock::FIRST, |extent| extent.logical);
-            level.push(ExtentIndex { logical, child: block });
+            let logical = part.first().map_or(LogicalBlock::FIRST, NodeEntry::logical);
+            above.push(ExtentIndex { logical, child: block });
         }
-        let mut depth = 1;
-        while level.len() > ROOT_ENTRIES {
-            let mut above = Vec::new();
-            for part in level.chunks(capacity) {
-                let Some(block) = self.node()? else { return Ok(None) };
-                let mut bytes = vec![0; layout.block_size()];
-                let place = NodePlace::block(number, block);
-                let mut node = ExtentNodeMut::init(&mut bytes, place, depth);
-                for (position, index) in part.iter().enumerate() {
-                    node.insert_index(position, index);
-                }
-                node.seal(seed);
-                self.mender.write_block(block, &bytes)?;
-                let logical = part.first().map_or(LogicalBlock::FIRST, |index| index.logical);
-                above.push(ExtentIndex { logical, child: block });
-            }
-            level = above;
-            depth += 1;
-        }
-        let mut root = ExtentNodeMut::init(&mut area, NodePlace::root(number), depth);
-        for (position, index) in level.iter().enumerate() {
-            root.insert_index(position, index);
-        }
-        Ok(Some(area))
+        Ok(Some(above))
     }
 
     /// A block map; nothing if there is no room for it, or a block that it can't hold.
