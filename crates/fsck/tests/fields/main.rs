@@ -15,12 +15,11 @@ use drystone_blockdev::{BlockDevice, FileDevice, MemoryDevice, OpenMode};
 use drystone_fsck::{CheckOptions, Error, Report, check};
 use drystone_testkit::environment::number;
 use drystone_testkit::judges::{
-    Judgement, SMALL_IMAGES, Scratch, SmallImage, have, make_small_image, run,
+    Judgement, SMALL_IMAGES, Scratch, SmallImage, e2fsck_at, have, make_small_image,
 };
 use drystone_testkit::metadata_map::{BlockContent, MetadataMap};
 use fastrand::Rng;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -30,8 +29,6 @@ use targets::Target;
 const SAMPLE: usize = 16;
 /// What time it is.
 const NOW_SECONDS: u64 = 1_800_000_000;
-/// An e2fsck that takes longer has no verdict. Time of a processor: the machine may be busy.
-const CPU_SECONDS_MAX: &str = "--cpu=20";
 
 const OPTIONS: CheckOptions =
     CheckOptions { replay: true, problems_max: 5, now_seconds: Some(NOW_SECONDS) };
@@ -176,10 +173,7 @@ fn write_number(target: &Target, bytes: &mut [u8], value: u64) {
 }
 
 fn judge(image: &Path) -> Judgement {
-    // Both have the same clock.
-    let clock = format!("E2FSCK_TIME={NOW_SECONDS}");
-    let arguments = [CPU_SECONDS_MAX, "env", &clock, "e2fsck", "-fn"].map(OsStr::new);
-    run("prlimit", arguments.into_iter().chain([image.as_os_str()])).unwrap()
+    e2fsck_at(NOW_SECONDS, "-fn", image).unwrap()
 }
 
 fn problems(report: &Report) -> String {

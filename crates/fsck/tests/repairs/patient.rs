@@ -4,11 +4,10 @@ use drystone_blockdev::{BlockDevice, MemoryDevice, Overlay};
 use drystone_fsck::{CheckOptions, Decision, Error, RepairReport, check, repair};
 use drystone_testkit::contents::ImageContents;
 use drystone_testkit::damage::{self, Damage};
-use drystone_testkit::judges::{Judgement, Scratch, SmallImage, make_small_image, run};
+use drystone_testkit::judges::{Scratch, SmallImage, e2fsck_at, make_small_image};
 use drystone_testkit::metadata_map::{BlockContent, MetadataMap};
 use fastrand::Rng;
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::Read;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,8 +15,6 @@ use std::path::PathBuf;
 
 /// Repairs happen at this time.
 pub const NOW_SECONDS: u64 = 1_800_000_000;
-/// An e2fsck that takes longer has no verdict. Time of a processor: the machine may be busy.
-const CPU_SECONDS_MAX: &str = "--cpu=10";
 /// Blocks that one wipe takes at most.
 const WIPED_MAX: u64 = 12;
 
@@ -185,7 +182,7 @@ impl Patient {
             ));
         }
         fs::write(&self.file, content(&device)).unwrap();
-        let theirs = e2fsck("-fn", &self.file);
+        let theirs = e2fsck_at(NOW_SECONDS, "-fn", &self.file).unwrap();
         // It would also make trees narrower, but a wide one is no error.
         let would_mend = |line: &str| line.ends_with("? no") && !line.ends_with("Optimize? no");
         if theirs.code != 0 || theirs.output.lines().any(would_mend) {
@@ -199,12 +196,12 @@ impl Patient {
 
     fn their_repair(&self, damaged: &[u8]) -> Option<ImageContents> {
         fs::write(&self.file, damaged).unwrap();
-        let _ = e2fsck("-fy", &self.file);
-        let mut judged = e2fsck("-fn", &self.file);
+        let _ = e2fsck_at(NOW_SECONDS, "-fy", &self.file).unwrap();
+        let mut judged = e2fsck_at(NOW_SECONDS, "-fn", &self.file).unwrap();
         if judged.code != 0 {
             // It leaves some for a second run.
-            let _ = e2fsck("-fy", &self.file);
-            judged = e2fsck("-fn", &self.file);
+            let _ = e2fsck_at(NOW_SECONDS, "-fy", &self.file).unwrap();
+            judged = e2fsck_at(NOW_SECONDS, "-fn", &self.file).unwrap();
         }
         if judged.code != 0 {
             return None;
@@ -255,13 +252,6 @@ impl Patient {
         damage::apply(&self.map, device, block, damage, random);
         format!("{damage:?} {name} {block}")
     }
-}
-
-/// Runs e2fsck with our clock.
-fn e2fsck(option: &str, file: &std::path::Path) -> Judgement {
-    let clock = format!("E2FSCK_TIME={NOW_SECONDS}");
-    let arguments = [CPU_SECONDS_MAX, "env", &clock, "e2fsck", option].map(OsStr::new);
-    run("prlimit", arguments.into_iter().chain([file.as_os_str()])).unwrap()
 }
 
 /// What a repair did, for people.

@@ -9,5 +9,6 @@ pub use feature_sets::{FEATURE_SETS, FeatureSet, KernelSupport};
 pub use kernel::{Mounted, can_mount, crashed_image, kernel_mount};
 pub use small_images::{SMALL_IMAGES, SmallImage, make_small_image};
 pub use tools::{
-    Judgement, Scratch, debugfs, e2fsck_check, e2fsck_repair, have, mke2fs, run, write_image,
+    Judgement, Scratch, debugfs, e2fsck_at, e2fsck_check, e2fsck_repair, have, mke2fs, run,
+    write_image,
 };

@@ -14,6 +14,9 @@ use crate::skip::{Prerequisite, skip};
 /// Zeros of this length in an image become a hole in its file.
 const PIECE_BYTES: usize = 65_536;
 
+/// Seconds of [`e2fsck_at`]; time of a processor, since the machine may be busy.
+const E2FSCK_CPU_MAX: &str = "--cpu=20";
+
 /// A directory that is removed at the end of a test, kept if `DRYSTONE_KEEP_SCRATCH` is set.
 #[derive(Debug)]
 pub struct Scratch {
@@ -99,6 +102,13 @@ pub fn have(program: &str) -> bool {
 /// Checks an image without changing it: clean if the exit code is 0.
 pub fn e2fsck_check(image: &Path) -> io::Result<Judgement> {
     run("e2fsck", [OsStr::new("-fn"), image.as_os_str()])
+}
+
+/// Runs e2fsck with `option`, as if it were `now_seconds` since 1970; -1 if it takes too long.
+pub fn e2fsck_at(now_seconds: u64, option: &str, image: &Path) -> io::Result<Judgement> {
+    let clock = format!("E2FSCK_TIME={now_seconds}");
+    let arguments = [E2FSCK_CPU_MAX, "env", &clock, "e2fsck", option].map(OsStr::new);
+    run("prlimit", arguments.into_iter().chain([image.as_os_str()]))
 }
 
 /// Replays the journal and repairs an image: 0 if nothing was wrong, 1 if it was repaired.
