@@ -136,7 +136,7 @@ impl Mmp {
                 number
             }
         };
-        let mut raw = RawMmp {
+        let raw = RawMmp {
             magic: MAGIC.into(),
             sequence: sequence.into(),
             time: self.time_seconds.into(),
@@ -147,12 +147,10 @@ impl Mmp {
             unused: [0.into(); 226],
             checksum: 0.into(),
         };
-        if let Some(seed) = checksum {
-            raw.checksum = compute(seed, &raw).into();
-        }
         let (head, rest) = bytes.split_at_mut(size_of::<RawMmp>());
         head.copy_from_slice(raw.as_bytes());
         rest.fill(0);
+        seal(head, checksum);
     }
 }
 
