@@ -20,16 +20,33 @@ pub fn replace(
 ) -> Result<Entry> {
     let is_taken = |error: &Error| error.errno == Errno::EEXIST;
     let (other, made) = under_free_name(|other| make(other.as_bytes()), is_taken)?;
-    let (other, flags) = (other.as_bytes(), RenameFlags::empty());
-    match file_system.rename(context, directory, other, directory, name, flags) {
-        Ok(()) => Ok(made),
-        Err(error) => {
-            // What went wrong before is what is told.
-            let _ = file_system.unlink(context, directory, other);
-            file_system.forget(made.inode, 1);
-            Err(error)
-        }
+    let settled = settle(file_system, context, directory, other.as_bytes(), name, Ok(()));
+    if settled.is_err() {
+        file_system.forget(made.inode, 1);
     }
+    settled.map(|()| made)
+}
+
+/// Renames a new entry that is no directory to its name once it is complete. Otherwise the new entry goes, and what
+/// is there stays.
+pub(crate) fn settle(
+    file_system: &dyn FileSystem,
+    context: &RequestContext,
+    directory: InodeNumber,
+    made_as: &[u8],
+    name: &[u8],
+    completed: Result<()>,
+) -> Result<()> {
+    let flags = RenameFlags::empty();
+    let settled = completed.and_then(|()| match made_as == name {
+        true => Ok(()),
+        false => file_system.rename(context, directory, made_as, directory, name, flags),
+    });
+    if settled.is_err() {
+        // What went wrong before is what is told.
+        let _ = file_system.unlink(context, directory, made_as);
+    }
+    settled
 }
 
 /// Makes an entry under a name that nothing has, and returns that name.

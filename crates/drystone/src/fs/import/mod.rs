@@ -10,6 +10,7 @@
 mod places;
 
 use super::Fs;
+use crate::replace::settle;
 use crate::transfer::CopySummary;
 use crate::transfer::facts::remove_inherited_acls;
 use crate::{Error, Result};
@@ -173,7 +174,8 @@ impl<'f> Import<'f> {
         let make = |name: &[u8]| self.places.make(parent.inode(), name, node);
         let (made_as, made) = beside(name, make)?;
         let completed = self.complete(made.inode(), file_type, &kind, &attributes);
-        self.places.settle(parent.inode(), &made_as, name, completed)
+        let (file_system, context) = (self.places.fs.file_system(), &*self.places.fs.context);
+        settle(file_system, context, parent.inode(), &made_as, name, completed)
     }
 
     /// Gives a new inode its content and its attributes.
@@ -241,7 +243,7 @@ impl<'f> Import<'f> {
                 Ok(InodeGuard::new(file_system, linked))
             };
             let (linked_as, _) = beside(name, link)?;
-            self.places.settle(parent.inode(), &linked_as, name, Ok(()))?;
+            settle(file_system, context, parent.inode(), &linked_as, name, Ok(()))?;
         }
         self.summary.hard_links += 1;
         Ok(())

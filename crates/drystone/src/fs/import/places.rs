@@ -129,27 +129,6 @@ impl<'f> Places<'f> {
         }
         settled
     }
-
-    /// Renames a complete new entry to its name. Otherwise the new entry goes, and what is there stays.
-    pub fn settle(
-        &self,
-        directory: InodeNumber,
-        made_as: &[u8],
-        name: &[u8],
-        completed: Result<()>,
-    ) -> Result<()> {
-        let (file_system, context) = (self.fs.file_system(), &*self.fs.context);
-        let flags = RenameFlags::empty();
-        let settled = completed.and_then(|()| match made_as == name {
-            true => Ok(()),
-            false => file_system.rename(context, directory, made_as, directory, name, flags),
-        });
-        if settled.is_err() {
-            // What went wrong before is what is told.
-            let _ = file_system.unlink(context, directory, made_as);
-        }
-        settled
-    }
 }
 
 /// Makes an entry under `name`, or under a free name if something has it. Returns which name that is.
