@@ -96,14 +96,14 @@ fn an_interrupted_change_closes_the_image() {
     assert!((2..3020).contains(&files), "{files}");
 }
 
-/// The command with these arguments, started while some signals are ignored.
-fn ignoring<'a>(
+/// The command with these arguments, started by a shell that ran `script` before.
+fn after<'a>(
     fixture: &Fixture,
-    signals: &str,
+    script: &str,
     arguments: impl IntoIterator<Item = &'a OsStr>,
 ) -> Command {
     let mut command = Command::new("sh");
-    command.args(["-c", &format!("trap '' {signals}; exec \"$@\""), "sh"]);
+    command.args(["-c", &format!("{script}; exec \"$@\""), "sh"]);
     command.arg(assert_cmd::cargo::cargo_bin("drystone")).args(arguments);
     command.current_dir(fixture.path("")).stderr(Stdio::piped());
     command
@@ -113,7 +113,7 @@ fn ignoring<'a>(
 #[test]
 fn an_ignored_signal_stays_ignored() {
     let fixture = large();
-    let command = ignoring(&fixture, "HUP", copy(&fixture).get_args());
+    let command = after(&fixture, "trap '' HUP", copy(&fixture).get_args());
     let output = stop(command, &fixture, Signal::HUP);
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(fixture.paths().len(), 3000 + 20 + 1);
@@ -139,14 +139,15 @@ fn ignored_signals_do_not_break_off_a_change() {
     assert_eq!(crate::support::finish(&mut damage).code, Some(0));
     let log = fixture.path("disk.img.undo");
     for (line, code) in [("check -y disk.img", 1), ("resize -M disk.img", 0)] {
-        let mut command = ignoring(&fixture, "INT TERM", line.split(' ').map(OsStr::new));
-        let mut child = command.stdout(Stdio::null()).spawn().unwrap();
-        // While there is an undo log, the image is half changed.
-        while !log.exists() {
-            assert!(child.try_wait().unwrap().is_none(), "{line}: ended early");
-        }
-        for signal in [Signal::INT, Signal::TERM] {
-            kill(&child, signal);
+        let script = "trap '' INT TERM; echo; exec >/dev/null";
+        let mut command = after(&fixture, script, line.split(' ').map(OsStr::new));
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let output = child.stdout.as_mut().unwrap();
+        output.read_exact(&mut [0]).unwrap();
+        while child.try_wait().unwrap().is_none() {
+            for signal in [Signal::INT, Signal::TERM] {
+                kill(&child, signal);
+            }
         }
         let output = child.wait_with_output().unwrap();
         let message = String::from_utf8_lossy(&output.stderr);
