@@ -30,7 +30,7 @@ use drystone_nilfs2_format::geometry::{
     SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, second_superblock_offset,
 };
 use drystone_nilfs2_format::inode::Inode as Record;
-use drystone_nilfs2_format::superblock::{Superblock, VolumeState};
+use drystone_nilfs2_format::superblock::{LogCursor, Superblock, VolumeState};
 use drystone_nilfs2_format::{CheckpointNumber, InodeNumber, PhysicalBlock};
 use drystone_sync::thread::JoinHandle;
 use drystone_sync::{Arc, Mutex, RwLock, thread};
@@ -40,6 +40,9 @@ use std::time::Duration;
 
 /// Changes wait for a log at most this long, if the superblock says nothing else.
 const COMMIT_INTERVAL_S: u32 = 5;
+
+/// Logs and checkpoints are numbered one by one: no volume gets so far, and behind it no number overflows.
+const NUMBER_MAX: u64 = u64::MAX / 2;
 
 /// How a volume is mounted.
 #[derive(Clone, Debug, Default)]
@@ -235,6 +238,12 @@ impl Opened {
         let Self { volume, mut superblock, work } = self;
         let block_bytes = volume.block_bytes();
         let newest = &work.state.newest;
+        let number = newest.header.sequence.max(newest.header.checkpoint.0);
+        if !is_read_only && number > NUMBER_MAX {
+            let block = newest.block;
+            let problem = format!("the log at block {block} has the impossible number {number}");
+            return Err(Error::Mount(format!("{problem}; mount the volume read-only to save it")));
+        }
         let root = super_root(&volume, newest)?;
         let dat = RwLock::new(&DAT, DatFile::load(&root.dat, block_bytes)?);
         let source = Translated { volume: &volume, dat: &dat };
@@ -251,7 +260,7 @@ impl Opened {
         )?;
         let position = position_behind(&volume, newest)?;
         let segments = Segments::load(sufile, position, &volume, &source)?;
-        superblock.set_cursor(drystone_nilfs2_format::superblock::LogCursor {
+        superblock.set_cursor(LogCursor {
             checkpoint: newest.header.checkpoint,
             block: newest.block,
             sequence: newest.header.sequence,
@@ -264,7 +273,7 @@ impl Opened {
             cpfile,
             segments,
             superblocks: Superblocks::new(superblock),
-            checkpoint: CheckpointNumber(newest.header.checkpoint.0 + 1),
+            checkpoint: newest.header.checkpoint.next().unwrap_or(CheckpointNumber::MAX),
             changed_s: root.changed_s,
             file_blocks: checkpoint.blocks.saturating_sub(ifile_blocks),
             has_data_logs: true,

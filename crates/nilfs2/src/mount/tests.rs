@@ -349,7 +349,50 @@ fn groups_of_inodes_take_no_memory_before_they_are_looked_at() {
     }
 }
 
-/// A log may claim a whole segment, and have the sums for it.
+/// Changes the header of the newest log, and gives it the sums for that.
+fn change_newest_log(device: &MemoryDevice, change: impl Fn(&mut LogHeader)) {
+    let mut bytes = [0; SUPERBLOCK_BYTES];
+    device.read_at(SUPERBLOCK_OFFSET_BYTES, &mut bytes).unwrap();
+    let mut superblock = Superblock::check(&bytes, device.size_bytes()).unwrap();
+    let (geometry, cursor) = (*superblock.geometry(), superblock.cursor());
+    let at = geometry.offset_of(cursor.block);
+    let mut summary = vec![0; BLOCK_BYTES];
+    device.read_at(at, &mut summary).unwrap();
+    let mut header = LogHeader::check(&summary, &geometry, cursor.block).unwrap();
+    change(&mut header);
+    header.encode_into(&mut summary);
+    let mut payload = vec![0; (header.blocks as usize - 1) * BLOCK_BYTES];
+    device.read_at(at + BLOCK_BYTES as u64, &mut payload).unwrap();
+    seal(superblock.seed(), &mut summary, header.summary_bytes as usize, [&payload[..]]);
+    device.write_at(at, &summary).unwrap();
+    superblock.set_cursor(LogCursor { sequence: header.sequence, ..cursor });
+    device.write_at(SUPERBLOCK_OFFSET_BYTES, &superblock.encode()).unwrap();
+}
+
+/// The numbers of later logs would overflow.
+#[test]
+fn a_log_with_the_last_number_is_only_read() {
+    let device = MemoryDevice::new(4 << 20);
+    let options = MakeOptions {
+        block_bytes: BLOCK_BYTES as u32,
+        blocks_per_segment: 64,
+        ..MakeOptions::new(Uuid::from_u128(1), 7, 1_700_000_000)
+    };
+    make(&device, &options).unwrap();
+    change_newest_log(&device, |header| header.sequence = u64::MAX);
+    let before = device.to_vec();
+    let device = Arc::new(device);
+    let mount = |read_only| {
+        let held = Arc::clone(&device) as Arc<dyn BlockDevice>;
+        Nilfs2::mount(held, &MountOptions { read_only, ..MountOptions::default() })
+    };
+    let failed = mount(false).unwrap_err().to_string();
+    assert!(failed.contains("impossible number 18446744073709551615"), "{failed}");
+    mount(true).unwrap().unmount().unwrap();
+    assert_eq!(device.to_vec(), before);
+}
+
+/// A log may claim half of a large segment, and have the sums for it.
 #[test]
 fn a_log_is_not_held_in_memory() {
     const BLOCKS: u32 = 1 << 16;
@@ -360,19 +403,7 @@ fn a_log_is_not_held_in_memory() {
         ..MakeOptions::new(Uuid::from_u128(1), 7, 1_700_000_000)
     };
     make(&device, &options).unwrap();
-    let mut bytes = [0; SUPERBLOCK_BYTES];
-    device.read_at(SUPERBLOCK_OFFSET_BYTES, &mut bytes).unwrap();
-    let superblock = Superblock::check(&bytes, device.size_bytes()).unwrap();
-    let (geometry, block) = (superblock.geometry(), superblock.cursor().block);
-    let mut summary = vec![0; BLOCK_BYTES];
-    device.read_at(geometry.offset_of(block), &mut summary).unwrap();
-    let header = LogHeader::check(&summary, geometry, block).unwrap();
-    let blocks = BLOCKS - block.0 as u32;
-    LogHeader { blocks, ..header }.encode_into(&mut summary);
-    let mut payload = vec![0; (blocks as usize - 1) * BLOCK_BYTES];
-    device.read_at(geometry.offset_of(PhysicalBlock(block.0 + 1)), &mut payload).unwrap();
-    seal(superblock.seed(), &mut summary, header.summary_bytes as usize, [&payload[..]]);
-    device.write_at(geometry.offset_of(block), &summary).unwrap();
+    change_newest_log(&device, |header| header.blocks = BLOCKS / 2);
 
     let device = Arc::new(LargestRead { device, bytes: AtomicUsize::new(0) });
     let shared: Arc<dyn BlockDevice> = Arc::clone(&device) as Arc<dyn BlockDevice>;
