@@ -66,13 +66,14 @@ fn names_of_inodes_are_those_that_ncheck_finds() {
     assert!(fixture.line("which-name disk.img 9000").bad(1).contains("inode 9000 has no name"));
 }
 
+fn field(decoded: &Value, name: &str) -> Value {
+    let fields = decoded["fields"].as_array().unwrap();
+    fields.iter().find(|field| field["name"] == name).unwrap().clone()
+}
+
 #[test]
 fn structures_are_decoded_with_their_places() {
     let fixture = filled(&[]);
-    let field = |decoded: &Value, name: &str| {
-        let fields = decoded["fields"].as_array().unwrap();
-        fields.iter().find(|field| field["name"] == name).unwrap().clone()
-    };
     let block_size = fixture.line("info --json disk.img").json()["block_size"].as_u64().unwrap();
     let superblock = fixture.line("inspect --json disk.img superblock").json();
     assert_eq!(superblock["checksum"], "good");
@@ -149,6 +150,15 @@ fn damage_is_shown() {
         assert_eq!(after["checksum"], "wrong", "{part}: {after}");
         flip(at);
     }
+    // With a limit that is too large the checksum has no place, and isn't compared.
+    let index = "inspect --json disk.img htree /many";
+    let limit = field(&fixture.line(index).json(), "limit");
+    let high_byte = limit["offset"].as_u64().unwrap() + 1;
+    flip(high_byte);
+    let after = fixture.line(index).json();
+    assert_eq!(after["checksum"], "none", "{}", after["problems"]);
+    assert!(!after["problems"].as_array().unwrap().is_empty());
+    flip(high_byte);
     // Without a superblock, a copy is used.
     flip(1024 + 0x38);
     let told = fixture.line("inspect disk.img inode 2").good();

@@ -7,7 +7,7 @@ use crate::map::runs_of;
 use drystone_ext4_format::PhysicalBlock;
 use drystone_ext4_format::features::Compat;
 use drystone_jbd2_format::{
-    BlockHeader, BlockKind, Format, RawSuperblock, SUPERBLOCK_BYTES, Superblock,
+    BlockHeader, BlockKind, Corrupt, Format, RawSuperblock, SUPERBLOCK_BYTES, Superblock,
     TransactionChecksum, check_commit, check_descriptor, check_revoke, kind_and_sequence,
 };
 
@@ -60,19 +60,19 @@ pub(super) fn head(inode: u32, offset: u64, bytes: &[u8]) -> Decoded {
         builder.field(field.name, field.offset, field.length, &|_, _| None);
     }
     let mut decoded = builder.decoded;
-    match Superblock::check(bytes) {
-        // Its checks include the checksum.
-        Ok(superblock) => {
-            let exists = superblock.format().has_block_checksums();
-            decoded.checksum(exists, Ok::<(), String>(()));
-        }
-        Err(problem) => {
-            let is_checksum =
-                matches!(problem, drystone_jbd2_format::Corrupt::SuperblockChecksum { .. });
-            decoded.checksum(is_checksum, Err(problem));
-        }
-    }
+    let checked = Superblock::check(bytes);
+    let exists = checked.as_ref().map_or(true, |checked| checked.format().has_block_checksums());
+    note_checked(&mut decoded, exists, checked.map(drop));
     decoded
+}
+
+/// Notes the outcome of a check that includes the checksum. Other problems say nothing of that.
+fn note_checked(decoded: &mut Decoded, exists: bool, checked: std::result::Result<(), Corrupt>) {
+    let is_compared = matches!(
+        checked,
+        Ok(()) | Err(Corrupt::SuperblockChecksum { .. } | Corrupt::BlockChecksum { .. })
+    );
+    decoded.checksum(exists && is_compared, checked);
 }
 
 /// A block of the journal's own; copies of metadata are none.
@@ -84,29 +84,21 @@ fn own_block(superblock: &Superblock, logical: u32, offset: u64, bytes: &[u8]) -
     let age = if is_due { "to be replayed" } else { "old" };
     let name = |what: &str| format!("log block {logical}, transaction {sequence}, {age}: {what}");
     let mut decoded = Decoded::new("", offset, bytes.len() as u64);
+    let exists = format.has_block_checksums();
     match kind {
-        BlockKind::Descriptor => match check_descriptor(&format, bytes, sequence, logical) {
-            Ok(tags) => {
-                let targets: Vec<u64> = tags.map(|tag| tag.block).collect();
-                decoded.name = name(&listed("copies of blocks", &targets));
-                decoded.checksum(format.has_block_checksums(), Ok::<(), String>(()));
-            }
-            Err(problem) => {
-                decoded.name = name("copies of blocks");
-                decoded.checksum(format.has_block_checksums(), Err(problem));
-            }
-        },
-        BlockKind::Revoke => match check_revoke(&format, bytes, sequence, logical) {
-            Ok(blocks) => {
-                let blocks: Vec<u64> = blocks.collect();
-                decoded.name = name(&listed("revokes blocks", &blocks));
-                decoded.checksum(format.has_block_checksums(), Ok::<(), String>(()));
-            }
-            Err(problem) => {
-                decoded.name = name("revokes blocks");
-                decoded.checksum(format.has_block_checksums(), Err(problem));
-            }
-        },
+        BlockKind::Descriptor => {
+            let checked = check_descriptor(&format, bytes, sequence, logical);
+            let targets = checked.map(|tags| tags.map(|tag| tag.block).collect::<Vec<_>>());
+            decoded.name =
+                name(&listed("copies of blocks", targets.as_deref().unwrap_or_default()));
+            note_checked(&mut decoded, exists, targets.map(drop));
+        }
+        BlockKind::Revoke => {
+            let checked = check_revoke(&format, bytes, sequence, logical);
+            let blocks = checked.map(Iterator::collect::<Vec<_>>);
+            decoded.name = name(&listed("revokes blocks", blocks.as_deref().unwrap_or_default()));
+            note_checked(&mut decoded, exists, blocks.map(drop));
+        }
         BlockKind::Commit => commit(&format, bytes, sequence, logical, &name, &mut decoded),
         BlockKind::SuperblockV1 | BlockKind::SuperblockV2 => return None,
     }
@@ -129,7 +121,7 @@ fn commit(
         Err(_) => name("commit"),
     };
     if exists {
-        decoded.checksum(true, checked.map(drop));
+        note_checked(decoded, true, checked.map(drop));
     }
 }
 
@@ -139,5 +131,5 @@ fn listed(what: &str, blocks: &[u64]) -> String {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
-    format!("{what} {}{rest}", shown.join(" "))
+    format!("{what} {}{rest}", shown.join(" ")).trim_end().to_owned()
 }
