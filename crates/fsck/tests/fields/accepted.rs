@@ -114,6 +114,24 @@ pub const ACCEPTED: &[Accepted] = &[
         &[("bigalloc-quota", "inode 2/flags", 0x18_0000)],
     ),
     strict(
+        "e2fsck ignores the offset of a value that has an inode of its own; Linux writes 0",
+        "is malformed",
+        &[("attribute-inodes", "inode 15/attribute[0].value_offset", 0x400)],
+    )
+    .in_sets(),
+    strict(
+        "e2fsck doesn't compare the size of an inode's value with it; Linux refuses the attribute",
+        "is no value of",
+        &[("attribute-inodes", "inode 15/attribute[0].value_size", 0xfff)],
+    )
+    .in_sets(),
+    strict(
+        "e2fsck takes files whose flags say that they are values; Linux refuses them",
+        "which is reserved",
+        &[("attribute-inodes", "inode 12/flags", 0x28_0000)],
+    )
+    .in_sets(),
+    strict(
         "e2fsck takes values in inodes without their feature; Linux refuses the attributes",
         "flag ea_inode on without its feature",
         &[("attribute-inodes", "superblock/feature_incompat", 0x43c2)],
