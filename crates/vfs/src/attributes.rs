@@ -111,6 +111,14 @@ pub struct DeviceNumber {
     pub minor: u32,
 }
 
+impl DeviceNumber {
+    /// Whether a device can have it: an inode has room for so many bits.
+    #[must_use]
+    pub const fn is_valid(self) -> bool {
+        self.major < 1 << 12 && self.minor < 1 << 20
+    }
+}
+
 bitflags::bitflags! {
     /// Flags of an inode as `FS_IOC_GETFLAGS` shows them (`lsattr`).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -214,6 +214,11 @@ impl Engine {
             {
                 Err(Errno::EPERM.into())
             }
+            NewNode::CharacterDevice(device) | NewNode::BlockDevice(device)
+                if !device.is_valid() =>
+            {
+                Err(Errno::EINVAL.into())
+            }
             NewNode::Symlink(target) if target.len() > file::link_length_max(self) => {
                 Err(Errno::ENAMETOOLONG.into())
             }

@@ -198,6 +198,11 @@ impl Operations<'_> {
             {
                 Err(Errno::EPERM.into())
             }
+            NewNode::CharacterDevice(device) | NewNode::BlockDevice(device)
+                if !device.is_valid() =>
+            {
+                Err(Errno::EINVAL.into())
+            }
             NewNode::Symlink(target) if target.len() >= self.volume.block_bytes() => {
                 Err(Errno::ENAMETOOLONG.into())
             }

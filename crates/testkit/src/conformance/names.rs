@@ -17,6 +17,16 @@ cases! {
         fails!(t.create_as(&t.root, t.dir, "a", NewNode::Fifo, 0o644), EEXIST);
     }
 
+    fn create_refuses_device_numbers_that_no_inode_can_hold(t) {
+        for device in [(1 << 12, 0), (0, 1 << 20)].map(|(major, minor)| DeviceNumber { major, minor }) {
+            fails!(t.create_as(&t.root, t.dir, "a", NewNode::CharacterDevice(device), 0o644), EINVAL);
+            fails!(t.create_as(&t.root, t.dir, "a", NewNode::BlockDevice(device), 0o644), EINVAL);
+        }
+        let device = DeviceNumber { major: (1 << 12) - 1, minor: (1 << 20) - 1 };
+        let made = t.create_as(&t.root, t.dir, "a", NewNode::BlockDevice(device), 0o644).unwrap();
+        assert_eq!(made.device, device);
+    }
+
     fn create_applies_the_umask(t) {
         let context = RequestContext { umask: 0o027, ..t.user(1) };
         assert_eq!(t.create_as(&context, t.dir, "a", NewNode::Regular, 0o666).unwrap().permissions, 0o640);

@@ -43,6 +43,11 @@ impl ModelState {
         if is_device && !is_whiteout && !context.has(Capabilities::MAKE_NODE) {
             return Err(Errno::EPERM.into());
         }
+        if let NewNode::CharacterDevice(device) | NewNode::BlockDevice(device) = node
+            && !device.is_valid()
+        {
+            return Err(Errno::EINVAL.into());
+        }
         if let NewNode::Symlink(target) = node
             && target.len() >= self.configuration.block_size as usize
         {
