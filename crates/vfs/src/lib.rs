@@ -39,4 +39,6 @@ pub use exclude::Exclude;
 pub use file_system::FileSystem;
 pub use guard::InodeGuard;
 pub use path::{Dots, NAME_LENGTH_MAX, PATH_LENGTH_MAX, check_listed, check_name};
-pub use path_walk::{FollowedLinks, LastName, PathWalk, find_path, resolve, resolve_parent};
+pub use path_walk::{
+    FollowedLinks, LastName, PathWalk, find_path, position_of, resolve, resolve_parent,
+};

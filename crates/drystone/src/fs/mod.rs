@@ -38,7 +38,7 @@ use crate::{Error, Result};
 use drystone_sync::Arc;
 use drystone_vfs::{
     Errno, FileSystem, FileType, InodeGuard, LastName, NewNode, OpenFlags, PATH_LENGTH_MAX,
-    PathWalk, RequestContext, find_path,
+    PathWalk, RequestContext, find_path, position_of,
 };
 use held::Held;
 use std::os::unix::ffi::OsStrExt;
@@ -323,7 +323,7 @@ const OPEN_TO_REPLACE: OpenOptions = OpenOptions::new().write(true).create(true)
 #[inline]
 fn checked_bytes(path: &Path) -> drystone_vfs::Result<&[u8]> {
     let bytes = path.as_os_str().as_bytes();
-    if bytes.contains(&0) {
+    if position_of(bytes, 0).is_some() {
         return Err(Errno::EINVAL.into());
     }
     match bytes.len() {
