@@ -12,6 +12,7 @@ mod arguments;
 mod called_as;
 mod commands;
 mod failure;
+mod flags;
 mod global;
 mod image;
 mod interrupt;

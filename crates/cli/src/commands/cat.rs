@@ -30,7 +30,8 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     })
 }
 
-fn print(tree: &ImageTree<'_>, path: &Path, output: &mut Output<'_>) -> Outcome {
+/// Prints the content of a file.
+pub fn print(tree: &ImageTree<'_>, path: &Path, output: &mut Output<'_>) -> Outcome {
     let problem = |error| tree.error_at(path, error);
     let mut file = tree.fs.open(path).map_err(problem)?;
     let mut buffer = vec![0; BUFFER_BYTES];

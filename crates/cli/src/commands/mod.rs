@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod build;
 pub mod cat;
+pub mod chattr;
 pub mod check;
 pub mod checkpoints;
 pub mod chmod;
@@ -20,9 +21,11 @@ pub mod inspect;
 pub mod label;
 pub mod ln;
 pub mod ls;
+pub mod lsattr;
 pub mod metadata;
 pub mod mkdir;
 pub mod mkfs;
+pub mod mknod;
 pub mod mount;
 pub mod mounts;
 pub mod mv;
@@ -33,6 +36,7 @@ pub mod rm;
 pub mod set;
 pub mod setfattr;
 pub mod stat;
+pub mod touch;
 pub mod tree;
 pub mod trim;
 pub mod truncate;
@@ -65,12 +69,16 @@ pub enum Command {
     Extract(extract::Arguments),
     Diff(diff::Arguments),
     Mkdir(mkdir::Arguments),
+    Mknod(mknod::Arguments),
+    Touch(touch::Arguments),
     Mv(mv::Arguments),
     Rm(rm::Arguments),
     Ln(ln::Arguments),
     Chmod(chmod::Arguments),
     Chown(chown::Arguments),
     Truncate(truncate::Arguments),
+    Chattr(chattr::Arguments),
+    Lsattr(lsattr::Arguments),
     Setfattr(setfattr::Arguments),
     Getfattr(getfattr::Arguments),
     Quota(quota::Arguments),
@@ -113,12 +121,16 @@ pub fn run(command: &Command, global: &Global, definition: fn() -> clap::Command
         Command::Find(arguments) => find::run(arguments, global),
         Command::Cp(arguments) => cp::run(arguments, global),
         Command::Mkdir(arguments) => mkdir::run(arguments, global),
+        Command::Mknod(arguments) => mknod::run(arguments, global),
+        Command::Touch(arguments) => touch::run(arguments, global),
         Command::Mv(arguments) => mv::run(arguments, global),
         Command::Rm(arguments) => rm::run(arguments, global),
         Command::Ln(arguments) => ln::run(arguments, global),
         Command::Chmod(arguments) => chmod::run(arguments, global),
         Command::Chown(arguments) => chown::run(arguments, global),
         Command::Truncate(arguments) => truncate::run(arguments, global),
+        Command::Chattr(arguments) => chattr::run(arguments, global),
+        Command::Lsattr(arguments) => lsattr::run(arguments, global),
         Command::Setfattr(arguments) => setfattr::run(arguments, global),
         Command::Getfattr(arguments) => getfattr::run(arguments, global),
         Command::Quota(arguments) => quota::run(arguments, global),

@@ -1,6 +1,7 @@
 //! `stat`: everything about an inode.
 
 use crate::failure::Outcome;
+use crate::flags;
 use crate::global::Global;
 use crate::image::{Intent, with_each};
 use crate::location::Location;
@@ -8,7 +9,7 @@ use crate::mode;
 use crate::output::{InodeJson, is_device, time_stat, type_words};
 use crate::terminal::Output;
 use crate::tree::ImageTree;
-use drystone::vfs::{self, ExtentFlags, FileExtent, FileFlags, InodeAttributes};
+use drystone::vfs::{self, ExtentFlags, FileExtent, InodeAttributes};
 use jiff::tz::TimeZone;
 use serde::Serialize;
 use std::io::Write;
@@ -91,7 +92,7 @@ fn show(
             inode: InodeJson::new(bytes, attributes, target.as_deref()),
             generation: attributes.generation,
             project: attributes.project,
-            flags: inode_flags(attributes.flags),
+            flags: flags::names(attributes.flags),
             extents: extents.map(|extents| extents.iter().map(to_json).collect()),
         })?;
         return Ok(());
@@ -152,7 +153,7 @@ fn print_attributes(
         attributes.project
     )?;
     if !attributes.flags.is_empty() {
-        writeln!(output, " Flags: {}", inode_flags(attributes.flags).join(", "))?;
+        writeln!(output, " Flags: {}", flags::names(attributes.flags).join(", "))?;
     }
     writeln!(output, "Access: {}", time_stat(attributes.accessed, zone))?;
     writeln!(output, "Modify: {}", time_stat(attributes.modified, zone))?;
@@ -180,10 +181,6 @@ fn all_extents(tree: &ImageTree<'_>, attributes: &InodeAttributes) -> vfs::Resul
         }
         offset = end;
     }
-}
-
-fn inode_flags(flags: FileFlags) -> Vec<String> {
-    flags.iter_names().map(|(name, _)| name.to_lowercase()).collect()
 }
 
 fn extent_flags(flags: ExtentFlags) -> Vec<String> {

@@ -1,6 +1,8 @@
-//! `mkdir`, `mv`, `rm`, `ln`, `chmod`, `chown`, `truncate`, `setfattr`: good and bad input.
+//! What changes the tree and its metadata, from `mkdir` to `setfattr`: good and bad input.
 
-use crate::support::Fixture;
+use crate::support::{Fixture, finish};
+use drystone_testkit::judges::{debugfs, have};
+use std::fs::File;
 
 #[test]
 fn directories_come_and_go() {
@@ -122,6 +124,75 @@ fn modes_and_owners() {
 }
 
 #[test]
+fn flags_are_those_of_lsattr() {
+    let fixture = Fixture::new();
+    fixture.fill(&["d/a", "d/e/b"]);
+    fixture.line("ln -s a disk.img:/d/l").good();
+    fixture.line("chattr +iA disk.img:/d/a").good();
+    let shown = fixture.line("lsattr disk.img:/d").good();
+    assert_eq!(
+        shown.lines().collect::<Vec<_>>(),
+        [
+            "----i--A------e------- /d/a",
+            "--------------e------- /d/e",
+            "---------------------- /d/l",
+        ]
+    );
+    assert!(fixture.line("rm disk.img:/d/a").bad(1).contains("not permitted"));
+    if have("debugfs") {
+        let stored = debugfs(&fixture.path("disk.img"), "stat /d/a").unwrap().output;
+        assert!(stored.contains("Flags: 0x80090"), "{stored}");
+    }
+    fixture.line("chattr -i disk.img:/d/a").good();
+    fixture.line("chattr -R +d disk.img:/d").good();
+    let json = fixture.line("lsattr -d --json disk.img:/d").json();
+    assert_eq!(json["flags"], serde_json::json!(["no_dump", "extents"]));
+    assert!(fixture.line("lsattr -R disk.img:/d").good().contains("------d-------e------- /d/e/b"));
+    fixture.line("chattr = disk.img:/d/a").good();
+    assert_eq!(fixture.line("lsattr disk.img:/d/a").good(), "--------------e------- /d/a\n");
+    fixture.line("rm disk.img:/d/a").good();
+    assert!(fixture.line("chattr +i disk.img:/none").bad(1).contains("no such file"));
+    fixture.expect_sound();
+}
+
+#[test]
+fn nodes() {
+    let fixture = Fixture::new();
+    fixture.line("mknod disk.img:/null c 1 3 -m 666").good();
+    fixture.line("mknod disk.img:/sda b 0x8 0").good();
+    fixture.line("mknod disk.img:/pipe p").good();
+    fixture.line("mknod disk.img:/socket s").good();
+    let of = |path: &str| fixture.line(&format!("stat --json disk.img:{path}")).json();
+    assert_eq!(of("/null")["device"], serde_json::json!({"major": 1, "minor": 3}));
+    assert_eq!(
+        (&of("/null")["permissions"], &of("/sda")["permissions"]),
+        (&"0666".into(), &"0644".into())
+    );
+    assert_eq!((&of("/pipe")["type"], &of("/socket")["type"]), (&"fifo".into(), &"socket".into()));
+    assert!(fixture.line("mknod disk.img:/null c 1 3").bad(1).contains("exists"));
+    assert!(fixture.line("mknod disk.img:/x c 1").bad(2).contains("major and a minor"));
+    assert!(fixture.line("mknod disk.img:/x p 1 2").bad(2).contains("only a device"));
+    fixture.line("mknod disk.img:/x c 5000 1").bad(1);
+    assert_eq!(fixture.paths(), ["/null", "/pipe", "/sda", "/socket"]);
+    fixture.expect_sound();
+}
+
+#[test]
+fn times() {
+    let fixture = Fixture::new();
+    fixture.line("touch disk.img:/a").good();
+    let of = |key: &str| fixture.line("stat --json disk.img:/a").json()[key].clone();
+    fixture.line("touch -d 2001-09-09T01:46:40Z disk.img:/a").good();
+    fixture.line("touch -a -d @5 disk.img:/a").good();
+    assert_eq!(of("modified"), "2001-09-09T01:46:40.000000000+00:00");
+    assert_eq!(of("accessed"), "1970-01-01T00:00:05.000000000+00:00");
+    fixture.line("touch -c disk.img:/none").good();
+    assert_eq!(fixture.paths(), ["/a"]);
+    assert!(fixture.line("touch disk.img:/none/b").bad(1).contains("no such file"));
+    fixture.expect_sound();
+}
+
+#[test]
 fn lengths() {
     let fixture = Fixture::new();
     fixture.line("truncate -s 100K disk.img:/a").good();
@@ -196,4 +267,25 @@ fn a_policy_can_be_chosen() {
     fixture.line("mkfs plain.img --size 8M -O ^orphan_file").good();
     let message = fixture.line("mkdir --policy orphans=file plain.img:/d").bad(1);
     assert!(message.contains("orphan_file"), "{message}");
+}
+
+#[test]
+fn streams() {
+    let fixture = Fixture::new();
+    let long = "0123456789abcdef".repeat(200_000);
+    let from_input = |content: &str| {
+        fixture.put("input", content);
+        let mut copy = fixture.command(&["cp", "-", "disk.img:/a", "--json"]);
+        finish(copy.stdin(File::open(fixture.path("input")).unwrap())).json()
+    };
+    assert_eq!(from_input(&long)["bytes"], long.len());
+    assert_eq!(fixture.line("cp disk.img:/a -").good(), long);
+    assert_eq!(from_input("short")["files"], 1);
+    assert_eq!(fixture.line("cp disk.img:/a disk.img:/a -").good(), "shortshort");
+    assert!(fixture.line("cp - disk.img:/").bad(1).contains("is a directory"));
+    assert!(fixture.line("cp - - disk.img:/").bad(2).contains("one file in an image"));
+    assert!(fixture.line("cp - host").bad(2).contains("one file in an image"));
+    assert!(fixture.line("cp host -").bad(2).contains("one file in an image"));
+    assert!(!fixture.path("-").exists());
+    fixture.expect_sound();
 }

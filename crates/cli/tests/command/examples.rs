@@ -66,6 +66,7 @@ fn prepared() -> Fixture {
     fixture.line("mkdir old.img:/home").good();
     fixture.line("setfattr -n security.capability --value 0x0100000200200000000000000000000000000000 disk.img:/usr/bin/ping").good();
     fixture.line("setfattr -n user.origin disk.img:/file").good();
+    fixture.line("mkdir disk.img:/dev disk.img:/run").good();
     fixture
 }
 
@@ -78,7 +79,7 @@ fn examples(help: &str) -> Vec<String> {
 
 #[test]
 fn the_examples_of_every_command_work() {
-    let commands = "mkfs build info ls tree stat cat find cp extract diff mkdir mv rm ln chmod chown truncate setfattr \
+    let commands = "mkfs build info ls tree stat cat find cp extract diff mkdir mknod touch mv rm ln chmod chown chattr lsattr truncate setfattr \
                     getfattr quota check inspect which-inode \
                     which-name metadata set undelete label uuid tune resize compact trim zero-free undo checkpoints history bench mounts completions";
     run_examples(commands.split_whitespace().chain(["--help"]));

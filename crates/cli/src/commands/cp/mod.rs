@@ -1,10 +1,12 @@
 //! `cp`: copies into, out of, between and inside images.
 
+mod streams;
+
 use crate::failure::{Failure, Outcome};
 use crate::global::Global;
 use crate::image::{Intent, close, open, open_with};
 use crate::interrupt::Interrupt;
-use crate::location::{AnyLocation, is_same_image, last_name};
+use crate::location::{AnyLocation, Location, is_same_image, last_name};
 use crate::messages::tell;
 use crate::progress::Progress;
 use crate::terminal::print_line;
@@ -18,6 +20,7 @@ use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use streams::{from_input, to_output};
 
 /// Copy files and trees into, out of, between and inside images
 #[derive(Debug, Default, clap::Args)]
@@ -28,7 +31,7 @@ A place that contains ':/' or ends in ':' is in an image; any other is on this m
 the command copies whole directories and keeps permissions, owners, times, extended attributes, ACLs, \
 hard links, holes, symbolic links and special files. It replaces files that exist and merges \
 directories. If DST is a directory, SRC goes into it; the content of 'SRC/.' and of an image's root is \
-merged into DST.
+merged into DST. '-' alone as SRC is standard input, and as DST standard output.
 
 An entry that can't be copied is named, the rest is copied, and the exit code is 1.
 
@@ -38,7 +41,9 @@ Examples:
   drystone cp disk.img:/etc/fstab disk.img:/etc/hosts .
   drystone cp disk.img:/ extracted
   drystone cp old.img:/home new.img:/home
-  drystone cp disk.img:/a disk.img:/b"
+  drystone cp disk.img:/a disk.img:/b
+  echo hello | drystone cp - disk.img:/hello
+  drystone cp disk.img:/etc/fstab - | less"
 )]
 pub struct Arguments {
     /// What to copy, and the place to copy it to.
@@ -81,6 +86,9 @@ struct Group {
 
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     let Some((target, sources)) = arguments.places.split_last() else { return Ok(()) };
+    if let Some(copied) = copy_stream(sources, target, global) {
+        return copied;
+    }
     let groups = groups_of(sources);
     if sources.len() > 1 && arguments.no_target_directory {
         let message = "-T takes one source".to_string();
@@ -119,6 +127,27 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
             close(&location.image, image, result)
         }
     }
+}
+
+/// Copies from standard input or to standard output, if that is meant.
+fn copy_stream(sources: &[AnyLocation], target: &AnyLocation, global: &Global) -> Option<Outcome> {
+    let is_stream = |place: &AnyLocation| matches!(place, AnyLocation::Host(path) if path == "-");
+    let only_files = || Failure::Usage("'-' stands for one file in an image".to_owned());
+    if is_stream(target) {
+        let file = |source: &AnyLocation| match source {
+            AnyLocation::Image(location) => Some(location.clone()),
+            AnyLocation::Host(_) => None,
+        };
+        let files: Option<Vec<Location>> = sources.iter().map(file).collect();
+        return Some(files.ok_or_else(only_files).and_then(|files| to_output(&files, global)));
+    }
+    if !sources.iter().any(is_stream) {
+        return None;
+    }
+    Some(match (sources, target) {
+        ([_], AnyLocation::Image(file)) => conclude([from_input(file, global)].into_iter(), global),
+        _ => Err(only_files()),
+    })
 }
 
 /// Groups sources that can be copied together, so that hard links among them are kept.
