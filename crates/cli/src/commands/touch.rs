@@ -39,7 +39,7 @@ pub struct Arguments {
     /// Don't create files.
     #[arg(short = 'c', long)]
     no_create: bool,
-    /// Don't follow a symbolic link at the end of the path.
+    /// Don't follow a symbolic link at the end of the path, and don't create files.
     #[arg(short = 'h', long)]
     no_dereference: bool,
     #[command(flatten)]
@@ -76,12 +76,9 @@ fn touch(tree: &ImageTree<'_>, path: &Path, arguments: &Arguments) -> Outcome {
     };
     let follow = !arguments.no_dereference;
     match tree.fs.set_attributes(path, &changes, follow) {
+        Err(error) if error.errno() == Errno::ENOENT && arguments.no_create => return Ok(()),
         // What isn't followed isn't created, as with touch.
-        Err(error) if error.errno() == Errno::ENOENT => {
-            if arguments.no_create || arguments.no_dereference {
-                return Ok(());
-            }
-        }
+        Err(error) if error.errno() == Errno::ENOENT && follow => {}
         changed => return Ok(changed.map_err(problem)?),
     }
     let options = OpenOptions::new().write(true).create(true).mode(0o644);
@@ -132,6 +129,8 @@ mod tests {
         let none = Arguments { no_create: true, ..Arguments::default() };
         touch(&tree, Path::new("/none"), &none).unwrap();
         assert!(tree.find(Path::new("/none"), true).is_err());
+        let link = Arguments { no_dereference: true, ..Arguments::default() };
+        assert!(touch(&tree, Path::new("/none"), &link).is_err());
         assert!(touch(&tree, Path::new("/a/b"), &both).is_err());
         assert_eq!(image.references(), 0);
     }
