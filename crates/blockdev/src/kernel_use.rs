@@ -12,7 +12,7 @@ use std::fmt;
 use std::fs::Metadata;
 use std::ops::Range;
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// How the kernel uses a file.
@@ -55,6 +55,48 @@ pub(crate) fn kernel_use(file: &Metadata, bytes: &Range<u64>) -> Option<KernelUs
         let is_it = is_file(&path(backing)) && shares_bytes(&loop_range(&device), bytes);
         is_it.then(|| use_of_loop(&device, &mounts))?
     })
+}
+
+/// Whether the file system with the device number `number` lies on an image, in a file or on a device: as
+/// a mount of it, of one of its partitions, or of an image in it.
+pub fn lies_on(number: u64, image: &Path) -> bool {
+    let Ok(image) = image.metadata() else { return false };
+    is_on(number, &image)
+}
+
+fn is_on(number: u64, image: &Metadata) -> bool {
+    if image.file_type().is_block_device() && image.rdev() == number {
+        return true;
+    }
+    let is_it = |path: &Path| {
+        let found = path.metadata();
+        found.is_ok_and(|found| (found.dev(), found.ino()) == (image.dev(), image.ino()))
+    };
+    let text = format!("{}:{}", rustix::fs::major(number), rustix::fs::minor(number));
+    // What a server in user space mounts has no device, but often a source.
+    let mountinfo = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+    let mut mounts = mountinfo.split(|&byte| byte == b'\n').filter_map(mount);
+    if mounts.any(|mount| mount.device == text.as_bytes() && mount.is_of(is_it)) {
+        return true;
+    }
+    let Ok(device) = Path::new("/sys/dev/block").join(text).canonicalize() else { return false };
+    if let Ok(mut backing) = std::fs::read(device.join("loop/backing_file")) {
+        backing.pop_if(|last| *last == b'\n');
+        let backing = path(backing);
+        return is_it(&backing) || backing.metadata().is_ok_and(|found| is_on(found.dev(), image));
+    }
+    // A partition lies in the folder of its disk; what is made of other devices names them.
+    let disk = device.join("partition").exists().then(|| device.parent()).flatten();
+    let parts = std::fs::read_dir(device.join("slaves")).into_iter().flatten().flatten();
+    let mut below = parts.map(|entry| entry.path()).chain(disk.map(Path::to_owned));
+    below.any(|below| number_of(&below).is_some_and(|number| is_on(number, image)))
+}
+
+/// The device number of a device, according to its directory in `/sys`.
+fn number_of(directory: &Path) -> Option<u64> {
+    let text = std::fs::read_to_string(directory.join("dev")).ok()?;
+    let (major, minor) = text.trim().split_once(':')?;
+    Some(rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?))
 }
 
 /// The bytes of its file that a loop device has, of which `directory` in `/sys` tells; all of them if it

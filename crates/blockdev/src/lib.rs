@@ -41,7 +41,7 @@ pub use error::{DeviceError, DeviceOperation, DeviceResult};
 pub use faulty::{Effect, Fault, Faulty, Trigger};
 pub use file::{Existing, FileDevice, OpenMode};
 pub use group_flush::{GroupFlush, WriteMark};
-pub use kernel_use::KernelUse;
+pub use kernel_use::{KernelUse, lies_on};
 pub use memory::MemoryDevice;
 pub use overlay::Overlay;
 pub use read_only::ReadOnly;

@@ -4,6 +4,7 @@
 //! link, and never in place of anything: what can't have its path is called after its inode.
 
 use crate::Error;
+use crate::VolumeName;
 use crate::inspect::{DeletedProgress, look_into, with_deleted};
 use drystone_inspect::{DeletedFile, InspectedImage, Recoverable, visit_content};
 use drystone_vfs::FileType;
@@ -13,13 +14,16 @@ use std::cmp::Reverse;
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// The longest target of a symbolic link.
 const TARGET_BYTES_MAX: u64 = 4096;
 /// Names after an inode that are tried.
 const NAMES_MAX: u32 = 1000;
+/// What every further file would meet too.
+const FINAL: [drystone_vfs::Errno; 3] =
+    [drystone_vfs::Errno::ENOSPC, drystone_vfs::Errno::EDQUOT, drystone_vfs::Errno::EROFS];
 
 /// What is brought back.
 #[derive(Clone, Debug, Default)]
@@ -37,6 +41,8 @@ pub struct UndeleteOptions {
 pub enum Undeleted {
     /// It was written here.
     Written(PathBuf),
+    /// Its content was written here, but not its permissions or times, for this reason.
+    WrittenBare(PathBuf, Error),
     /// Only a part of it is left, which isn't wanted.
     Partial,
     /// Nothing of it is left.
@@ -51,11 +57,13 @@ pub enum Undeleted {
 
 /// Writes deleted files of the ext4 image that `name` stands for to the directory `to`, which is made or must be
 /// empty. The image isn't changed. `told` gets each file and what became of it; `progress` is as for
-/// [`deleted_files`](crate::deleted_files). Permissions and times are kept, owners and attributes aren't.
+/// [`deleted_files`](crate::deleted_files). Permissions and times of files are kept, owners and attributes aren't;
+/// nobody else may enter the directories.
 ///
 /// # Errors
 ///
-/// The image can't be read, or the directory isn't empty or can't be made. A file that can't be written is told.
+/// The image can't be read; the directory isn't empty, can't be made, lies in the image, or is full. A file that
+/// can't be written is told.
 pub fn undelete(
     name: &Path,
     to: &Path,
@@ -64,8 +72,9 @@ pub fn undelete(
     told: &mut dyn FnMut(&DeletedFile, &Undeleted),
 ) -> Result<(), Error> {
     look_into("bring back deleted files of", name, |device| {
+        let problem = |error: Error| error.during("write to").at(to);
+        let start = open_empty(to, VolumeName::find_whole(name)?.source()).map_err(problem)?;
         with_deleted(device, progress, |image, mut files| {
-            let start = open_empty(to).map_err(|error| error.during("write to").at(to))?;
             let target = UndeleteTarget { start, to };
             let is_wanted = |file: &DeletedFile| {
                 options.inodes.is_empty() || options.inodes.contains(&file.inode.get())
@@ -77,20 +86,29 @@ pub fn undelete(
                 Reverse((is_whole, file.deleted, file.modified))
             });
             for file in files {
-                let became = match target.undelete(image, &file, options) {
-                    Ok(became) => became,
-                    Err(error) => Undeleted::Failed(error),
-                };
-                told(&file, &became);
+                let became = target.undelete(image, &file, options);
+                let errno = became.as_ref().err().map(Error::errno);
+                told(&file, &became.unwrap_or_else(Undeleted::Failed));
+                // No other file will fare better.
+                if let Some(errno) = errno.filter(|errno| FINAL.contains(errno)) {
+                    return Err(problem(errno.into()));
+                }
             }
             Ok(())
         })
     })
 }
 
-/// Opens a directory that has nothing in it, which is made if it isn't there.
-fn open_empty(to: &Path) -> Result<OwnedFd, Error> {
-    match std::fs::create_dir(to) {
+/// Opens a directory that has nothing in it, which is made if it isn't there. It mustn't lie in the image, where
+/// what is written takes the blocks of what isn't brought back yet.
+fn open_empty(to: &Path, image: &Path) -> Result<OwnedFd, Error> {
+    let above = to.parent().filter(|above| *above != Path::new("")).unwrap_or(Path::new("."));
+    let place = to.metadata().or_else(|_| above.metadata())?;
+    if drystone_blockdev::lies_on(place.dev(), image) {
+        let detail = "it lies in the image itself; choose a directory on another disk";
+        return Err(drystone_vfs::Error::with_detail(drystone_vfs::Errno::EBUSY, detail).into());
+    }
+    match std::fs::DirBuilder::new().mode(0o700).create(to) {
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
             if std::fs::read_dir(to)?.next().is_some() {
                 return Err(drystone_vfs::Errno::ENOTEMPTY.into());
@@ -147,7 +165,14 @@ impl UndeleteTarget<'_> {
                 // Another file has the name, or one that a directory of it would have.
                 Err(error) if is_taken(&error) => {}
                 Err(error) => return Err(error.during("write").at(&self.to.join(&name))),
-                Ok(()) => return Ok(Undeleted::Written(self.to.join(name))),
+                Ok(host) => {
+                    let path = self.to.join(name);
+                    let kept = host.map_or(Ok(()), |host| keep_attributes(file, &host));
+                    return Ok(match kept {
+                        Ok(()) => Undeleted::Written(path),
+                        Err(error) => Undeleted::WrittenBare(path, error.into()),
+                    });
+                }
             }
         }
         Err(drystone_vfs::Errno::EEXIST.into())
@@ -157,7 +182,7 @@ impl UndeleteTarget<'_> {
     fn directory(&self, path: &Path) -> std::io::Result<OwnedFd> {
         let mut at = self.start.try_clone()?;
         for name in path {
-            match rustix::fs::mkdirat(&at, name, Mode::RWXU | Mode::RWXG | Mode::RWXO) {
+            match rustix::fs::mkdirat(&at, name, Mode::RWXU) {
                 Ok(()) | Err(Errno::EXIST) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -167,13 +192,14 @@ impl UndeleteTarget<'_> {
         Ok(at)
     }
 
+    /// Makes a file with its content, which is returned open, or a symbolic link.
     fn make(
         &self,
         image: &InspectedImage<'_>,
         file: &DeletedFile,
         file_type: FileType,
         path: &Path,
-    ) -> Result<(), Error> {
+    ) -> Result<Option<std::fs::File>, Error> {
         let directory = self.directory(path.parent().unwrap_or(Path::new("")))?;
         let name = path.file_name().unwrap_or_default();
         if file_type == FileType::Symlink {
@@ -185,7 +211,8 @@ impl UndeleteTarget<'_> {
                 })?;
             }
             let made = rustix::fs::symlinkat(OsStr::from_bytes(&target), &directory, name);
-            return Ok(made.map_err(std::io::Error::from)?);
+            made.map_err(std::io::Error::from)?;
+            return Ok(None);
         }
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
         let private = Mode::RUSR | Mode::WUSR;
@@ -196,7 +223,7 @@ impl UndeleteTarget<'_> {
             // It was made by this call; what went wrong before is what is told.
             let _ = rustix::fs::unlinkat(&directory, name, rustix::fs::AtFlags::empty());
         }
-        written
+        written.map(|()| Some(host))
     }
 }
 
@@ -206,19 +233,20 @@ fn write_content(
     host: &std::fs::File,
 ) -> Result<(), Error> {
     host.set_len(file.size_bytes)?;
-    visit_content(image, file, &mut |offset, bytes| {
-        Ok::<(), Error>(host.write_all_at(bytes, offset)?)
-    })?;
+    visit_content(image, file, &mut |offset, bytes| Ok(host.write_all_at(bytes, offset)?))
+}
+
+fn keep_attributes(file: &DeletedFile, host: &std::fs::File) -> std::io::Result<()> {
     // Without set-id bits: the owner is another one.
     let permissions = Mode::from_raw_mode((file.mode & 0o777).into());
-    rustix::fs::fchmod(host, permissions).map_err(std::io::Error::from)?;
+    rustix::fs::fchmod(host, permissions)?;
     let time = |time: drystone_ext4_format::inode::InodeTimestamp| Timespec {
         tv_sec: time.seconds,
         tv_nsec: time.nanoseconds.into(),
     };
     let times =
         Timestamps { last_access: time(file.accessed), last_modification: time(file.modified) };
-    Ok(rustix::fs::futimens(host, &times).map_err(std::io::Error::from)?)
+    Ok(rustix::fs::futimens(host, &times)?)
 }
 
 /// A path below the target, unless one of its names could lead out of it or steer a terminal.
@@ -226,8 +254,11 @@ fn safe_path(path: &[u8]) -> Option<PathBuf> {
     let names = path.split(|&byte| byte == b'/').filter(|name| !name.is_empty());
     let mut safe = PathBuf::new();
     for name in names {
-        let is_control = |byte: &u8| byte.is_ascii_control();
-        if name == b"." || name == b".." || name.iter().any(is_control) {
+        let has_control = String::from_utf8_lossy(name).contains(char::is_control);
+        // As single bytes these are controls to some terminals.
+        let is_text = std::str::from_utf8(name).is_ok();
+        let steers = !is_text && name.iter().any(|byte| (0x80..0xa0).contains(byte));
+        if name == b"." || name == b".." || has_control || steers {
             return None;
         }
         safe.push(OsStr::from_bytes(name));
@@ -240,7 +271,6 @@ fn is_taken(error: &Error) -> bool {
         drystone_vfs::Errno::EEXIST,
         drystone_vfs::Errno::ENOTDIR,
         drystone_vfs::Errno::EISDIR,
-        drystone_vfs::Errno::ELOOP,
         drystone_vfs::Errno::ENAMETOOLONG,
     ];
     taken.contains(&error.errno())
@@ -254,7 +284,17 @@ mod tests {
     fn no_name_leads_out_of_the_target() {
         assert_eq!(safe_path(b"/d/file"), Some(PathBuf::from("d/file")));
         assert_eq!(safe_path("…/file".as_bytes()), Some(PathBuf::from("…/file")));
-        let unsafe_paths: [&[u8]; 6] = [b"/", b"", b"/../x", b"/d/../../x", b"/a\0b", b"/a\x1b[2J"];
+        assert!(safe_path(b"/caf\xe9").is_some());
+        let unsafe_paths: [&[u8]; 8] = [
+            b"/",
+            b"",
+            b"/../x",
+            b"/d/../../x",
+            b"/a\0b",
+            b"/a\x1b[2J",
+            b"/a\xc2\x9b2J",
+            b"/a\x9b2J",
+        ];
         for path in unsafe_paths {
             assert_eq!(safe_path(path), None);
         }

@@ -27,12 +27,14 @@ the path, from '…' if a directory above has no name. What is listed as 'lost' 
 to any more: Linux and drystone clear the map of a deleted file, so that only a copy of the inode in the journal \
 can bring it back.
 
-With --to, files are written into DIR, a new or empty directory, under their paths, or as inode-N. The image \
-isn't changed. A file of which blocks were given to others is written only with --partial, with zeros in \
-their place. Permissions and times are kept, owners and extended attributes aren't.
+With --to, files are written into DIR, a new or empty directory on another disk, under their paths, or as inode-N. \
+The image isn't changed; unmount it first, or remount it read-only: what others write takes the blocks of deleted \
+files. A file of which blocks were given to others is written only with --partial, with zeros in \
+their place. Permissions and times of files are kept, owners and extended attributes aren't; nobody else may enter \
+the directories.
 
 Exit codes: 0 done; 1 some of the files can't be brought back, and were named (with --all, lost ones are only \
-counted); 2 called wrongly.
+counted, and so are devices, pipes and sockets); 2 called wrongly.
 
 Examples:
   drystone undelete disk.img
@@ -43,7 +45,7 @@ pub struct Arguments {
     /// The image.
     #[arg(value_name = "IMAGE", value_parser = Location::parser())]
     image: Location,
-    /// The inodes of the files to bring back.
+    /// The inodes of the files to bring back, each with all its versions.
     #[arg(value_name = "INODE", requires = "to", conflicts_with = "all")]
     inodes: Vec<u32>,
     /// Bring back all files.
@@ -197,7 +199,7 @@ fn bring_back(arguments: &Arguments, to: &Path, global: &Global) -> Outcome {
     options.inodes.clone_from(&arguments.inodes);
     options.partial = arguments.partial;
     let mut unknown = arguments.inodes.clone();
-    let (mut failed, mut lost, mut written) = (0u64, 0u64, Vec::new());
+    let (mut failed, mut lost, mut not_made, mut written) = (0u64, 0u64, 0u64, Vec::new());
     let steps = Steps::new(global.quiet);
     let mut told = |file: &DeletedFile, became: &Undeleted| {
         steps.end();
@@ -207,7 +209,15 @@ fn bring_back(arguments: &Arguments, to: &Path, global: &Global) -> Outcome {
             None => format!("inode {}", numbered(file)),
         };
         let problem = match became {
-            Undeleted::Written(at) => {
+            Undeleted::Written(at) | Undeleted::WrittenBare(at, _) => {
+                if let Undeleted::WrittenBare(_, error) = became {
+                    tell(format_args!("{name}: permissions and times aren't kept: {error}"));
+                }
+                if is_directory(file) && !arguments.all {
+                    tell(format_args!(
+                        "{name}: made empty; name the files in it too, or use --all"
+                    ));
+                }
                 if file.free_blocks < file.blocks && !is_directory(file) {
                     let missing = file.blocks - file.free_blocks;
                     tell(format_args!("{name}: {missing} of {} blocks are zeros", file.blocks));
@@ -215,8 +225,12 @@ fn bring_back(arguments: &Arguments, to: &Path, global: &Global) -> Outcome {
                 written.push((file.clone(), at.clone()));
                 return;
             }
-            Undeleted::Lost | Undeleted::NotMade if arguments.all => {
-                lost += u64::from(matches!(became, Undeleted::Lost));
+            Undeleted::Lost if arguments.all => {
+                lost += 1;
+                return;
+            }
+            Undeleted::NotMade if arguments.all => {
+                not_made += 1;
                 return;
             }
             Undeleted::Partial => format!(
@@ -240,6 +254,11 @@ fn bring_back(arguments: &Arguments, to: &Path, global: &Global) -> Outcome {
     }
     if lost > 0 && !global.quiet {
         tell(format_args!("of {lost} more nothing leads to the content any more"));
+    }
+    if not_made > 0 && !global.quiet {
+        tell(format_args!(
+            "devices, pipes, sockets and directories without a name aren't made: {not_made}"
+        ));
     }
     Output::with_stdout(global.json, |output| {
         for (file, at) in &written {

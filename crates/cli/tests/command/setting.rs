@@ -282,6 +282,18 @@ fn an_image_in_use_is_not_touched() {
 }
 
 /// Several fields at once, and names that look like a path or an assignment.
+/// A place in it would have overflowed to one in the superblock.
+#[test]
+fn a_bitmap_that_lies_nowhere_has_no_bits() {
+    let fixture =
+        Fixture::with(&["--size", "16M", "-O", "64bit,^metadata_csum,^metadata_csum_seed"]);
+    set(&fixture, "group 0", "block_bitmap_hi=0xffffffff").good();
+    let before = std::fs::read(fixture.path("disk.img")).unwrap();
+    let message = set(&fixture, "group 0", "block bitmap/bit[8648]=1").bad(1);
+    assert!(message.contains("no such field"), "{message}");
+    assert!(std::fs::read(fixture.path("disk.img")).unwrap() == before);
+}
+
 #[test]
 fn fields_are_found_by_any_name() {
     let fixture = Fixture::new();

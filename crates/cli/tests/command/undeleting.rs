@@ -6,6 +6,7 @@ use drystone_testkit::skip;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
 /// Files by their paths below `d`.
@@ -291,6 +292,8 @@ fn nothing_of_the_host_is_overwritten_and_no_name_leads_out() {
     bytes[at..at + 4].copy_from_slice(b"\x1b[2J");
     std::fs::write(fixture.path("disk.img"), bytes).unwrap();
     fixture.put("full/file", "x");
+    assert_eq!(fixture.line("undelete disk.img 12 --to private").code, Some(0));
+    assert_eq!(fixture.path("private").metadata().unwrap().mode() & 0o777, 0o700);
     let told = fixture.line("undelete disk.img --all --to full").bad(1);
     assert!(told.contains("full"), "{told}");
     fixture.line("undelete disk.img 5000 --to back").bad(1);
@@ -304,4 +307,51 @@ fn nothing_of_the_host_is_overwritten_and_no_name_leads_out() {
         names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
     assert_eq!(names, ["ANOTHERONE", "inode-12"]);
+}
+
+/// What is written there would take the blocks of what isn't brought back yet.
+#[test]
+fn the_image_itself_is_no_place_for_what_comes_back() {
+    let files = files();
+    let fixture = made_by_others("ext2", &[], &files);
+    let mount = fixture.path("mnt");
+    std::fs::create_dir_all(&mount).unwrap();
+    let Some(mounted) = kernel_mount(&fixture.path("disk.img"), &mount, "").unwrap() else {
+        return;
+    };
+    std::fs::create_dir(mount.join("there")).unwrap();
+    for target in ["mnt/back", "mnt/there"] {
+        let told = fixture.line(&format!("undelete disk.img --all --to {target}")).bad(1);
+        assert!(told.contains("it lies in the image itself"), "{told}");
+    }
+    assert!(!mount.join("back").exists());
+    fixture.line("undelete disk.img --all --to elsewhere").good();
+    mounted.unmount().unwrap();
+}
+
+/// Sectors count whole clusters, so they don't tell how many blocks of a file are missing.
+#[test]
+fn a_file_whose_map_is_lost_is_not_whole_with_clusters() {
+    let fixture =
+        made_by_others("ext4", &["-b", "4096", "-O", "bigalloc", "-C", "16384"], &Files::new());
+    let mut random = fastrand::Rng::with_seed(3);
+    // In more pieces than the inode has room for.
+    let content: Vec<u8> =
+        (0..40 * 65_536).map(|at| if at / 65_536 % 2 == 0 { random.u8(..) } else { 0 }).collect();
+    fixture.put("source/x", &content);
+    in_the_folder(&fixture, "cp --sparse=always source/x source/sparse");
+    debugfs(&fixture, &format!("write {} x", fixture.path("source/sparse").display()));
+    let extents =
+        tool("debugfs", &["-R".as_ref(), "ex x".as_ref(), fixture.path("disk.img").as_os_str()]);
+    let node = extents.stdout.lines().find(|line| line.trim_start().starts_with("0/ 1"));
+    // Behind the blocks of the file that are under it.
+    let node = node
+        .and_then(|line| line.split_once('-')?.1.split_whitespace().nth(1)?.parse::<u64>().ok());
+    debugfs(&fixture, "rm x");
+    let whole = fixture.line("undelete --json disk.img").json_lines();
+    assert_eq!(whole[0]["recoverable"], "whole", "{whole:?}");
+    let image = std::fs::File::options().write(true).open(fixture.path("disk.img")).unwrap();
+    image.write_all_at(&[0; 4096], node.expect("a node") * 4096).unwrap();
+    let lost = fixture.line("undelete --json disk.img").json_lines();
+    assert_ne!(lost[0]["recoverable"], "whole", "{lost:?}");
 }

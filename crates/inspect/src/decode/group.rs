@@ -79,8 +79,6 @@ fn bitmap_part(
     let size = layout.block_size() as u64;
     let offset = block.get().saturating_mul(size);
     let mut decoded = Decoded::new(format!("{name}, block {block}"), offset, size);
-    let structure = if is_inodes { Structure::InodeBitmap } else { Structure::BlockBitmap };
-    decoded.structure = structure(group);
     let bits = match image.read_block(block) {
         Ok(bits) => bits,
         Err(error) => {
@@ -88,6 +86,8 @@ fn bitmap_part(
             return decoded;
         }
     };
+    let structure = if is_inodes { Structure::InodeBitmap } else { Structure::BlockBitmap };
+    decoded.structure = structure(group);
     let uninitialised = if is_inodes { GroupFlags::INODE_UNINIT } else { GroupFlags::BLOCK_UNINIT };
     if layout.checksums() != Checksums::None && descriptor.flags.contains(uninitialised) {
         decoded.name += ", not initialised";

@@ -117,6 +117,8 @@ pub(super) struct FollowedMap {
     pub runs: Vec<Extent>,
     /// Blocks that were found, with those that map others.
     pub found: u64,
+    /// Something that it leads to couldn't be followed.
+    pub has_gap: bool,
 }
 
 /// Follows maps.
@@ -140,10 +142,10 @@ impl<'a, 'd> MapReader<'a, 'd> {
     /// The map of an inode of which `blocks` blocks are counted. `is_orphan`: the blocks are still its own.
     pub fn follow(&mut self, inode: &Inode, blocks: u64, is_orphan: bool) -> FollowedMap {
         if !inode.has_block_mapping() || !has_sound_root(self.image, inode) {
-            return FollowedMap::default();
+            return FollowedMap { has_gap: true, ..FollowedMap::default() };
         }
         let from_disk = self.attempt(inode, is_orphan, false);
-        if from_disk.found >= blocks {
+        if from_disk.found >= blocks && !from_disk.has_gap {
             return from_disk;
         }
         let from_log = self.attempt(inode, is_orphan, true);
@@ -204,6 +206,7 @@ impl MapWalk<'_, '_, '_> {
         let MapReader { image, log, uses, .. } = &mut *self.reader;
         let count = uses.entry(block.get()).or_insert(0);
         if *count >= USES_MAX || !self.visited.insert(block.get()) {
+            self.map.has_gap = true;
             return None;
         }
         *count += 1;
@@ -218,6 +221,7 @@ impl MapWalk<'_, '_, '_> {
         let found =
             if self.log_first { in_log().or_else(on_disk) } else { on_disk().or_else(in_log) };
         self.map.found += u64::from(found.is_some());
+        self.map.has_gap |= found.is_none();
         found
     }
 
@@ -229,10 +233,11 @@ impl MapWalk<'_, '_, '_> {
         depth_above: u16,
     ) {
         let layout = self.reader.image.layout;
-        let Ok(node) = ExtentNode::check(bytes, place, expectation, &layout) else { return };
-        if node.depth() >= depth_above {
+        let node = ExtentNode::check(bytes, place, expectation, &layout);
+        let Some(node) = node.ok().filter(|node| node.depth() < depth_above) else {
+            self.map.has_gap = true;
             return;
-        }
+        };
         for extent in node.extents() {
             self.add(extent);
         }
@@ -266,9 +271,9 @@ impl MapWalk<'_, '_, '_> {
     ) {
         let layout = self.reader.image.layout;
         let number = self.inode.number;
-        let Ok(Some(block)) = block_map::pointer(holder, index, number, at, &layout) else {
-            return;
-        };
+        let found = block_map::pointer(holder, index, number, at, &layout);
+        self.map.has_gap |= found.is_err();
+        let Ok(Some(block)) = found else { return };
         if levels == 0 {
             // Beyond that no file has blocks.
             let Ok(logical) = u32::try_from(logical) else { return };

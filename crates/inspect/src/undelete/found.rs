@@ -60,18 +60,23 @@ impl FoundFile {
             && inode.deletion_time <= layout.inodes_count()
             && reader.bitmaps.has_inode(inode);
         let counted = match layout.clusters_for(2) {
-            2 => inode.sectors / layout.sectors_per_block(),
+            2 => Some(inode.sectors / layout.sectors_per_block()),
             // Those of a cluster that aren't the file's are counted too.
-            _ => 0,
+            _ => None,
         };
-        let map = reader.follow(inode, counted, file.is_orphan);
+        let map = reader.follow(inode, counted.unwrap_or(0), file.is_orphan);
         let blocks = inode.size_bytes.div_ceil(layout.block_size() as u64);
         let data = map.runs.iter().filter(|run| !run.unwritten);
         file.runs = data.filter_map(|run| run.overlap(0, blocks)).collect();
         // Blocks of the map are counted too.
         let mapped = map.runs.iter().filter_map(|run| run.overlap(0, blocks));
         let mapped: u64 = mapped.map(|run| u64::from(run.length)).sum();
-        file.lost = counted.saturating_sub(map.found).min(blocks.saturating_sub(mapped));
+        let unmapped = blocks.saturating_sub(mapped);
+        file.lost = match counted {
+            Some(counted) => counted.saturating_sub(map.found).min(unmapped),
+            None if map.has_gap || map.found == 0 && inode.sectors > 0 => unmapped,
+            None => 0,
+        };
         // One that is being freed loses its end first.
         if inode.links_count == 0 && (version.sequence.is_some() || file.is_orphan) {
             let end = map.runs.last().map_or(0, Extent::logical_end);

@@ -4,7 +4,7 @@
 //! number, which may have been used for several files: those in the log are told apart by age.
 
 use super::log::JournalLog;
-use super::versions::{DeletedInodes, FUTURE, FileKey, PRESENT};
+use super::versions::{DeletedInodes, FUTURE, FileKey, PRESENT, is_deleted};
 use crate::error::Result;
 use crate::image::{InspectedImage, StoredInode};
 use crate::map::runs_of;
@@ -186,7 +186,7 @@ impl<'a, 'd> NameFinder<'a, 'd> {
                 continue;
             }
             let Ok(stored) = self.image.inode(number) else { continue };
-            if !is_live_directory(&stored.inode) {
+            if !is_live_directory(&stored.inode) || is_deleted(&stored.inode) {
                 continue;
             }
             self.above.insert(number, None);
@@ -197,7 +197,7 @@ impl<'a, 'd> NameFinder<'a, 'd> {
         }
         for parent in parents {
             let Ok(stored) = self.image.inode(parent) else { continue };
-            if !is_live_directory(&stored.inode) {
+            if !is_live_directory(&stored.inode) || is_deleted(&stored.inode) {
                 continue;
             }
             for entry in entries_of(self.image, &stored)? {
