@@ -1,5 +1,6 @@
 //! Sets of blocks, as ranges.
 
+use drystone_ext4_format::extent::Extent;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -34,6 +35,20 @@ impl BlockRanges {
             added.push(range.start..below);
         }
         added.reverse();
+        added
+    }
+
+    /// Adds the blocks of runs. Returns the parts of the runs that weren't in the set: a damaged map may name a
+    /// block any number of times.
+    pub fn insert_runs(&mut self, runs: &[Extent]) -> Vec<Extent> {
+        let mut added = Vec::new();
+        for run in runs {
+            let start = run.physical.get();
+            for part in self.insert(start..run.physical_end().get()) {
+                let from = run.logical.as_u64() + (part.start - start);
+                added.extend(run.overlap(from, from + (part.end - part.start)));
+            }
+        }
         added
     }
 
@@ -105,5 +120,17 @@ mod tests {
                 assert_eq!(ranges.iter().flatten().collect::<BTreeSet<u64>>(), model);
             }
         }
+    }
+
+    #[test]
+    fn a_block_of_runs_counts_once() {
+        let run = |logical: u32, physical: u64, length| Extent {
+            length,
+            ..Extent::of_block(logical.into(), physical.into())
+        };
+        let mut ranges = BlockRanges::default();
+        assert_eq!(ranges.insert_runs(&[run(0, 100, 10)]), [run(0, 100, 10)]);
+        let again = [run(20, 95, 20), run(50, 100, 3)];
+        assert_eq!(ranges.insert_runs(&again), [run(20, 95, 5), run(35, 110, 5)]);
     }
 }

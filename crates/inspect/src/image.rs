@@ -1,5 +1,6 @@
 //! Superblock, descriptors and inodes of an image that may be damaged.
 
+use crate::block_ranges::BlockRanges;
 use crate::error::{InspectError, Result};
 use drystone_blockdev::{BlockDevice, DeviceResult};
 use drystone_ext4_format::extent::Extent;
@@ -136,12 +137,11 @@ impl<'d> InspectedImage<'d> {
     pub(crate) fn each_block(
         &self,
         runs: impl IntoIterator<Item = Extent>,
-        left: &mut u64,
         visit: &mut dyn FnMut(u32, PhysicalBlock, &[u8]),
     ) {
         for run in runs {
             let mut by = 0;
-            while by < run.length && *left > 0 {
+            while by < run.length {
                 let offset = self.offset_of(PhysicalBlock::new(run.physical.get() + u64::from(by)));
                 let Some(data) = self.next_data(offset) else { break };
                 let skipped = data.saturating_sub(offset) >> self.layout.log_block_size();
@@ -154,7 +154,6 @@ impl<'d> InspectedImage<'d> {
                     visit(run.logical.get() + by, block, &bytes);
                 }
                 by += 1;
-                *left -= 1;
             }
         }
     }
@@ -277,10 +276,16 @@ impl<'d> InspectedImage<'d> {
     /// The device or `visit` fails.
     pub fn each_inode(&self, visit: &mut dyn FnMut(StoredInode) -> Result<bool>) -> Result<()> {
         let mut buffer = Vec::new();
+        let mut tables = BlockRanges::default();
         self.each_descriptor(&mut |group, descriptor, bytes| {
             let count = self.used_table_length(group, descriptor, bytes);
             let blocks = u64::from(self.layout.inode_table_blocks());
-            if count == 0 || !self.layout.contains_blocks(descriptor.inode_table, blocks) {
+            let table = descriptor.inode_table.get()..descriptor.inode_table.get() + blocks;
+            // Descriptors may share a table: only one of them has it.
+            if count == 0
+                || !self.layout.contains_blocks(descriptor.inode_table, blocks)
+                || tables.insert(table.clone()) != [table]
+            {
                 return Ok(true);
             }
             self.each_inode_of(group, descriptor, count, &mut buffer, visit)

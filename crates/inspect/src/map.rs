@@ -33,10 +33,21 @@ pub fn walk_map(
     inode: &Inode,
     visit: &mut dyn FnMut(MapPart) -> Result<()>,
 ) -> Result<()> {
+    walk_map_once(image, inode, &mut HashSet::new(), visit)
+}
+
+/// As [`walk_map`], but doesn't enter nodes that are in `visited`, to which it adds those that it enters: of many
+/// files that share a map, one has what is below.
+pub(crate) fn walk_map_once(
+    image: &InspectedImage<'_>,
+    inode: &Inode,
+    visited: &mut HashSet<u64>,
+    visit: &mut dyn FnMut(MapPart) -> Result<()>,
+) -> Result<()> {
     if !inode.has_block_mapping() {
         return Ok(());
     }
-    let mut walk = Walk { image, inode, visited: HashSet::new(), visit };
+    let mut walk = Walk { image, inode, visited, visit };
     if inode.flags.contains(InodeFlags::EXTENTS) {
         return walk.extents(&inode.block_area, None, DEPTH_MAX + 1);
     }
@@ -53,7 +64,7 @@ struct Walk<'a, 'd> {
     image: &'a InspectedImage<'d>,
     inode: &'a Inode,
     /// Nodes that were entered: a tree that bites its tail ends.
-    visited: HashSet<u64>,
+    visited: &'a mut HashSet<u64>,
     visit: &'a mut dyn FnMut(MapPart) -> Result<()>,
 }
 

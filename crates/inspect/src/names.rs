@@ -1,5 +1,6 @@
 //! What inodes are called.
 
+use crate::block_ranges::BlockRanges;
 use crate::error::Result;
 use crate::image::{InspectedImage, StoredInode};
 use crate::map::runs_of;
@@ -29,9 +30,11 @@ pub(crate) struct NamedEntry {
 }
 
 /// The entries of a directory but `.` and `..`, as far as its records can be followed.
+/// Blocks in `read` are left out, and those that are read are added to it.
 pub(crate) fn entries_of(
     image: &InspectedImage<'_>,
     stored: &StoredInode,
+    read: &mut BlockRanges,
 ) -> Result<Vec<NamedEntry>> {
     let inode = &stored.inode;
     let layout = image.directory_layout(inode);
@@ -44,21 +47,11 @@ pub(crate) fn entries_of(
         return Ok(directory.entries().filter_map(named).collect());
     }
     let mut entries = Vec::new();
-    // A damaged map may name a block any number of times.
-    let mut left = image.layout.blocks_count();
-    for run in runs_of(image, inode)? {
-        let first = run.physical.get();
-        for block in first..first + u64::from(run.length) {
-            left = left.saturating_sub(1);
-            if left == 0 {
-                return Ok(entries);
-            }
-            let Ok(bytes) = image.read_block(block.into()) else { continue };
-            // Blocks of the index have records that name nothing.
-            let records = DirectoryBlock::trusted(&bytes, &layout);
-            entries.extend(records.entries().filter_map(named));
-        }
-    }
+    image.each_block(read.insert_runs(&runs_of(image, inode)?), &mut |_, _, bytes| {
+        // Blocks of the index have records that name nothing.
+        let records = DirectoryBlock::trusted(bytes, &layout);
+        entries.extend(records.entries().filter_map(named));
+    });
     Ok(entries)
 }
 
@@ -84,7 +77,7 @@ pub(crate) fn find_path(image: &InspectedImage<'_>, path: &[u8]) -> Result<Optio
         if !stored.inode.is_directory() {
             return Ok(None);
         }
-        let entries = entries_of(image, &stored)?;
+        let entries = entries_of(image, &stored, &mut BlockRanges::default())?;
         let Some(entry) = entries.into_iter().find(|entry| entry.name == name) else {
             return Ok(None);
         };
@@ -108,10 +101,12 @@ pub fn names_of(image: &InspectedImage<'_>, inodes: &[InodeNumber]) -> Result<Ve
         }
         Ok(true)
     })?;
-    let numbers: Vec<InodeNumber> = directories.keys().copied().collect();
+    let mut numbers: Vec<InodeNumber> = directories.keys().copied().collect();
+    numbers.sort();
+    let mut read = BlockRanges::default();
     for number in numbers {
         let stored = image.inode(number)?;
-        for entry in entries_of(image, &stored)? {
+        for entry in entries_of(image, &stored, &mut read)? {
             if let Some(names) = found.get_mut(&entry.inode) {
                 names.push((number, entry.name.clone()));
             }

@@ -7,7 +7,7 @@ use drystone_inspect::{
     ImagePart, InspectedImage, copy_metadata, fragmentation_of, inspect, names_of, owners_of,
 };
 use drystone_testkit::environment::number;
-use drystone_testkit::judges::{FEATURE_SETS, Scratch, have, mke2fs};
+use drystone_testkit::judges::{FEATURE_SETS, Scratch, have, mke2fs, run};
 use drystone_testkit::metadata_map::{BlockContent, MetadataMap};
 
 /// Damages of each image, unless `DRYSTONE_CHANGES` says how many.
@@ -108,4 +108,38 @@ fn an_inode_table_far_beyond_the_end_is_missing() {
     device.write_at(descriptor + 0x28, &0x40_0000_u32.to_le_bytes()).unwrap();
     let missing = root().unwrap_err().to_string();
     assert!(missing.contains("beyond the end"), "{missing}");
+}
+
+/// Descriptors that share an inode table would show each of its inodes as often as they like.
+#[test]
+fn a_shared_inode_table_is_read_once() {
+    if !have("mke2fs") {
+        return;
+    }
+    let scratch = Scratch::new("inspect").unwrap();
+    let path = scratch.join("disk.img");
+    let arguments = ["-q", "-F", "-t", "ext2", "-b", "1024", path.to_str().unwrap(), "32M"];
+    run("mke2fs", arguments).unwrap().expect_clean("mke2fs");
+    let device = MemoryDevice::from_bytes(&std::fs::read(&path).unwrap());
+    let inodes = || {
+        let image = InspectedImage::open(&device).unwrap();
+        let mut count = 0;
+        let counted = image.each_inode(&mut |_| {
+            count += 1;
+            Ok(true)
+        });
+        counted.unwrap();
+        count
+    };
+    let before = inodes();
+    let image = InspectedImage::open(&device).unwrap();
+    let offset = |group: u32| image.descriptor_offset(group.into()).unwrap();
+    let mut table = [0; 4];
+    device.read_at(offset(0) + 8, &mut table).unwrap();
+    let groups = image.layout().group_count();
+    assert!(groups > 2);
+    for group in 1..groups {
+        device.write_at(offset(group) + 8, &table).unwrap();
+    }
+    assert_eq!(inodes(), before);
 }

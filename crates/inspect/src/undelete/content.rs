@@ -21,7 +21,7 @@ use std::ops::Range;
 
 /// How often a block may be a node of one: files that shared it one after the other. A crafted image could have
 /// all inodes lead through the same nodes.
-const USES_MAX: u8 = 16;
+const USES_MAX: u8 = 2;
 /// Copies of a node that are tried.
 const COPIES_MAX: usize = 32;
 

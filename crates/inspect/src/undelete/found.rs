@@ -24,7 +24,7 @@ pub(super) enum DeletedContent {
 /// A file while it is looked for.
 pub(super) struct FoundFile {
     pub key: FileKey,
-    pub version: Option<InodeVersion>,
+    pub version: Option<Box<InodeVersion>>,
     pub deleted: Option<u32>,
     /// An orphan still has its blocks.
     pub is_orphan: bool,
@@ -38,7 +38,7 @@ pub(super) struct FoundFile {
 
 impl FoundFile {
     pub fn new(key: FileKey, versions: &mut FileVersions, reader: &mut MapReader<'_, '_>) -> Self {
-        let version = versions.best().cloned();
+        let version = versions.best().cloned().map(Box::new);
         (versions.linked, versions.unlinked) = (None, None);
         let deleted = versions.deleted;
         let mut file = Self {
@@ -105,7 +105,7 @@ impl FoundFile {
     }
 
     pub fn content(&self, image: &InspectedImage<'_>) -> DeletedContent {
-        let Some(InodeVersion { inode, bytes, .. }) = &self.version else {
+        let Some(InodeVersion { inode, bytes, .. }) = self.version.as_deref() else {
             return DeletedContent::Unknown;
         };
         if inode.is_directory() || !(inode.is_regular() || inode.is_symlink()) {

@@ -3,6 +3,7 @@
 //! A log goes round: the front part of an old transaction may be overwritten. Newer blocks are placed first, and
 //! what they lie on isn't taken for anything older.
 
+use crate::block_ranges::BlockRanges;
 use crate::error::{InspectError, Result};
 use crate::image::InspectedImage;
 use crate::map::runs_of;
@@ -92,9 +93,9 @@ impl JournalLog {
         let format = superblock.format();
         let (mut descriptors, mut own, mut revokes) = (Vec::new(), HashSet::new(), Vec::new());
         let (start, end) = (superblock.log().start.into(), superblock.log().end.into());
-        let in_log = runs.iter().filter_map(|run| run.overlap(start, end));
-        let mut left = image.device.size_bytes() >> image.layout.log_block_size();
-        image.each_block(in_log, &mut left, &mut |position, _, bytes| {
+        let in_log = BlockRanges::default().insert_runs(runs);
+        let in_log = in_log.iter().filter_map(|run| run.overlap(start, end));
+        image.each_block(in_log, &mut |position, _, bytes| {
             let Some((kind, sequence)) = kind_and_sequence(bytes) else { return };
             own.insert(position);
             let age = i64::from(sequence.wrapping_sub(superblock.sequence()) as i32);

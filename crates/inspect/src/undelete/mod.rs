@@ -22,7 +22,7 @@ pub use log::JournalLog;
 use crate::block_ranges::BlockRanges;
 use crate::error::Result;
 use crate::image::{InspectedImage, StoredInode};
-use crate::map::{MapPart, walk_map};
+use crate::map::{MapPart, walk_map_once};
 use content::MapReader;
 use drystone_ext4_format::InodeNumber;
 use drystone_ext4_format::extent::Extent;
@@ -30,6 +30,7 @@ use drystone_ext4_format::inode::{Inode, InodeFlags, InodeTimestamp};
 use found::{DeletedContent, FoundFile, physical};
 use names::NameFinder;
 use std::cmp::Reverse;
+use std::collections::HashSet;
 use versions::{DeletedInodes, FUTURE, FileVersions, is_deleted};
 
 /// Is shown where a piece of a file starts, and its bytes.
@@ -140,11 +141,12 @@ pub fn find_deleted(
             free.insert(physical(run));
         }
     }
+    let mut visited = HashSet::new();
     let mut names = NameFinder::new(image, &inodes);
     image.each_inode(&mut |stored| {
         progress("looking for what is in use", u64::from(stored.inode.number.get()), total);
         if !is_deleted(&stored.inode) {
-            take_blocks(image, &stored.inode, &wanted, &mut free)?;
+            take_blocks(image, &stored.inode, &wanted, &mut free, &mut visited)?;
             if stored.inode.is_directory() {
                 names.directory(&stored, log)?;
             }
@@ -216,12 +218,13 @@ fn take_blocks(
     inode: &Inode,
     wanted: &BlockRanges,
     free: &mut BlockRanges,
+    visited: &mut HashSet<u64>,
 ) -> Result<()> {
     let mut take = |range| wanted.within(range).into_iter().for_each(|part| free.remove(part));
     if let Some(block) = inode.attribute_block {
         take(block.get()..block.get() + 1);
     }
-    walk_map(image, inode, &mut |part| {
+    walk_map_once(image, inode, visited, &mut |part| {
         match part {
             MapPart::Node { block, .. } => take(block.get()..block.get() + 1),
             MapPart::Run(run) => take(physical(&run)),

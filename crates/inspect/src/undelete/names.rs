@@ -5,6 +5,7 @@
 
 use super::log::JournalLog;
 use super::versions::{DeletedInodes, FUTURE, FileKey, PRESENT, is_deleted};
+use crate::block_ranges::BlockRanges;
 use crate::error::Result;
 use crate::image::{InspectedImage, StoredInode};
 use crate::map::runs_of;
@@ -48,16 +49,15 @@ pub(super) struct NameFinder<'a, 'd> {
     logged: HashMap<u64, InodeNumber>,
     /// Directories that are there, with the one above and the name in it.
     above: HashMap<InodeNumber, Option<(InodeNumber, Vec<u8>)>>,
-    /// Blocks of directories that may still be read.
-    left: u64,
+    /// Blocks of directories that were read.
+    read: BlockRanges,
 }
 
 impl<'a, 'd> NameFinder<'a, 'd> {
     pub fn new(image: &'a InspectedImage<'d>, deleted: &DeletedInodes<'_, '_>) -> Self {
         let seen = deleted.files.keys().map(|key| (key.inode, Vec::new())).collect();
-        // In a sound image no block belongs to two.
-        let left = (image.device.size_bytes() >> image.layout.log_block_size()).saturating_mul(2);
-        Self { image, seen, logged: HashMap::new(), above: HashMap::new(), left }
+        let (logged, above, read) = (HashMap::new(), HashMap::new(), BlockRanges::default());
+        Self { image, seen, logged, above, read }
     }
 
     fn note(&mut self, directory: InodeNumber, entry: &Entry<'_>, age: i64) {
@@ -125,11 +125,10 @@ impl<'a, 'd> NameFinder<'a, 'd> {
                 self.logged.entry(block.get()).or_insert(inode.number);
             }
         }
-        let (image, mut left) = (self.image, self.left);
-        image.each_block(runs.iter().copied(), &mut left, &mut |_, _, bytes| {
+        let runs = self.read.insert_runs(runs);
+        self.image.each_block(runs, &mut |_, _, bytes| {
             self.note_records(inode.number, bytes, &layout, age);
         });
-        self.left = left;
     }
 
     /// Looks into the copies in the log of blocks of directories: those that were noted, and those that say of
@@ -195,12 +194,13 @@ impl<'a, 'd> NameFinder<'a, 'd> {
                 waiting.push(parent);
             }
         }
+        let mut read = BlockRanges::default();
         for parent in parents {
             let Ok(stored) = self.image.inode(parent) else { continue };
             if !is_live_directory(&stored.inode) || is_deleted(&stored.inode) {
                 continue;
             }
-            for entry in entries_of(self.image, &stored)? {
+            for entry in entries_of(self.image, &stored, &mut read)? {
                 if let Some(above) = self.above.get_mut(&entry.inode) {
                     above.get_or_insert((parent, entry.name));
                 }

@@ -53,9 +53,9 @@ pub(super) struct FileVersions {
     /// When it was deleted, in seconds since 1970.
     pub deleted: Option<u32>,
     /// The newest version with a name.
-    pub linked: Option<InodeVersion>,
+    pub linked: Option<Box<InodeVersion>>,
     /// The newest one without a name that still has content.
-    pub unlinked: Option<InodeVersion>,
+    pub unlinked: Option<Box<InodeVersion>>,
 }
 
 impl FileVersions {
@@ -67,7 +67,7 @@ impl FileVersions {
                 let is_whole = new.sectors >= old.sectors && new.size_bytes >= old.size_bytes;
                 Some(if is_whole { unlinked } else { linked })
             }
-            (linked, unlinked) => linked.as_ref().or(unlinked.as_ref()),
+            (linked, unlinked) => linked.as_deref().or(unlinked.as_deref()),
         }
     }
 }
@@ -188,7 +188,7 @@ impl<'a, 'd> DeletedInodes<'a, 'd> {
         }
         let bytes = inode.flags.contains(InodeFlags::INLINE_DATA).then(|| stored.bytes.clone());
         let sequence = copy.map(|copy| copy.sequence);
-        *place = Some(InodeVersion { inode: inode.clone(), bytes, sequence, age });
+        *place = Some(Box::new(InodeVersion { inode: inode.clone(), bytes, sequence, age }));
     }
 }
 
