@@ -106,3 +106,16 @@ pub enum Corrupt {
         block: u32,
     },
 }
+
+impl Corrupt {
+    /// Whether what contradicts is a checksum, and not something that a block says.
+    #[must_use]
+    pub const fn is_checksum(&self) -> bool {
+        matches!(
+            self,
+            Self::SuperblockChecksum { .. }
+                | Self::BlockChecksum { .. }
+                | Self::DataChecksum { .. }
+        )
+    }
+}

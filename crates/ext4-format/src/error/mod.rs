@@ -65,3 +65,22 @@ pub enum Unsupported {
         kind: u8,
     },
 }
+
+impl Corrupt {
+    /// Whether what contradicts is a checksum, and not something that a structure says.
+    #[must_use]
+    pub const fn is_checksum(&self) -> bool {
+        matches!(
+            self,
+            Self::SuperblockChecksum { .. }
+                | Self::GroupChecksum { .. }
+                | Self::BitmapChecksum { .. }
+                | Self::InodeChecksum { .. }
+                | Self::ExtentChecksum { .. }
+                | Self::DirectoryChecksum { .. }
+                | Self::AttributeChecksum { .. }
+                | Self::OrphanFile { problem: OrphanFileProblem::Checksum { .. }, .. }
+                | Self::Mmp { problem: MmpProblem::Checksum { .. }, .. }
+        )
+    }
+}

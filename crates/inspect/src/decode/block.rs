@@ -4,13 +4,12 @@ use super::{Builder, Decoded, Structure, directory, group, inode, journal, super
 use crate::error::{InspectError, Result};
 use crate::image::InspectedImage;
 use crate::owners::{BlockPurpose, owners_of};
-use drystone_ext4_format::error::MmpProblem;
 use drystone_ext4_format::htree::IndexKind;
 use drystone_ext4_format::inode::InodeFlags;
 use drystone_ext4_format::mmp::{Mmp, RawMmp};
 use drystone_ext4_format::orphan_file::{OrphanBlock, OrphanPlace, RawOrphanTail};
 use drystone_ext4_format::superblock::SUPERBLOCK_BYTES;
-use drystone_ext4_format::{Corrupt, GroupNumber, InodeNumber, LogicalBlock, PhysicalBlock};
+use drystone_ext4_format::{GroupNumber, InodeNumber, LogicalBlock, PhysicalBlock};
 
 /// Bytes of a block that are shown if nothing is known about them.
 const SHOWN_BYTES: usize = 256;
@@ -123,13 +122,7 @@ fn multi_mount(image: &InspectedImage<'_>, block: PhysicalBlock, bytes: &[u8]) -
     builder.table(0, RawMmp::FIELDS, &|_, _| None);
     let mut decoded = builder.decoded;
     let seed = image.layout.checksum_seed();
-    let checked = Mmp::check(bytes, seed, block).map(drop);
-    // Other problems say nothing of it.
-    let is_compared = match &checked {
-        Err(Corrupt::Mmp { problem, .. }) => matches!(problem, MmpProblem::Checksum { .. }),
-        _ => true,
-    };
-    decoded.checksum(seed.is_some() && is_compared, checked);
+    decoded.checksum(seed.is_some(), Mmp::check(bytes, seed, block).map(drop));
     decoded
 }
 

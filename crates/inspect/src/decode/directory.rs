@@ -15,7 +15,7 @@ use drystone_ext4_format::htree::{
 };
 use drystone_ext4_format::inode::{Inode, InodeFlags};
 use drystone_ext4_format::superblock::SuperblockFlags;
-use drystone_ext4_format::{Corrupt, InodeNumber, LogicalBlock, PhysicalBlock};
+use drystone_ext4_format::{InodeNumber, LogicalBlock, PhysicalBlock};
 use std::collections::HashSet;
 
 /// Levels of an index that are followed.
@@ -169,7 +169,7 @@ pub(super) fn index_block(
         }
     }
     let mut decoded = builder.decoded;
-    note_checksum(&mut decoded, &layout, htree::verify(bytes, kind, &layout, place));
+    decoded.checksum(layout.checksum.is_some(), htree::verify(bytes, kind, &layout, place));
     let blocks = inode.size_bytes.div_ceil(image.layout.block_size() as u64);
     let limits = IndexLimits {
         directory_blocks: u32::try_from(blocks).unwrap_or(u32::MAX),
@@ -211,17 +211,7 @@ pub(super) fn records(
         builder.prefixed("tail.", tail, RawTail::FIELDS);
     }
     let mut decoded = builder.decoded;
-    note_checksum(&mut decoded, &layout, dir::verify(bytes, &layout, place));
+    decoded.checksum(layout.checksum.is_some(), dir::verify(bytes, &layout, place));
     decoded.problem(DirectoryBlock::check(bytes, &layout, place));
     decoded
-}
-
-/// Notes the outcome of comparing a block's checksum. Without a tail, or with a wrong limit, it has no place.
-fn note_checksum(
-    decoded: &mut Decoded,
-    layout: &DirectoryLayout,
-    checked: std::result::Result<(), Corrupt>,
-) {
-    let is_compared = matches!(checked, Ok(()) | Err(Corrupt::DirectoryChecksum { .. }));
-    decoded.checksum(layout.checksum.is_some() && is_compared, checked);
 }

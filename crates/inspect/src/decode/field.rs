@@ -24,6 +24,24 @@ pub enum ChecksumVerdict {
     Wrong,
 }
 
+/// What a check says is wrong.
+pub(crate) trait CheckProblem: fmt::Display {
+    /// Whether that is a checksum.
+    fn is_checksum(&self) -> bool;
+}
+
+impl CheckProblem for drystone_ext4_format::Corrupt {
+    fn is_checksum(&self) -> bool {
+        self.is_checksum()
+    }
+}
+
+impl CheckProblem for drystone_jbd2_format::Corrupt {
+    fn is_checksum(&self) -> bool {
+        self.is_checksum()
+    }
+}
+
 /// What a structure is to the checksum that covers it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Structure {
@@ -145,12 +163,13 @@ impl Decoded {
         }
     }
 
-    /// Notes the outcome of a checksum's check. `exists`: whether the structure has one.
-    pub(crate) fn checksum<E: fmt::Display>(&mut self, exists: bool, outcome: Result<(), E>) {
-        self.checksum = match (exists, &outcome) {
-            (false, _) => ChecksumVerdict::None,
-            (true, Ok(())) => ChecksumVerdict::Good,
-            (true, Err(_)) => ChecksumVerdict::Wrong,
+    /// Notes the outcome of a check of which a checksum is part. `exists`: whether the structure has one. Other
+    /// problems say nothing of it: it has no place then, or wasn't compared.
+    pub(crate) fn checksum<E: CheckProblem>(&mut self, exists: bool, outcome: Result<(), E>) {
+        self.checksum = match &outcome {
+            Ok(()) if exists => ChecksumVerdict::Good,
+            Err(problem) if exists && problem.is_checksum() => ChecksumVerdict::Wrong,
+            _ => ChecksumVerdict::None,
         };
         self.problem(outcome);
     }

@@ -7,7 +7,7 @@ use crate::map::runs_of;
 use drystone_ext4_format::PhysicalBlock;
 use drystone_ext4_format::features::Compat;
 use drystone_jbd2_format::{
-    BlockHeader, BlockKind, Corrupt, Format, RawSuperblock, SUPERBLOCK_BYTES, Superblock,
+    BlockHeader, BlockKind, Format, RawSuperblock, SUPERBLOCK_BYTES, Superblock,
     TransactionChecksum, check_commit, check_descriptor, check_revoke, kind_and_sequence,
 };
 
@@ -62,17 +62,8 @@ pub(super) fn head(inode: u32, offset: u64, bytes: &[u8]) -> Decoded {
     let mut decoded = builder.decoded;
     let checked = Superblock::check(bytes);
     let exists = checked.as_ref().map_or(true, |checked| checked.format().has_block_checksums());
-    note_checked(&mut decoded, exists, checked.map(drop));
+    decoded.checksum(exists, checked.map(drop));
     decoded
-}
-
-/// Notes the outcome of a check that includes the checksum. Other problems say nothing of that.
-fn note_checked(decoded: &mut Decoded, exists: bool, checked: std::result::Result<(), Corrupt>) {
-    let is_compared = matches!(
-        checked,
-        Ok(()) | Err(Corrupt::SuperblockChecksum { .. } | Corrupt::BlockChecksum { .. })
-    );
-    decoded.checksum(exists && is_compared, checked);
 }
 
 /// A block of the journal's own; copies of metadata are none.
@@ -91,13 +82,13 @@ fn own_block(superblock: &Superblock, logical: u32, offset: u64, bytes: &[u8]) -
             let targets = checked.map(|tags| tags.map(|tag| tag.block).collect::<Vec<_>>());
             decoded.name =
                 name(&listed("copies of blocks", targets.as_deref().unwrap_or_default()));
-            note_checked(&mut decoded, exists, targets.map(drop));
+            decoded.checksum(exists, targets.map(drop));
         }
         BlockKind::Revoke => {
             let checked = check_revoke(&format, bytes, sequence, logical);
             let blocks = checked.map(Iterator::collect::<Vec<_>>);
             decoded.name = name(&listed("revokes blocks", blocks.as_deref().unwrap_or_default()));
-            note_checked(&mut decoded, exists, blocks.map(drop));
+            decoded.checksum(exists, blocks.map(drop));
         }
         BlockKind::Commit => commit(&format, bytes, sequence, logical, &name, &mut decoded),
         BlockKind::SuperblockV1 | BlockKind::SuperblockV2 => return None,
@@ -121,7 +112,7 @@ fn commit(
         Err(_) => name("commit"),
     };
     if exists {
-        note_checked(decoded, true, checked.map(drop));
+        decoded.checksum(true, checked.map(drop));
     }
 }
 

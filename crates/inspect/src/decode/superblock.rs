@@ -4,11 +4,11 @@ use super::{Builder, Decoded, Structure, meaning};
 use crate::error::{InspectError, Result};
 use crate::image::InspectedImage;
 use drystone_blockdev::BlockDevice;
+use drystone_ext4_format::FormatError;
 use drystone_ext4_format::features::Features;
 use drystone_ext4_format::superblock::{
     FIELDS, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, Superblock,
 };
-use drystone_ext4_format::{Corrupt, FormatError};
 
 /// Fields that the primary superblock changes without its copies.
 const OWN: [&str; 22] = [
@@ -77,12 +77,14 @@ pub(super) fn fields(name: &str, offset: u64, bytes: &[u8]) -> Decoded {
     let mut builder = Builder::new(name, offset, bytes).structure(Structure::Superblock);
     builder.table(0, FIELDS, &meaning::of_superblock);
     let mut decoded = builder.decoded;
-    let outcome = Superblock::check(bytes);
-    let is_wrong = matches!(outcome, Err(FormatError::Corrupt(Corrupt::SuperblockChecksum { .. })));
+    let checked = match Superblock::check(bytes) {
+        Err(FormatError::Corrupt(problem)) if problem.is_checksum() => Err(problem),
+        // The others are told by the check without it.
+        _ => Ok(()),
+    };
     match Superblock::check_unsealed(bytes) {
         Ok(superblock) => {
-            let exists = has_checksum(superblock.features());
-            decoded.checksum(exists, if is_wrong { outcome.map(drop) } else { Ok(()) });
+            decoded.checksum(has_checksum(superblock.features()), checked);
         }
         Err(problem) => decoded.problems.push(problem.to_string()),
     }
