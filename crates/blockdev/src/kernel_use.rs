@@ -39,20 +39,15 @@ impl fmt::Display for KernelUse {
 
 /// Finds out how the kernel uses these bytes of the regular file that has this metadata, if it does.
 pub(crate) fn kernel_use(file: &Metadata, bytes: &Range<u64>) -> Option<KernelUse> {
-    let mountinfo = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
-    let mounts: Vec<Mount> = mountinfo.split(|&byte| byte == b'\n').filter_map(mount).collect();
-    let is_file = |path: &Path| {
-        path.metadata().is_ok_and(|found| (found.dev(), found.ino()) == (file.dev(), file.ino()))
-    };
+    let mounts = mount_table();
+    let is_file = |path: &Path| is_at(file, path);
     if let Some(mount) = mounts.iter().find(|mount| mount.is_of(is_file)) {
         return Some(KernelUse::Mounted(mount.directory.clone()));
     }
     let devices = std::fs::read_dir("/sys/block").into_iter().flatten().flatten();
     devices.map(|device| device.path()).find_map(|device| {
         // Only a loop device that is attached has this file.
-        let mut backing = std::fs::read(device.join("loop/backing_file")).ok()?;
-        backing.pop_if(|last| *last == b'\n');
-        let is_it = is_file(&path(backing)) && shares_bytes(&loop_range(&device), bytes);
+        let is_it = is_file(&backing_file(&device)?) && shares_bytes(&loop_range(&device), bytes);
         is_it.then(|| use_of_loop(&device, &mounts))?
     })
 }
@@ -68,21 +63,14 @@ fn is_on(number: u64, image: &Metadata) -> bool {
     if image.file_type().is_block_device() && image.rdev() == number {
         return true;
     }
-    let is_it = |path: &Path| {
-        let found = path.metadata();
-        found.is_ok_and(|found| (found.dev(), found.ino()) == (image.dev(), image.ino()))
-    };
+    let is_it = |path: &Path| is_at(image, path);
     let text = format!("{}:{}", rustix::fs::major(number), rustix::fs::minor(number));
     // What a server in user space mounts has no device, but often a source.
-    let mountinfo = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
-    let mut mounts = mountinfo.split(|&byte| byte == b'\n').filter_map(mount);
-    if mounts.any(|mount| mount.device == text.as_bytes() && mount.is_of(is_it)) {
+    if mount_table().iter().any(|mount| mount.device == text.as_bytes() && mount.is_of(is_it)) {
         return true;
     }
     let Ok(device) = Path::new("/sys/dev/block").join(text).canonicalize() else { return false };
-    if let Ok(mut backing) = std::fs::read(device.join("loop/backing_file")) {
-        backing.pop_if(|last| *last == b'\n');
-        let backing = path(backing);
+    if let Some(backing) = backing_file(&device) {
         return is_it(&backing) || backing.metadata().is_ok_and(|found| is_on(found.dev(), image));
     }
     // A partition lies in the folder of its disk; what is made of other devices names them.
@@ -97,6 +85,18 @@ fn number_of(directory: &Path) -> Option<u64> {
     let text = std::fs::read_to_string(directory.join("dev")).ok()?;
     let (major, minor) = text.trim().split_once(':')?;
     Some(rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?))
+}
+
+/// Whether a path leads to the file that has this metadata.
+fn is_at(file: &Metadata, path: &Path) -> bool {
+    path.metadata().is_ok_and(|found| (found.dev(), found.ino()) == (file.dev(), file.ino()))
+}
+
+/// The file of a loop device, of which `directory` in `/sys` tells; none if it is no loop device in use.
+fn backing_file(directory: &Path) -> Option<PathBuf> {
+    let mut backing = std::fs::read(directory.join("loop/backing_file")).ok()?;
+    backing.pop_if(|last| *last == b'\n');
+    Some(path(backing))
 }
 
 /// The bytes of its file that a loop device has, of which `directory` in `/sys` tells; all of them if it
@@ -152,6 +152,11 @@ impl Mount {
     fn is_of(&self, is_source: impl Fn(&Path) -> bool) -> bool {
         self.is_kernels && self.source.is_absolute() && is_source(&self.source)
     }
+}
+
+fn mount_table() -> Vec<Mount> {
+    let mountinfo = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+    mountinfo.split(|&byte| byte == b'\n').filter_map(mount).collect()
 }
 
 fn mount(line: &[u8]) -> Option<Mount> {
