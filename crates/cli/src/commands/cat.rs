@@ -25,13 +25,17 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
-    with_each(&arguments.files, Intent::Read, global, |tree, paths| {
+    print_all(&arguments.files, global)
+}
+
+/// Prints the content of files, one after the other.
+pub fn print_all(files: &[Location], global: &Global) -> Outcome {
+    with_each(files, Intent::Read, global, |tree, paths| {
         Output::with_stdout(false, |output| tree.for_each(paths, |path| print(tree, path, output)))
     })
 }
 
-/// Prints the content of a file.
-pub fn print(tree: &ImageTree<'_>, path: &Path, output: &mut Output<'_>) -> Outcome {
+fn print(tree: &ImageTree<'_>, path: &Path, output: &mut Output<'_>) -> Outcome {
     let problem = |error| tree.error_at(path, error);
     let mut file = tree.fs.open(path).map_err(problem)?;
     let mut buffer = vec![0; BUFFER_BYTES];

@@ -2,6 +2,7 @@
 
 mod streams;
 
+use crate::commands::cat;
 use crate::failure::{Failure, Outcome};
 use crate::global::Global;
 use crate::image::{Intent, close, open, open_with};
@@ -20,7 +21,7 @@ use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use streams::{from_input, to_output};
+use streams::from_input;
 
 /// Copy files and trees into, out of, between and inside images
 #[derive(Debug, Default, clap::Args)]
@@ -139,7 +140,7 @@ fn copy_stream(sources: &[AnyLocation], target: &AnyLocation, global: &Global) -
             AnyLocation::Host(_) => None,
         };
         let files: Option<Vec<Location>> = sources.iter().map(file).collect();
-        return Some(files.ok_or_else(only_files).and_then(|files| to_output(&files, global)));
+        return Some(files.ok_or_else(only_files).and_then(|files| cat::print_all(&files, global)));
     }
     if !sources.iter().any(is_stream) {
         return None;

@@ -1,11 +1,9 @@
-//! Standard input as a source, and standard output as a target.
+//! Standard input as a source.
 
-use crate::commands::cat;
 use crate::failure::Outcome;
 use crate::global::Global;
-use crate::image::{Intent, with_each, with_one};
+use crate::image::{Intent, with_one};
 use crate::location::Location;
-use crate::terminal::Output;
 use crate::tree::ImageTree;
 use anyhow::Context;
 use drystone::OpenOptions;
@@ -45,13 +43,4 @@ fn write_all(
             Err(error) => return Err(error).context("standard input")?,
         }
     }
-}
-
-/// Copies files to standard output, one after the other.
-pub fn to_output(sources: &[Location], global: &Global) -> Outcome {
-    with_each(sources, Intent::Read, global, |tree, paths| {
-        Output::with_stdout(false, |output| {
-            tree.for_each(paths, |path| cat::print(tree, path, output))
-        })
-    })
 }
