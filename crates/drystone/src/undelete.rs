@@ -6,6 +6,7 @@
 use crate::Error;
 use crate::VolumeName;
 use crate::inspect::{DeletedProgress, look_into, with_deleted};
+use crate::transfer::FINAL;
 use drystone_inspect::{DeletedFile, InspectedImage, Recoverable, visit_content};
 use drystone_vfs::FileType;
 use rustix::fs::{CWD, Mode, OFlags, Timespec, Timestamps};
@@ -21,9 +22,6 @@ use std::path::{Path, PathBuf};
 const TARGET_BYTES_MAX: u64 = 4096;
 /// Names after an inode that are tried.
 const NAMES_MAX: u32 = 1000;
-/// What every further file would meet too.
-const FINAL: [drystone_vfs::Errno; 3] =
-    [drystone_vfs::Errno::ENOSPC, drystone_vfs::Errno::EDQUOT, drystone_vfs::Errno::EROFS];
 
 /// What is brought back.
 #[derive(Clone, Debug, Default)]
@@ -254,11 +252,14 @@ fn safe_path(path: &[u8]) -> Option<PathBuf> {
     let names = path.split(|&byte| byte == b'/').filter(|name| !name.is_empty());
     let mut safe = PathBuf::new();
     for name in names {
-        let has_control = String::from_utf8_lossy(name).contains(char::is_control);
-        // As single bytes these are controls to some terminals.
-        let is_text = std::str::from_utf8(name).is_ok();
-        let steers = !is_text && name.iter().any(|byte| (0x80..0xa0).contains(byte));
-        if name == b"." || name == b".." || has_control || steers {
+        let steers = match std::str::from_utf8(name) {
+            Ok(text) => text.contains(char::is_control),
+            // As single bytes, the latter are controls to some terminals.
+            Err(_) => {
+                name.iter().any(|byte| byte.is_ascii_control() || (0x80..0xa0).contains(byte))
+            }
+        };
+        if name == b"." || name == b".." || steers {
             return None;
         }
         safe.push(OsStr::from_bytes(name));

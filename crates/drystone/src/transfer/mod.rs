@@ -34,6 +34,7 @@ mod tests;
 
 #[cfg(feature = "tar")]
 pub use archive::archive;
+pub(crate) use problem::FINAL;
 pub use problem::{Cause, CopyProblem, Lacking, Side};
 
 use crate::Exclude;

@@ -5,6 +5,9 @@ use drystone_sync::Arc;
 use drystone_vfs::{DeviceNumber, Errno, FileType, Timestamp};
 use std::path::{Path, PathBuf};
 
+/// Errors of a target that every further file would meet too.
+pub(crate) const FINAL: [Errno; 3] = [Errno::ENOSPC, Errno::EDQUOT, Errno::EROFS];
+
 /// Which end of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
@@ -152,8 +155,7 @@ impl CopyProblem {
 
     /// True if nothing that is tried after this can succeed.
     pub(crate) fn is_final(&self) -> bool {
-        let finals = [Errno::ENOSPC, Errno::EDQUOT, Errno::EROFS];
-        self.side == Side::Target && finals.iter().any(|errno| self.cause.is(*errno))
+        self.side == Side::Target && FINAL.iter().any(|errno| self.cause.is(*errno))
     }
 
     /// True if the copy was stopped within the entry.
