@@ -239,8 +239,8 @@ pub fn find_path<'f>(
     PathWalk::new(file_system, context, path)?.find(follow_last)
 }
 
-/// Where a byte first is. Looking at eight bytes at once takes a third of the instructions that the standard
-/// library's search takes in a short path.
+/// Where a byte first is. Looking at eight bytes at once takes fewer instructions in a short path than the standard
+/// library's search: opening a file by path, with two searches, takes 45 of 2,576 less.
 #[inline]
 #[must_use]
 pub fn position_of(bytes: &[u8], byte: u8) -> Option<usize> {
