@@ -19,15 +19,21 @@ const BLOCK_BYTES: usize = 1024;
 
 type FaultyMemory = Arc<Faulty<Arc<MemoryDevice>>>;
 
-/// A volume with two files of four blocks, which are in a checkpoint.
-fn volume() -> (FaultyMemory, Nilfs2, [Arc<Inode>; 2]) {
-    let device = MemoryDevice::new(4 << 20);
+/// An empty volume.
+fn made(device_bytes: u64, blocks_per_segment: u32) -> MemoryDevice {
+    let device = MemoryDevice::new(device_bytes);
     let options = MakeOptions {
         block_bytes: BLOCK_BYTES as u32,
-        blocks_per_segment: 64,
+        blocks_per_segment,
         ..MakeOptions::new(Uuid::from_u128(1), 7, 1_700_000_000)
     };
     make(&device, &options).unwrap();
+    device
+}
+
+/// A volume with two files of four blocks, which are in a checkpoint.
+fn volume() -> (FaultyMemory, Nilfs2, [Arc<Inode>; 2]) {
+    let device = made(4 << 20, 64);
     let device = Arc::new(Faulty::new(Arc::new(device)));
     let fs = mount(&device);
     let context = RequestContext::superuser();
@@ -291,13 +297,7 @@ fn a_full_volume_is_searched_once() {
 /// an entry in another block of the DAT.
 #[test]
 fn scattered_segments_are_counted() {
-    let device = MemoryDevice::new(256 << 20);
-    let options = MakeOptions {
-        block_bytes: BLOCK_BYTES as u32,
-        blocks_per_segment: 16,
-        ..MakeOptions::new(Uuid::from_u128(1), 7, 1_700_000_000)
-    };
-    make(&device, &options).unwrap();
+    let device = made(256 << 20, 16);
     let fs = mount(&Arc::new(Faulty::new(Arc::new(device))));
     let context = RequestContext::superuser();
     let made = fs.create(&context, fs.root(), b"a", NewNode::Regular, 0o644);
@@ -372,13 +372,7 @@ fn change_newest_log(device: &MemoryDevice, change: impl Fn(&mut LogHeader)) {
 /// The numbers of later logs would overflow.
 #[test]
 fn a_log_with_the_last_number_is_only_read() {
-    let device = MemoryDevice::new(4 << 20);
-    let options = MakeOptions {
-        block_bytes: BLOCK_BYTES as u32,
-        blocks_per_segment: 64,
-        ..MakeOptions::new(Uuid::from_u128(1), 7, 1_700_000_000)
-    };
-    make(&device, &options).unwrap();
+    let device = made(4 << 20, 64);
     change_newest_log(&device, |header| header.sequence = u64::MAX);
     let before = device.to_vec();
     let device = Arc::new(device);
@@ -396,13 +390,7 @@ fn a_log_with_the_last_number_is_only_read() {
 #[test]
 fn a_log_is_not_held_in_memory() {
     const BLOCKS: u32 = 1 << 16;
-    let device = MemoryDevice::new(20 * u64::from(BLOCKS) * BLOCK_BYTES as u64);
-    let options = MakeOptions {
-        block_bytes: BLOCK_BYTES as u32,
-        blocks_per_segment: BLOCKS,
-        ..MakeOptions::new(Uuid::from_u128(1), 7, 1_700_000_000)
-    };
-    make(&device, &options).unwrap();
+    let device = made(20 * u64::from(BLOCKS) * BLOCK_BYTES as u64, BLOCKS);
     change_newest_log(&device, |header| header.blocks = BLOCKS / 2);
 
     let device = Arc::new(LargestRead { device, bytes: AtomicUsize::new(0) });
