@@ -4,13 +4,14 @@
 use drystone::compare::{CompareOptions, ComparedTree, compare};
 use drystone::fs::FileTimes;
 use drystone::sources::tar::{EntryKind, NewTarEntry, Time, padding};
-use drystone::transfer::{CopyMonitor, CopyProblem, Endpoint};
+use drystone::transfer::{self, CopyMonitor, CopyOptions, CopyProblem, CopySummary, Endpoint};
 use drystone::vfs::{DeviceNumber, Errno, NewNode};
 use drystone::{CreateOptions, ErrorCause, Fs, Image};
+use drystone_sync::atomic::{AtomicU64, Ordering};
 use std::fs::Permissions;
 use std::io::ErrorKind;
 use std::os::unix::fs::{FileExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -193,6 +194,75 @@ fn what_an_entry_replaces_stays_if_the_entry_can_not_be_made() {
         fs.read_dir("/into").unwrap().map(|e| e.unwrap().file_name().to_owned()).collect();
     names.sort();
     assert_eq!(names, ["d", "file", "made"]);
+}
+
+/// A monitor that counts, and asks for the end when so many bytes were copied.
+#[derive(Default)]
+struct EndAfter {
+    bytes_max: u64,
+    bytes: AtomicU64,
+    entries: AtomicU64,
+    problems: AtomicU64,
+}
+
+impl CopyMonitor for EndAfter {
+    fn bytes(&self, count: u64) {
+        self.bytes.fetch_add(count, Ordering::Relaxed);
+    }
+
+    fn entry(&self, _: &dyn Fn() -> PathBuf) {
+        self.entries.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn problem(&self, _: &CopyProblem) {
+        self.problems.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.bytes.load(Ordering::Relaxed) >= self.bytes_max
+    }
+}
+
+/// The file that is being unpacked when the end comes is not there, and directories are complete.
+#[test]
+fn an_import_says_how_far_it_is_and_can_be_ended() {
+    let image = image();
+    let fs = image.fs();
+    fs.create_dir("/into").unwrap();
+    fs.write("/into/large", "old").unwrap();
+    let large = vec![1; 3 << 20];
+    let bytes = archive(&[
+        ("d", EntryKind::Directory, b""),
+        ("large", file(b"x"), b"x"),
+        ("large", file(&large), &large),
+        ("last", file(b"x"), b"x"),
+    ]);
+    let opener = drystone::sources::Opener::new(&std::env::temp_dir());
+    let archive = opener.read("a.tar", &bytes[..]).unwrap();
+    let import = |bytes_max| {
+        let monitor = EndAfter { bytes_max, ..EndAfter::default() };
+        let summary = transfer::import(
+            &archive,
+            fs.file_system(),
+            fs.context(),
+            Path::new("/into"),
+            &CopyOptions::default(),
+            &monitor,
+        );
+        let EndAfter { bytes, entries, problems, .. } = monitor;
+        let counted = [bytes, entries, problems].map(AtomicU64::into_inner);
+        (summary.unwrap(), counted)
+    };
+    let (ended, counted) = import(2 << 20);
+    assert_eq!((ended.is_stopped, ended.files, ended.directories), (true, 1, 1));
+    assert_eq!(counted, [(2 << 20) + 1, 2, 0]);
+    assert_eq!(fs.read("/into/large").unwrap(), b"x");
+    assert_eq!(fs.metadata("/into/d").unwrap().mode() & 0o7777, 0o640);
+    assert_eq!(fs.read_dir("/into").unwrap().count(), 2);
+    let (whole, counted) = import(u64::MAX);
+    assert_eq!((whole.is_stopped, whole.files, whole.bytes), (false, 3, (3 << 20) + 2));
+    assert_eq!(counted, [(3 << 20) + 2, 4, 0]);
+    assert_eq!(import(0).0, CopySummary { is_stopped: true, ..CopySummary::default() });
 }
 
 /// `tar -r` appends entries of directories that the archive has already.

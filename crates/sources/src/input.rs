@@ -75,7 +75,7 @@ impl Input for FileRange {
         let read = self.file.read_exact_at(buffer, self.start + offset);
         // Checked after reading, so that what was read belongs to the file that was opened.
         if FileVersion::from(&self.file.metadata()?) != self.version {
-            return Err(io::Error::other("changed while the image was built"));
+            return Err(io::Error::other("changed while it was read"));
         }
         read
     }

@@ -16,6 +16,7 @@ pub mod extract;
 pub mod find;
 pub mod getfattr;
 pub mod history;
+pub mod import;
 pub mod info;
 pub mod inspect;
 pub mod label;
@@ -67,6 +68,7 @@ pub enum Command {
     Find(find::Arguments),
     Cp(cp::Arguments),
     Extract(extract::Arguments),
+    Import(import::Arguments),
     Diff(diff::Arguments),
     Mkdir(mkdir::Arguments),
     Mknod(mknod::Arguments),
@@ -118,6 +120,7 @@ pub fn run(command: &Command, global: &Global, definition: fn() -> clap::Command
         Command::Cat(arguments) => cat::run(arguments, global),
         Command::Diff(arguments) => diff::run(arguments, global),
         Command::Extract(arguments) => extract::run(arguments, global),
+        Command::Import(arguments) => import::run(arguments, global),
         Command::Find(arguments) => find::run(arguments, global),
         Command::Cp(arguments) => cp::run(arguments, global),
         Command::Mkdir(arguments) => mkdir::run(arguments, global),

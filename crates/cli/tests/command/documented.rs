@@ -33,6 +33,7 @@ fn every_field_is_on_its_page() {
     fixture.fill(&["etc/motd", "bin/tool", "gone"]);
     fixture.line("ln -s motd disk.img:/etc/link").good();
     fixture.line("setfattr -n user.a --value b disk.img:/bin/tool").good();
+    fixture.line("extract disk.img:/etc --to etc.tar -q").good();
     // Nothing new gets its inode.
     fixture.line("rm disk.img:/gone").good();
     fixture.line("mkfs quota.img --size 8M -q -O quota,project").good();
@@ -54,6 +55,7 @@ fn every_field_is_on_its_page() {
         ("stat --extents disk.img:/bin/tool", 0),
         ("cp disk.img:/etc out", 0),
         ("extract disk.img:/etc --to extracted", 0),
+        ("import quota.img etc.tar", 0),
         ("diff disk.img quota.img", 1),
         ("check disk.img", 0),
         ("check damaged.img", 4),

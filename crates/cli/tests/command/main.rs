@@ -19,6 +19,7 @@ mod examples;
 mod extracting;
 mod full_host;
 mod hostile;
+mod importing;
 mod inspecting;
 mod making;
 mod mounting;

@@ -6,7 +6,7 @@
 //!
 //! `names` makes, moves and removes entries, `attributes` and `xattrs` change their metadata,
 //! `file` is an open file, `directory` a listing, `walk` a tree, `transfer` copies from and to this
-//! machine, `import` unpacks archives.
+//! machine, and archives.
 //!
 //! # State
 //!
@@ -17,8 +17,6 @@ mod diff;
 mod directory;
 mod file;
 mod held;
-#[cfg(feature = "tar")]
-mod import;
 mod metadata;
 mod names;
 mod options;

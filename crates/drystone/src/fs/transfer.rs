@@ -85,6 +85,60 @@ impl Fs<'_> {
         })
     }
 
+    /// Unpacks a tar archive into the directory `into`, with owners, permissions, times, extended attributes,
+    /// ACLs, hard links and holes. A directory that is there is merged into, anything else replaced. It may
+    /// be compressed if the feature `compression` is on. An ordinary user owns what is unpacked.
+    /// [`transfer::import`](crate::transfer::import) has options, and says how far it is.
+    ///
+    /// The archive is first copied to a file without a name in [`std::env::temp_dir`] and read to its end: one
+    /// that is cut off in an entry, or has a damaged header, changes nothing. Content has no checksum in a tar.
+    ///
+    /// ```
+    /// # use drystone::{CreateOptions, Image};
+    /// # fn main() -> drystone::Result<()> {
+    /// # let image = Image::in_memory(&CreateOptions::new(8 << 20))?;
+    /// let fs = image.fs();
+    /// fs.create_dir_all("/etc/ssl")?;
+    /// fs.write("/etc/ssl/openssl.cnf", "# none\n")?;
+    /// // For a file: fs.import_tar(std::fs::File::open("etc.tar")?, "/etc")?
+    /// let mut archive = Vec::new();
+    /// fs.extract_tar("/etc", &mut archive)?;
+    /// fs.create_dir("/copy")?;
+    /// let summary = fs.import_tar(&archive[..], "/copy")?;
+    /// assert_eq!((summary.files, summary.directories), (1, 2));
+    /// assert_eq!(fs.read("/copy/ssl/openssl.cnf")?, b"# none\n");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The archive can't be read or is damaged, or `into` is no directory. If entries can't be made, the error is
+    /// that of the first: the others are unpacked, and what it would have replaced stays.
+    #[cfg(feature = "tar")]
+    pub fn import_tar(
+        &self,
+        archive: impl std::io::Read,
+        into: impl AsRef<Path>,
+    ) -> Result<CopySummary> {
+        let into = into.as_ref();
+        self.run("import", into, |_| Ok(()))?;
+        let opener = drystone_sources::Opener::new(&std::env::temp_dir());
+        let archive = opener
+            .read("the archive", archive)
+            .map_err(|error| Error::from(error).during("import").at(into))?;
+        let (first, options) = (FirstProblem::new(), CopyOptions::default());
+        let summary = crate::transfer::import(
+            &archive,
+            self.file_system(),
+            &self.context,
+            into,
+            &options,
+            &first,
+        )?;
+        first.into_error().map_or(Ok(summary), Err)
+    }
+
     fn copied(
         &self,
         operation: &'static str,

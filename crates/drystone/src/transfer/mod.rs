@@ -10,7 +10,8 @@
 //! directory without following symbolic links, so nothing can be made outside the target.
 //!
 //! `engine` shares the work among threads, `directories` and `leaves` do it. `ends` says what they ask
-//! of a source and a target; `host_*` and `image_*` are the two kinds of each.
+//! of a source and a target; `host_*` and `image_*` are the two kinds of each. `archive` writes tar
+//! archives, `import` unpacks them.
 
 #[cfg(feature = "tar")]
 mod archive;
@@ -25,6 +26,8 @@ pub(crate) mod host_source;
 mod host_target;
 pub(crate) mod image_source;
 mod image_target;
+#[cfg(feature = "tar")]
+mod import;
 mod leaves;
 mod links;
 mod problem;
@@ -34,6 +37,9 @@ mod tests;
 
 #[cfg(feature = "tar")]
 pub use archive::archive;
+#[cfg(feature = "tar")]
+pub use import::import;
+#[cfg(feature = "fsck")]
 pub(crate) use problem::FINAL;
 pub use problem::{Cause, CopyProblem, Lacking, Side};
 

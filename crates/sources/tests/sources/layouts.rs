@@ -210,7 +210,7 @@ fn a_layer_that_changes_is_noticed() {
     let path = layout.folder.path().join(format!("blobs/{}", digest(&layer).replace(':', "/")));
     crate::bad_input::change_unnoticed(&path);
     let error = crate::bad_input::read_error(&tree, "file");
-    assert!(error.contains("changed while the image was built"), "{error}");
+    assert!(error.contains("changed while it was read"), "{error}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use crate::failure::{Failure, Outcome};
 use crate::interrupt::Interrupt;
 use anyhow::Context as _;
-use drystone::Exclude;
+use drystone::{Exclude, VolumeName};
 use drystone_mkfs::tree::{FileTree, InodeTimestamp};
 use drystone_sources::oci::{Choice, Platform};
 use drystone_sources::{
@@ -173,7 +173,8 @@ fn read_lines(path: &Path) -> anyhow::Result<(String, PathBuf, Vec<u8>)> {
 
 /// Where uncompressed archives are kept meanwhile: there is room where the image goes.
 pub fn spool_directory(image: &Path) -> PathBuf {
-    let is_file = image.as_os_str() != "-" && !image.starts_with("/dev");
+    let is_remote = || VolumeName::find(image).is_ok_and(|name| name.is_remote());
+    let is_file = image.as_os_str() != "-" && !image.starts_with("/dev") && !is_remote();
     let parent = image.parent().filter(|parent| parent.as_os_str() != OsStr::new(""));
     match parent {
         Some(parent) if is_file => parent.to_path_buf(),

@@ -23,6 +23,7 @@ use drystone_mkfs::build::Builder;
 use drystone_mkfs::tree::FileTree;
 use drystone_mkfs::verity::{HashTree, Verity};
 use drystone_sync::{Arc, clock};
+pub use input::spool_directory;
 use output::{BuildOutput, Reached};
 use progress::BuildProgress;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

@@ -1,6 +1,7 @@
 //! `cp`: copies into, out of, between and inside images.
 
 mod streams;
+mod summary;
 
 use crate::commands::cat;
 use crate::failure::{Failure, Outcome};
@@ -10,18 +11,17 @@ use crate::interrupt::Interrupt;
 use crate::location::{AnyLocation, Location, is_same_image, last_name};
 use crate::messages::tell;
 use crate::progress::Progress;
-use crate::terminal::print_line;
 use crate::tree::ImageTree;
 use anyhow::Context;
 use drystone::transfer::{CopyItem, CopyOptions, CopySummary, Endpoint, copy};
 use drystone::vfs::FileSystem;
 use drystone::{ImageOptions, VolumeName};
-use serde::Serialize;
 use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use streams::from_input;
+pub use summary::conclude;
 
 /// Copy files and trees into, out of, between and inside images
 #[derive(Debug, Default, clap::Args)]
@@ -146,7 +146,7 @@ fn copy_stream(sources: &[AnyLocation], target: &AnyLocation, global: &Global) -
         return None;
     }
     Some(match (sources, target) {
-        ([_], AnyLocation::Image(file)) => conclude([from_input(file, global)].into_iter(), global),
+        ([_], AnyLocation::Image(file)) => conclude([from_input(file, global)], global),
         _ => Err(only_files()),
     })
 }
@@ -170,56 +170,6 @@ fn groups_of(sources: &[AnyLocation]) -> Vec<Group> {
         }
     }
     groups
-}
-
-/// Copies all parts, prints the sum if JSON is wanted, and fails if anything was not copied.
-fn conclude(parts: impl Iterator<Item = Outcome<CopySummary>>, global: &Global) -> Outcome {
-    let mut sum = CopySummary::default();
-    for part in parts {
-        let part = part?;
-        sum.files += part.files;
-        sum.hard_links += part.hard_links;
-        sum.directories += part.directories;
-        sum.symlinks += part.symlinks;
-        sum.special += part.special;
-        sum.bytes += part.bytes;
-        sum.failed += part.failed + part.not_made;
-        sum.not_kept += part.not_kept;
-        sum.is_stopped |= part.is_stopped;
-    }
-    if global.json {
-        print_line(&serde_json::to_string(&CopySummaryJson::from(sum))?)?;
-    }
-    if sum.failed > 0 || sum.is_stopped { Err(Failure::Reported) } else { Ok(()) }
-}
-
-#[derive(Serialize)]
-struct CopySummaryJson {
-    files: u64,
-    hard_links: u64,
-    directories: u64,
-    symlinks: u64,
-    special: u64,
-    bytes: u64,
-    failed: u64,
-    not_kept: u64,
-    stopped: bool,
-}
-
-impl From<CopySummary> for CopySummaryJson {
-    fn from(sum: CopySummary) -> CopySummaryJson {
-        CopySummaryJson {
-            files: sum.files,
-            hard_links: sum.hard_links,
-            directories: sum.directories,
-            symlinks: sum.symlinks,
-            special: sum.special,
-            bytes: sum.bytes,
-            failed: sum.failed,
-            not_kept: sum.not_kept,
-            stopped: sum.is_stopped,
-        }
-    }
 }
 
 struct Copying<'c> {

@@ -1,10 +1,9 @@
 //! Where entries of an archive come to be: paths below the directory that it is unpacked into, and names that
 //! something else has.
 
-use crate::Fs;
 use crate::replace::under_free_name;
 use drystone_vfs::{
-    Errno, Error, FileType, FollowedLinks, InodeGuard, InodeNumber, NewNode, OpenFlags,
+    Errno, Error, FileSystem, FileType, FollowedLinks, InodeGuard, InodeNumber, NewNode, OpenFlags,
     RenameFlags, RequestContext, Result,
 };
 use std::collections::VecDeque;
@@ -23,7 +22,8 @@ pub(super) enum Missing {
 
 /// The directory that an archive is unpacked into, and who does it.
 pub(super) struct Places<'f> {
-    pub fs: &'f Fs<'f>,
+    pub file_system: &'f dyn FileSystem,
+    pub context: &'f RequestContext,
     /// What archives take for the root.
     pub top: InodeGuard<'f>,
 }
@@ -34,7 +34,7 @@ impl<'f> Places<'f> {
         if path.len() > PATH_BYTES_MAX {
             return Err(Errno::ENAMETOOLONG.into());
         }
-        let file_system = self.fs.file_system();
+        let file_system = self.file_system;
         // The directories that were entered, below the top.
         let mut entered: Vec<InodeGuard<'f>> = Vec::new();
         let parts = |path: &[u8]| path.split(|&byte| byte == b'/').map(<[u8]>::to_vec).collect();
@@ -54,7 +54,7 @@ impl<'f> Places<'f> {
                 Some(found) => found,
                 None if missing == Missing::AreErrors => return Err(Errno::ENOENT.into()),
                 None => {
-                    let (context, node) = (&self.fs.context, NewNode::Directory);
+                    let (context, node) = (self.context, NewNode::Directory);
                     let made =
                         file_system.create(context, directory, &name, node, PARENT_PERMISSIONS)?;
                     InodeGuard::new(file_system, made)
@@ -86,8 +86,8 @@ impl<'f> Places<'f> {
 
     /// The entry of a name, if there is one.
     pub fn look_up(&self, directory: InodeNumber, name: &[u8]) -> Result<Option<InodeGuard<'f>>> {
-        let file_system = self.fs.file_system();
-        match file_system.lookup(&self.fs.context, directory, name) {
+        let file_system = self.file_system;
+        match file_system.lookup(self.context, directory, name) {
             Ok(found) => Ok(Some(InodeGuard::new(file_system, found))),
             Err(error) if error.errno == Errno::ENOENT => Ok(None),
             Err(error) => Err(error),
@@ -106,14 +106,14 @@ impl<'f> Places<'f> {
             NewNode::Directory => 0o700,
             _ => 0o600,
         };
-        let file_system = self.fs.file_system();
-        let made = file_system.create(&self.fs.context, directory, name, node, permissions)?;
+        let file_system = self.file_system;
+        let made = file_system.create(self.context, directory, name, node, permissions)?;
         Ok(InodeGuard::new(file_system, made))
     }
 
     /// Makes a directory, in place of anything else.
     pub fn new_directory(&self, parent: InodeNumber, name: &[u8]) -> Result<()> {
-        let (file_system, context) = (self.fs.file_system(), &*self.fs.context);
+        let (file_system, context) = (self.file_system, self.context);
         let (made_as, _) = beside(name, |name| self.make(parent, name, NewNode::Directory))?;
         if made_as == name {
             return Ok(());
