@@ -5,12 +5,12 @@
 //! A file gets its name when the image is complete and durable.
 
 use crate::failure::{from_drystone, from_io};
-use drystone::vfs::Exclude;
+use drystone::vfs::{Exclude, OwnerMap};
 use drystone_blockdev::{BlockDevice, FileDevice, OpenMode};
 use drystone_mkfs::build::{BuildOptions, Builder, Size, SpareRoom};
 use drystone_mkfs::tree::FileTree;
 use drystone_sources::oci::Choice;
-use drystone_sources::{Changes, HostFiles, Opener, Owners, Source, SourceContext, Warnings};
+use drystone_sources::{Changes, HostFiles, Opener, Source, SourceContext, Warnings};
 use drystone_sync::thread;
 use pyo3::exceptions::{PyFileExistsError, PyOSError, PyValueError};
 use pyo3::prelude::*;
@@ -78,7 +78,7 @@ impl Request {
         for source in &self.sources {
             Source::parse(source).add(&mut tree, &mut context).map_err(failed)?;
         }
-        let owners = Owners { all: self.owner, ..Owners::default() };
+        let owners = OwnerMap { all: self.owner, ..OwnerMap::default() };
         Changes { exclude, owners, ..Changes::default() }.apply(&mut tree).map_err(failed)?;
 
         let options = BuildOptions {

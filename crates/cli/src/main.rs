@@ -21,6 +21,7 @@ mod messages;
 mod mode;
 mod mounting;
 mod output;
+mod owners;
 mod progress;
 mod size;
 mod terminal;

@@ -64,6 +64,20 @@ pub struct Acl {
 /// What a program asks to do with a file: read (4), write (2), execute (1).
 pub type Permissions = u8;
 
+/// The value of an extended attribute with other users and groups; none if it isn't a list, or there is
+/// no such list.
+#[must_use]
+pub fn with_other_ids(
+    name: &[u8],
+    value: &[u8],
+    user: impl Fn(u32) -> u32,
+    group: impl Fn(u32) -> u32,
+) -> Option<Vec<u8>> {
+    let is_list = name.starts_with(b"system.posix_acl_");
+    let list = is_list.then(|| Acl::from_attribute(value).ok())??;
+    Some(list.with_ids(user, group)?.to_attribute())
+}
+
 impl Acl {
     /// A list of the given entries.
     ///
@@ -116,6 +130,22 @@ impl Acl {
 
     fn has_named_entries(&self) -> bool {
         self.entries.iter().any(|e| matches!(e.tag, AclTag::User(_) | AclTag::Group(_)))
+    }
+
+    /// The list with other users and groups; none if two of them become one.
+    #[must_use]
+    pub fn with_ids(&self, user: impl Fn(u32) -> u32, group: impl Fn(u32) -> u32) -> Option<Self> {
+        let map = |entry: &AclEntry| {
+            let tag = match entry.tag {
+                AclTag::User(id) => AclTag::User(user(id)),
+                AclTag::Group(id) => AclTag::Group(group(id)),
+                same => same,
+            };
+            AclEntry { tag, ..*entry }
+        };
+        let mut entries: Vec<AclEntry> = self.entries.iter().map(map).collect();
+        entries.sort_by_key(|entry| entry.tag);
+        Self::new(entries).ok()
     }
 
     /// The permission bits (0 to 0o777) that go with the list: the middle ones are the mask's

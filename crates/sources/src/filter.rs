@@ -1,99 +1,29 @@
 //! Changes of a whole tree, whatever its sources.
 
-use crate::bytes::decimal;
 use crate::list::LineError;
 use crate::manifest::Manifest;
-use drystone_ext4_format::acl::{Acl, AclEntry, AclTag};
-use drystone_mkfs::tree::{FileTree, InodeTimestamp, NodeMetadata, TreeNodeId};
-use drystone_vfs::Exclude;
+use drystone_ext4_format::acl::with_other_ids;
+use drystone_mkfs::tree::{FileTree, InodeTimestamp, TreeNodeId};
+use drystone_vfs::{Exclude, OwnerMap};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
-/// A mapping of a range of user or group numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct IdRange {
-    from: u32,
-    to: u32,
-    count: u32,
-}
-
-impl IdRange {
-    /// Reads `FROM:TO` or `FROM:TO:COUNT`.
-    #[must_use]
-    pub fn parse(text: &str) -> Option<IdRange> {
-        let numbers: Vec<u32> = text
-            .split(':')
-            .map(|number| decimal(number.as_bytes())?.try_into().ok())
-            .collect::<Option<_>>()?;
-        let (from, to, count) = match numbers[..] {
-            [from, to] => (from, to, 1),
-            [from, to, count] => (from, to, count),
-            _ => return None,
-        };
-        // The highest number means no id.
-        let fits = |first: u32| first.checked_add(count).is_some();
-        (count > 0 && fits(from) && fits(to)).then_some(IdRange { from, to, count })
+/// Changes all owners in a tree.
+fn change_owners(tree: &mut FileTree, map: &OwnerMap) {
+    if map.is_empty() {
+        return;
     }
-
-    fn map(ranges: &[IdRange], id: u32) -> u32 {
-        let mapped = ranges.iter().find_map(|range| {
-            let offset = id.checked_sub(range.from).filter(|&offset| offset < range.count)?;
-            Some(range.to + offset)
-        });
-        mapped.unwrap_or(id)
-    }
-}
-
-/// Other owners for everything.
-#[derive(Clone, Debug, Default)]
-pub struct Owners {
-    /// One user and group for all files.
-    pub all: Option<(u32, u32)>,
-    /// User mappings, also for access control lists; the first matching range counts.
-    pub users: Vec<IdRange>,
-    /// Other groups, in the same way.
-    pub groups: Vec<IdRange>,
-}
-
-impl Owners {
-    /// Changes all owners in a tree.
-    pub fn apply(&self, tree: &mut FileTree) {
-        if self.all.is_some() || !self.users.is_empty() || !self.groups.is_empty() {
-            tree.change_metadata(|metadata| self.change(metadata));
-        }
-    }
-
-    fn change(&self, metadata: &mut NodeMetadata) {
-        metadata.user = IdRange::map(&self.users, metadata.user);
-        metadata.group = IdRange::map(&self.groups, metadata.group);
-        if let Some((user, group)) = self.all {
-            (metadata.user, metadata.group) = (user, group);
-        }
+    tree.change_metadata(|metadata| {
+        (metadata.user, metadata.group) = map.owners(metadata.user, metadata.group);
         for xattr in &mut metadata.xattrs {
-            if xattr.name.starts_with(b"system.posix_acl_")
-                && let Ok(list) = Acl::from_attribute(&xattr.value)
-                && let Some(changed) = self.map_list(&list)
+            if let Some(value) =
+                with_other_ids(&xattr.name, &xattr.value, |id| map.user(id), |id| map.group(id))
             {
-                xattr.value = changed.to_attribute();
+                xattr.value = value;
             }
         }
-    }
-
-    /// The list with its users and groups mapped.
-    fn map_list(&self, list: &Acl) -> Option<Acl> {
-        let map = |entry: &AclEntry| {
-            let tag = match entry.tag {
-                AclTag::User(id) => AclTag::User(IdRange::map(&self.users, id)),
-                AclTag::Group(id) => AclTag::Group(IdRange::map(&self.groups, id)),
-                same => same,
-            };
-            AclEntry { tag, ..*entry }
-        };
-        let mut entries: Vec<AclEntry> = list.entries().iter().map(map).collect();
-        entries.sort_by_key(|entry| entry.tag);
-        Acl::new(entries).ok()
-    }
+    });
 }
 
 /// The changes of a tree once all sources are in it.
@@ -102,7 +32,7 @@ pub struct Changes {
     /// What is left out.
     pub exclude: Exclude,
     /// Other owners.
-    pub owners: Owners,
+    pub owners: OwnerMap,
     /// Manifests to apply, in this order.
     pub manifests: Vec<Manifest>,
     /// The latest time that anything may have.
@@ -117,7 +47,7 @@ impl Changes {
     /// A manifest doesn't fit the tree.
     pub fn apply(&self, tree: &mut FileTree) -> Result<(), LineError> {
         remove_excluded(tree, &self.exclude);
-        self.owners.apply(tree);
+        change_owners(tree, &self.owners);
         self.manifests.iter().try_for_each(|manifest| manifest.apply(tree))?;
         if let Some(latest) = self.latest {
             tree.clamp_times(latest);
@@ -151,20 +81,9 @@ fn remove_excluded(tree: &mut FileTree, exclude: &Exclude) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use drystone_mkfs::tree::{NodeContent, NodeToInsert, Xattr};
-
-    #[test]
-    fn ranges() {
-        let ranges =
-            ["0:100000:65536", "70000:5", "0:7"].map(|it| IdRange::parse(it).expect("valid"));
-        for (id, mapped) in [(0, 100_000), (65_535, 165_535), (65_536, 65_536), (70_000, 5)] {
-            assert_eq!(IdRange::map(&ranges, id), mapped);
-        }
-        for text in ["", "1", "1:2:0", "1:2:3:4", "a:b", "4294967295:0", "0:4294967290:10", "-1:0"]
-        {
-            assert_eq!(IdRange::parse(text), None, "{text}");
-        }
-    }
+    use drystone_ext4_format::acl::{Acl, AclEntry, AclTag};
+    use drystone_mkfs::tree::{NodeContent, NodeMetadata, NodeToInsert, Xattr};
+    use drystone_vfs::IdRange;
 
     #[test]
     fn owners_change_in_lists_too() {
@@ -183,13 +102,13 @@ mod tests {
         let mut tree = FileTree::new();
         let new = NodeToInsert::File(NodeContent::Bytes(b"x".to_vec()));
         let node = tree.insert(b"a", new, &metadata, InodeTimestamp::default()).expect("valid");
-        let users = vec![IdRange { from: 1, to: 11, count: 1 }];
-        let groups = vec![IdRange { from: 1, to: 21, count: 2 }];
-        Owners { all: None, users, groups }.apply(&mut tree);
+        let ranges = |text| vec![IdRange::parse(text).expect("valid")];
+        let (users, groups) = (ranges("1:11"), ranges("1:21:2"));
+        change_owners(&mut tree, &OwnerMap { all: None, users, groups });
         let changed = tree.node(node).metadata();
         assert_eq!((changed.user, changed.group), (11, 22));
         assert_eq!(changed.xattrs[0].value, list([AclTag::User(11), AclTag::Group(21)]));
-        Owners { all: Some((0, 3)), ..Owners::default() }.apply(&mut tree);
+        change_owners(&mut tree, &OwnerMap { all: Some((0, 3)), ..OwnerMap::default() });
         assert_eq!((tree.node(node).metadata().user, tree.node(node).metadata().group), (0, 3));
     }
 

@@ -29,7 +29,7 @@ pub use archive::{Archive, Opener};
 pub use bytes::decimal_seconds;
 pub use context::SourceContext;
 pub use error::{Error, Result};
-pub use filter::{Changes, IdRange, Owners};
+pub use filter::Changes;
 pub use host_files::HostFiles;
 pub use list::LineError;
 pub use manifest::Manifest;

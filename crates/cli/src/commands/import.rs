@@ -8,6 +8,7 @@ use crate::image::{Intent, close, open};
 use crate::interrupt::Interrupt;
 use crate::location::Location;
 use crate::messages::tell;
+use crate::owners::{OWNER_OPTIONS, OwnerArguments};
 use crate::progress::Progress;
 use drystone::sources::{self, Opener};
 use drystone::transfer::{CopyOptions, CopySummary, import};
@@ -48,8 +49,10 @@ pub struct Arguments {
     /// Leave out matching entries, with everything in them.
     #[arg(long, value_name = "GLOB")]
     exclude: Vec<OsString>,
+    #[command(flatten)]
+    owners: OwnerArguments,
     /// Don't keep owners: new files belong to user 0.
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = OWNER_OPTIONS)]
     no_owners: bool,
     /// Don't unpack extended attributes, ACLs and file capabilities.
     #[arg(long)]
@@ -84,6 +87,7 @@ fn unpack(
     });
     let options = CopyOptions {
         keep_owners: !arguments.no_owners,
+        owners: arguments.owners.map(),
         keep_xattrs: !arguments.no_xattrs,
         exclude: Exclude::new(arguments.exclude.iter().cloned()),
         ..CopyOptions::default()

@@ -22,6 +22,7 @@ mod hostile;
 mod importing;
 mod inspecting;
 mod making;
+mod mapping;
 mod mounting;
 mod nilfs2;
 mod quotas;

@@ -40,6 +40,7 @@ impl<S: CopySource, T: CopyTarget> Copier<'_, S, T> {
             .source
             .start(parent)
             .map_err(|cause| CopyProblem::new(Side::Source, "open", parent, cause))?;
+        let facts = facts.owned_by(&self.options.owners);
         let target = self
             .target
             .start(into)
@@ -73,7 +74,10 @@ impl<S: CopySource, T: CopyTarget> Copier<'_, S, T> {
                 let name = EntryName { from: OsString::new(), to: to.clone() };
                 let again = self.source.start(parent);
                 match again {
-                    Ok((node, facts)) => self.queue.add([Work::Enter(holder, name, node, facts)]),
+                    Ok((node, facts)) => {
+                        let facts = facts.owned_by(&self.options.owners);
+                        self.queue.add([Work::Enter(holder, name, node, facts)]);
+                    }
                     Err(cause) => {
                         self.failed(CopyProblem::new(Side::Source, "open", parent, cause));
                         self.complete(&holder);

@@ -144,7 +144,7 @@ impl<S: CopySource, T: CopyTarget> Copier<'_, S, T> {
             return;
         }
         let (node, facts) = match self.source.find(&directory.source, &name.from) {
-            Ok(found) => found,
+            Ok((node, facts)) => (node, facts.owned_by(&self.options.owners)),
             Err(cause) => {
                 let path = directory.source_path(&name);
                 return self.failed(CopyProblem::new(Side::Source, "read", &path, cause));

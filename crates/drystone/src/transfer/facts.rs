@@ -1,7 +1,8 @@
 //! The metadata that a copy keeps.
 
+use drystone_ext4_format::acl::with_other_ids;
 use drystone_vfs::{
-    DeviceNumber, Errno, FileSystem, FileType, InodeAttributes, InodeNumber, NewNode,
+    DeviceNumber, Errno, FileSystem, FileType, InodeAttributes, InodeNumber, NewNode, OwnerMap,
     RequestContext, Timestamp,
 };
 
@@ -44,6 +45,12 @@ impl InodeFacts {
         }
     }
 
+    /// The same with the owners that a copy gives it.
+    pub fn owned_by(self, map: &OwnerMap) -> InodeFacts {
+        let (user, group) = map.owners(self.user, self.group);
+        InodeFacts { user, group, ..self }
+    }
+
     pub fn is_directory(&self) -> bool {
         self.file_type == FileType::Directory
     }
@@ -74,6 +81,19 @@ impl InodeFacts {
 
 /// Extended attributes: full names and values.
 pub(crate) type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// The attributes with the users and groups that a copy puts into ACLs.
+pub(crate) fn with_mapped_ids(mut xattrs: Xattrs, map: &OwnerMap) -> Xattrs {
+    if map.is_empty() {
+        return xattrs;
+    }
+    for (name, value) in &mut xattrs {
+        if let Some(mapped) = with_other_ids(name, value, |id| map.user(id), |id| map.group(id)) {
+            *value = mapped;
+        }
+    }
+    xattrs
+}
 
 /// The attribute that holds a file's ACL.
 pub(crate) const ACCESS_ACL: &[u8] = b"system.posix_acl_access";

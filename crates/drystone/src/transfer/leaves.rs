@@ -3,7 +3,7 @@
 use super::directory::{CopiedDirectory, EntryName};
 use super::ends::{CopySource, CopyTarget};
 use super::engine::Copier;
-use super::facts::{InodeFacts, Xattrs};
+use super::facts::{InodeFacts, Xattrs, with_mapped_ids};
 use super::links::Claim;
 use super::problem::{Cause, CopyProblem, Lacking, LostProperty, Side};
 use drystone_sync::Arc;
@@ -305,7 +305,7 @@ impl<S: CopySource, T: CopyTarget> Copier<'_, S, T> {
         let noted = copied.entry(directory.item).or_default().note_xattrs(&xattrs, bytes);
         drop(copied);
         match noted {
-            Ok(()) => xattrs,
+            Ok(()) => with_mapped_ids(xattrs, &self.options.owners),
             Err(error) => told("copy the extended attributes of")(error.into()),
         }
     }

@@ -44,7 +44,7 @@ pub(crate) use problem::FINAL;
 pub use problem::{Cause, CopyProblem, Lacking, Side};
 
 use crate::Exclude;
-use drystone_vfs::FileSystem;
+use drystone_vfs::{FileSystem, OwnerMap};
 use host_source::HostSource;
 use host_target::HostTarget;
 use image_source::ImageSource;
@@ -92,6 +92,8 @@ pub struct CopyOptions {
     /// Keep owners. Otherwise new entries belong to the superuser in an image, to the caller on
     /// the host.
     pub keep_owners: bool,
+    /// Other owners than those of the source, if owners are kept; also in ACLs.
+    pub owners: OwnerMap,
     /// Keep extended attributes, ACLs and file capabilities among them.
     pub keep_xattrs: bool,
     /// Don't descend into directories of other devices.
@@ -110,6 +112,7 @@ impl Default for CopyOptions {
         CopyOptions {
             threads: drystone_sync::core_slots(),
             keep_owners: true,
+            owners: OwnerMap::default(),
             keep_xattrs: true,
             one_file_system: false,
             excluded: Vec::new(),

@@ -2,13 +2,12 @@
 
 use crate::failure::{Failure, Outcome};
 use crate::interrupt::Interrupt;
+use crate::owners::OwnerArguments;
 use anyhow::Context as _;
 use drystone::{Exclude, VolumeName};
 use drystone_mkfs::tree::{FileTree, InodeTimestamp};
 use drystone_sources::oci::{Choice, Platform};
-use drystone_sources::{
-    Changes, HostFiles, IdRange, Manifest, Opener, Owners, Source, SourceContext, Warnings,
-};
+use drystone_sources::{Changes, HostFiles, Manifest, Opener, Source, SourceContext, Warnings};
 use drystone_sync::thread;
 use std::ffi::{OsStr, OsString};
 use std::io::Read;
@@ -34,15 +33,8 @@ pub struct InputArguments {
     /// docs/src/reference/sources.md.
     #[arg(long, value_name = "FILE")]
     manifest: Vec<PathBuf>,
-    /// Give everything this owner, in numbers.
-    #[arg(long, value_name = "UID:GID", value_parser = parse_owner)]
-    owner: Option<(u32, u32)>,
-    /// Map user numbers, in ACLs too.
-    #[arg(long, value_name = "FROM:TO[:COUNT]", value_parser = parse_range)]
-    map_uid: Vec<IdRange>,
-    /// Map group numbers, in ACLs too.
-    #[arg(long, value_name = "FROM:TO[:COUNT]", value_parser = parse_range)]
-    map_gid: Vec<IdRange>,
+    #[command(flatten)]
+    owners: OwnerArguments,
     /// Limit all times to this, in seconds since 1970. [default: SOURCE_DATE_EPOCH]
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, allow_hyphen_values = true)]
     mtime_clamp: Option<Option<i64>>,
@@ -87,11 +79,7 @@ impl InputArguments {
         });
         let changes = Changes {
             exclude: exclude.clone(),
-            owners: Owners {
-                all: self.owner,
-                users: self.map_uid.clone(),
-                groups: self.map_gid.clone(),
-            },
+            owners: self.owners.map(),
             manifests: manifests.collect::<anyhow::Result<_>>()?,
             latest: self.latest(epoch)?,
         };
@@ -181,17 +169,6 @@ pub fn spool_directory(image: &Path) -> PathBuf {
         None if is_file => PathBuf::from("."),
         _ => std::env::temp_dir(),
     }
-}
-
-fn parse_owner(text: &str) -> Result<(u32, u32), String> {
-    let numbers = text
-        .split_once(':')
-        .and_then(|(user, group)| Some((user.parse().ok()?, group.parse().ok()?)));
-    numbers.ok_or_else(|| "two numbers, as in 0:0".to_string())
-}
-
-fn parse_range(text: &str) -> Result<IdRange, String> {
-    IdRange::parse(text).ok_or_else(|| "FROM:TO or FROM:TO:COUNT, in numbers".to_string())
 }
 
 fn parse_platform(text: &str) -> Result<Platform, String> {

@@ -10,6 +10,7 @@ use crate::image::{Intent, close, open, open_with};
 use crate::interrupt::Interrupt;
 use crate::location::{AnyLocation, Location, is_same_image, last_name};
 use crate::messages::tell;
+use crate::owners::{OWNER_OPTIONS, OwnerArguments};
 use crate::progress::Progress;
 use crate::tree::ImageTree;
 use anyhow::Context;
@@ -56,8 +57,10 @@ pub struct Arguments {
     /// Treat DST as the new name, even if it is a directory.
     #[arg(short = 'T', long)]
     no_target_directory: bool,
+    #[command(flatten)]
+    owners: OwnerArguments,
     /// Don't keep owners: new files belong to user 0 in an image, and to the caller on this machine.
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = OWNER_OPTIONS)]
     no_owners: bool,
     /// Don't copy extended attributes, ACLs and file capabilities.
     #[arg(long)]
@@ -87,7 +90,7 @@ struct Group {
 
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     let Some((target, sources)) = arguments.places.split_last() else { return Ok(()) };
-    if let Some(copied) = copy_stream(sources, target, global) {
+    if let Some(copied) = copy_stream(arguments, sources, target, global) {
         return copied;
     }
     let groups = groups_of(sources);
@@ -131,8 +134,17 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
 }
 
 /// Copies from standard input or to standard output, if that is meant.
-fn copy_stream(sources: &[AnyLocation], target: &AnyLocation, global: &Global) -> Option<Outcome> {
+fn copy_stream(
+    arguments: &Arguments,
+    sources: &[AnyLocation],
+    target: &AnyLocation,
+    global: &Global,
+) -> Option<Outcome> {
     let is_stream = |place: &AnyLocation| matches!(place, AnyLocation::Host(path) if path == "-");
+    let has_stream = is_stream(target) || sources.iter().any(is_stream);
+    if has_stream && !arguments.owners.map().is_empty() {
+        return Some(Err(Failure::Usage("'-' has no owner to be replaced".to_owned())));
+    }
     let only_files = || Failure::Usage("'-' stands for one file in an image".to_owned());
     if is_stream(target) {
         let file = |source: &AnyLocation| match source {
@@ -230,6 +242,7 @@ impl Copying<'_> {
         );
         let mut options = CopyOptions {
             keep_owners: !self.arguments.no_owners,
+            owners: self.arguments.owners.map(),
             keep_xattrs: !self.arguments.no_xattrs,
             one_file_system: self.arguments.one_file_system,
             excluded: self.excluded.clone(),

@@ -9,6 +9,7 @@ use crate::image::{Intent, close, open};
 use crate::interrupt::Interrupt;
 use crate::location::{Location, is_below, is_same_file, last_name};
 use crate::messages::tell;
+use crate::owners::{OWNER_OPTIONS, OwnerArguments};
 use crate::progress::{ExpectedWork, Progress};
 use crate::size::human;
 use crate::terminal::print_line;
@@ -74,8 +75,10 @@ pub struct Arguments {
     /// Threads that copy. [default: the number of cores]
     #[arg(short = 'j', long, value_name = "N", value_parser = crate::global::threads())]
     threads: Option<usize>,
+    #[command(flatten)]
+    owners: OwnerArguments,
     /// Don't keep owners: everything belongs to the caller.
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = OWNER_OPTIONS)]
     no_owners: bool,
     /// Don't extract extended attributes, ACLs and file capabilities.
     #[arg(long)]
@@ -278,6 +281,7 @@ impl Extraction<'_> {
         let defaults = CopyOptions::default();
         CopyOptions {
             keep_owners: !self.arguments.no_owners,
+            owners: self.arguments.owners.map(),
             keep_xattrs: !self.arguments.no_xattrs,
             exclude: Exclude::new(self.arguments.exclude.iter().cloned()),
             without_lost_and_found: true,

@@ -16,7 +16,7 @@ mod tests;
 
 use super::copied::Copied;
 use super::ends::CopySource;
-use super::facts::{InodeFacts, Xattrs};
+use super::facts::{InodeFacts, Xattrs, with_mapped_ids};
 use super::image_source::ImageSource;
 use super::problem::{Cause, CopyProblem, Side};
 use super::{CopyItem, CopyMonitor, CopyOptions, CopySummary};
@@ -347,7 +347,10 @@ impl Archiver<'_, '_> {
     }
 
     fn as_wanted(&self, facts: InodeFacts) -> InodeFacts {
-        if self.options.keep_owners { facts } else { InodeFacts { user: 0, group: 0, ..facts } }
+        match self.options.keep_owners {
+            true => facts.owned_by(&self.options.owners),
+            false => InodeFacts { user: 0, group: 0, ..facts },
+        }
     }
 
     fn xattrs(&mut self, node: &InodeNumber, place: &ArchivePath<'_>) -> Xattrs {
@@ -356,7 +359,7 @@ impl Archiver<'_, '_> {
         }
         let (action, cause) = match self.source.xattrs(node) {
             Ok(xattrs) => match self.copied.note_xattrs(&xattrs, self.source.size()) {
-                Ok(()) => return xattrs,
+                Ok(()) => return with_mapped_ids(xattrs, &self.options.owners),
                 Err(error) => ("archive the extended attributes of", error.into()),
             },
             Err(cause) => ("read the extended attributes of", cause),

@@ -4,7 +4,7 @@ use super::places::{Missing, beside, split};
 use super::{Import, ImportedAttributes, ImportedDirectory};
 use crate::replace::settle;
 use crate::transfer::CopyProblem;
-use crate::transfer::facts::remove_inherited_acls;
+use crate::transfer::facts::{remove_inherited_acls, with_mapped_ids};
 use crate::transfer::problem::{Cause, LostProperty};
 use drystone_sources::input::Input;
 use drystone_sources::tar::{DataRun, EntryKind, TarEntry};
@@ -22,8 +22,9 @@ impl Import<'_> {
     pub(super) fn unpack(&mut self, entry: TarEntry) -> drystone_vfs::Result<()> {
         let TarEntry { path, kind, mode, user, group, modified, attributes, .. } = entry;
         let modified = Timestamp { seconds: modified.seconds, nanoseconds: modified.nanoseconds };
-        let attributes =
-            ImportedAttributes { permissions: mode, user, group, modified, xattrs: attributes };
+        let (user, group) = self.options.owners.owners(user, group);
+        let xattrs = with_mapped_ids(attributes, &self.options.owners);
+        let attributes = ImportedAttributes { permissions: mode, user, group, modified, xattrs };
         let (above, name) = split(&path);
         let kind = match kind {
             EntryKind::Directory => return self.directory(path, attributes),
