@@ -24,8 +24,8 @@ pub struct ChangeOptions {
     pub undo: Option<PathBuf>,
 }
 
-/// Takes a change of the image that `name` stands for back: what is in `log`, if given, and otherwise an
-/// interrupted change. False if there is none.
+/// Undoes a change of the image that `name` stands for: the one that `log` belongs to, or without `log` an
+/// interrupted one. Returns false if no change was interrupted.
 ///
 /// # Errors
 ///
@@ -44,10 +44,11 @@ pub fn undo(name: &Path, log: Option<&Path>) -> Result<bool, Error> {
         }
         let log = UndoFile::kept(log.to_owned());
         // Before a log beside the image is removed, which may be the only whole one.
-        log.check_complete()?;
+        let checked = log.check_complete().map_err(Error::from);
+        checked.map_err(|error| error.during("read the undo log").at(log.path()))?;
         beside.settle(&volume)?;
         let image = SettledImage { volume, undo: beside };
-        // It is a change like any other: if it is interrupted, nothing opens the image, and the log is still good.
+        // Undoing is a change like any other. If it is interrupted, nothing opens the image, and the log is still good.
         let size_bytes = change(&image, &ChangeOptions::default(), None, |device| {
             Ok(log.take_back_as_change(device)?)
         })?;
@@ -81,10 +82,10 @@ pub(crate) fn open_rolled_back(name: &VolumeName) -> Result<SettledImage, Error>
     match FileSystemKind::of(volume.device())? {
         Some(kind @ FileSystemKind::Nilfs2) => Err(ErrorCause::Lacks {
             kind,
-            what: "repair, tuning, setting of fields, trimming, compaction or undo",
+            what: "repair, and no change of a whole image except growth",
         }
         .into()),
-        // What is wrong with an unknown superblock is told when it is read.
+        // The caller reads the superblock and reports what is wrong with it.
         Some(FileSystemKind::Ext4) | None => Ok(SettledImage { volume, undo }),
     }
 }
@@ -98,7 +99,7 @@ pub(crate) fn change<T>(
 ) -> Result<T, Error> {
     let SettledImage { volume, undo } = image;
     let undo = match &options.undo {
-        // There, the next change would take it for its own.
+        // The next change would take a log with this name for its own.
         Some(path) if is_same_place(path, undo.path()) => {
             return Err(ErrorCause::LogBeside(path.clone()).into());
         }
@@ -113,7 +114,7 @@ pub(crate) fn change<T>(
     if let Some(path) = &options.undo {
         match &changed {
             Ok(_) => move_log(undo.path(), path)?,
-            // What went wrong before is what is told.
+            // The error of the change counts, not one of the removal.
             Err(_) => drop(std::fs::remove_file(path)),
         }
     }
@@ -130,7 +131,7 @@ fn change_logged<T>(
     let begun = undo.begin(volume.device(), size_bytes);
     let device =
         begun.map_err(|error| Error::from(error).during("make the undo log").at(undo.path()))?;
-    // Linux and its tools don't look for the log.
+    // Linux and its tools don't look for the log, but they refuse the mark.
     let device = device.marked_by(mark_half_changed);
     let grown = growth.map_or(Ok(()), |(file, size_bytes)| file.resize(size_bytes));
     let changed = grown.map_err(Error::from).and_then(|()| body(&device));
@@ -146,8 +147,8 @@ fn change_logged<T>(
     }
 }
 
-/// Makes the file in which a log is to be kept, before anything is changed. One that is empty is left of a change
-/// that was killed.
+/// Makes the file in which a log is to be kept, before anything is changed. An empty file may be reused: a killed
+/// change leaves one.
 fn reserve(path: &Path) -> Result<(), Error> {
     if path.metadata().is_ok_and(|found| !found.is_file() || found.len() > 0) {
         return Err(ErrorCause::LogExists(path.to_owned()).into());

@@ -14,10 +14,10 @@ use drystone_inspect::{
 use drystone_volumes::{create_qcow2, is_named_qcow2};
 use std::path::Path;
 
-/// Told what is done, the inodes that were looked at, and how many there are.
+/// Called with the current step, the number of inodes that were read, and the number of inodes.
 pub(crate) type DeletedProgress<'p> = dyn FnMut(&'static str, u64, u64) + 'p;
 
-/// Has `body` look at the volume that `name` stands for, of which no change was interrupted.
+/// Has `body` read the volume that `name` stands for, after checking that no change of it was interrupted.
 pub(crate) fn look_into<T>(
     operation: &'static str,
     name: &Path,
@@ -33,7 +33,7 @@ pub(crate) fn look_into<T>(
 ///
 /// # Errors
 ///
-/// [`ErrorCause::Inspect`](crate::ErrorCause::Inspect) if there is no such part. Damage in it is shown.
+/// [`ErrorCause::Inspect`](crate::ErrorCause::Inspect) if there is no such part. Damage is no error: it is shown.
 pub fn inspect_image(name: &Path, subject: &ImagePart) -> Result<Decoded, Error> {
     look_into("inspect", name, |device| Ok(inspect(device, subject)?))
 }
@@ -89,8 +89,8 @@ pub fn which_name(name: &Path, inodes: &[u32]) -> Result<Vec<InodeName>, Error> 
     })
 }
 
-/// Says in how many pieces the files and the free space of the ext4 image lie that `name` stands for. Its journal
-/// isn't replayed. `progress` is told the inodes that were looked at, and how many there are.
+/// Measures how fragmented files and free space of the ext4 image are that `name` stands for. Its journal isn't
+/// replayed. `progress` is called with the number of inodes that were read, and the number of inodes.
 ///
 /// # Errors
 ///
@@ -101,14 +101,16 @@ pub fn fragmentation(
 ) -> Result<Fragmentation, Error> {
     look_into("inspect", name, |device| {
         if let Some(kind @ FileSystemKind::Nilfs2) = FileSystemKind::of(device)? {
-            return Err(ErrorCause::Lacks { kind, what: "count of its pieces" }.into());
+            let what = "report on fragmentation";
+            return Err(ErrorCause::Lacks { kind, what }.into());
         }
         Ok(fragmentation_of(&InspectedImage::open(device)?, progress)?)
     })
 }
 
-/// Finds the files that were deleted from the ext4 image that `name` stands for, which isn't changed: its journal is
-/// replayed in memory. `progress` is told what is done, the inodes that were looked at, and how many there are.
+/// Finds the files that were deleted from the ext4 image that `name` stands for. The image isn't changed: its journal
+/// is replayed in memory. `progress` is called with the current step, the number of inodes that were read, and the
+/// number of inodes.
 ///
 /// # Errors
 ///
@@ -122,14 +124,15 @@ pub fn deleted_files(
     })
 }
 
-/// Has `body` work with the deleted files of an image as it is after a replay.
+/// Calls `body` with the image as a replay of its journal leaves it, and with its deleted files.
 pub(crate) fn with_deleted<T>(
     device: &dyn BlockDevice,
     progress: &mut DeletedProgress<'_>,
     body: impl FnOnce(&InspectedImage<'_>, Vec<DeletedFile>) -> Result<T, Error>,
 ) -> Result<T, Error> {
     if let Some(kind @ FileSystemKind::Nilfs2) = FileSystemKind::of(device)? {
-        return Err(ErrorCause::Lacks { kind, what: "deleted files: it has checkpoints" }.into());
+        let what = "undelete: read the files in an older checkpoint (IMAGE@NUMBER)";
+        return Err(ErrorCause::Lacks { kind, what }.into());
     }
     let stored = InspectedImage::open(device)?;
     let log = JournalLog::read(&stored)?;

@@ -1,7 +1,7 @@
 //! Writes files that were deleted from an ext4 image to a directory of this machine.
 //!
-//! Names come from the image, which may be hostile. Each is made in an open directory, without following a symbolic
-//! link, and never in place of anything: what can't have its path is called after its inode.
+//! Names come from the image, which may be hostile. Each file is created relative to an open directory, without
+//! following symbolic links, and never replaces anything. A file that can't have its path is named after its inode.
 
 use crate::Error;
 use crate::VolumeName;
@@ -20,16 +20,16 @@ use std::path::{Path, PathBuf};
 
 /// The longest target of a symbolic link.
 const TARGET_BYTES_MAX: u64 = 4096;
-/// Names after an inode that are tried.
+/// How many names after the inode are tried.
 const NAMES_MAX: u32 = 1000;
 
-/// What is brought back.
+/// Which deleted files are brought back.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct UndeleteOptions {
     /// The inodes; all if there are none.
     pub inodes: Vec<u32>,
-    /// Bring back files too of which only a part is left.
+    /// Also bring back files of which only a part is left.
     pub partial: bool,
 }
 
@@ -39,13 +39,13 @@ pub struct UndeleteOptions {
 pub enum Undeleted {
     /// It was written here.
     Written(PathBuf),
-    /// Its content was written here, but not its permissions or times, for this reason.
+    /// Its content was written here, but setting its permissions or times failed with this error.
     WrittenBare(PathBuf, Error),
-    /// Only a part of it is left, which isn't wanted.
+    /// Only a part of it is left, and `partial` isn't set.
     Partial,
     /// Nothing of it is left.
     Lost,
-    /// Its data are ciphertext, and the key isn't known.
+    /// Its data is encrypted, and the key isn't known.
     Encrypted,
     /// It is a device, a pipe or a socket, or a directory without a name.
     NotMade,
@@ -54,14 +54,14 @@ pub enum Undeleted {
 }
 
 /// Writes deleted files of the ext4 image that `name` stands for to the directory `to`, which is made or must be
-/// empty. The image isn't changed. `told` gets each file and what became of it; `progress` is as for
-/// [`deleted_files`](crate::deleted_files). Permissions and times of files are kept, owners and attributes aren't;
-/// nobody else may enter the directories.
+/// empty. The image isn't changed. `told` is called with each file and what became of it; `progress` is as for
+/// [`deleted_files`](crate::deleted_files). Permissions and times of files are kept, owners and attributes aren't. Only
+/// the caller may enter the new directories.
 ///
 /// # Errors
 ///
 /// The image can't be read; the directory isn't empty, can't be made, lies in the image, or is full. A file that
-/// can't be written is told.
+/// can't be written is passed to `told`.
 pub fn undelete(
     name: &Path,
     to: &Path,
@@ -97,8 +97,8 @@ pub fn undelete(
     })
 }
 
-/// Opens a directory that has nothing in it, which is made if it isn't there. It mustn't lie in the image, where
-/// what is written takes the blocks of what isn't brought back yet.
+/// Opens an empty directory, or makes it. It must not be on a mount of the image, where writing would take the blocks
+/// of deleted files.
 fn open_empty(to: &Path, image: &Path) -> Result<OwnedFd, Error> {
     let above = to.parent().filter(|above| *above != Path::new("")).unwrap_or(Path::new("."));
     let place = to.metadata().or_else(|_| above.metadata())?;
@@ -160,7 +160,7 @@ impl UndeleteTarget<'_> {
         let names = path.into_iter().chain((0..NAMES_MAX).map(fallback));
         for name in names {
             match made(&name) {
-                // Another file has the name, or one that a directory of it would have.
+                // The name, or that of one of its directories, is taken.
                 Err(error) if is_taken(&error) => {}
                 Err(error) => return Err(error.during("write").at(&self.to.join(&name))),
                 Ok(host) => {
@@ -218,7 +218,7 @@ impl UndeleteTarget<'_> {
         let host = std::fs::File::from(opened.map_err(std::io::Error::from)?);
         let written = write_content(image, file, &host);
         if written.is_err() {
-            // It was made by this call; what went wrong before is what is told.
+            // This call has made it. The first error counts, not one of the removal.
             let _ = rustix::fs::unlinkat(&directory, name, rustix::fs::AtFlags::empty());
         }
         written.map(|()| Some(host))
@@ -247,14 +247,14 @@ fn keep_attributes(file: &DeletedFile, host: &std::fs::File) -> std::io::Result<
     Ok(rustix::fs::futimens(host, &times)?)
 }
 
-/// A path below the target, unless one of its names could lead out of it or steer a terminal.
+/// A path below the target, unless one of its names could lead out of it or control a terminal.
 fn safe_path(path: &[u8]) -> Option<PathBuf> {
     let names = path.split(|&byte| byte == b'/').filter(|name| !name.is_empty());
     let mut safe = PathBuf::new();
     for name in names {
         let steers = match std::str::from_utf8(name) {
             Ok(text) => text.contains(char::is_control),
-            // As single bytes, the latter are controls to some terminals.
+            // Some terminals take the latter for control characters, also as single bytes.
             Err(_) => {
                 name.iter().any(|byte| byte.is_ascii_control() || (0x80..0xa0).contains(byte))
             }

@@ -7,7 +7,7 @@ use std::ops::Range;
 /// A set of blocks.
 #[derive(Debug, Default)]
 pub(crate) struct BlockRanges {
-    /// Ends by starts; no two meet.
+    /// The end of each range, by its start. Ranges neither overlap nor touch.
     ranges: BTreeMap<u64, u64>,
 }
 
@@ -19,7 +19,7 @@ impl BlockRanges {
             return added;
         }
         let (mut joined, mut below) = (range.clone(), range.end);
-        // The ranges that this one meets become one with it; the last comes first.
+        // Merge the ranges that overlap or touch this one, the last one first.
         while let Some((&start, &end)) = self.ranges.range(..=joined.end).next_back()
             && end >= joined.start
         {
@@ -52,7 +52,7 @@ impl BlockRanges {
         added
     }
 
-    /// Takes blocks out.
+    /// Removes blocks.
     pub fn remove(&mut self, range: Range<u64>) {
         if range.is_empty() {
             return;

@@ -1,9 +1,9 @@
-//! Why something can't be shown, or a field not be set.
+//! The error type: why something can't be shown, or a field can't be set.
 
 use drystone_blockdev::DeviceError;
 use drystone_ext4_format::{Corrupt, FormatError};
 
-/// Why something can't be shown, or a field not be set.
+/// Why something can't be shown, or a field can't be set.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InspectError {
@@ -11,15 +11,15 @@ pub enum InspectError {
     #[error(transparent)]
     Device(#[from] DeviceError),
     /// No superblock is usable, not even a copy.
-    #[error("it has no usable superblock, and no copy of one was found: {0}")]
+    #[error("neither its superblock nor a copy of it is usable: {0}")]
     NoSuperblock(FormatError),
-    /// What has to be followed to get there is damaged.
+    /// A structure on the way there is damaged.
     #[error(transparent)]
     Corrupt(#[from] Corrupt),
     /// There is no such thing in the image.
     #[error("{0}")]
     Missing(String),
-    /// A field can't be set so: which one, and why.
+    /// A field can't be set to the value: which one, and why.
     #[error("{field}: {problem}")]
     Unsettable {
         /// What was to be set.
@@ -39,5 +39,5 @@ impl InspectError {
     }
 }
 
-/// A result of looking.
+/// The result of anything in this crate.
 pub type Result<T, E = InspectError> = std::result::Result<T, E>;

@@ -1,7 +1,7 @@
-//! How the files and the free space of an image lie: in how many pieces.
+//! Counts the fragments of files and of free space.
 //!
-//! A piece is a run of blocks that follow one another on the device. Holes of a file don't end a piece, nor do
-//! blocks that map the next ones.
+//! A fragment, here a *piece*, is a run of blocks that follow one another on the device. Neither a hole nor a node of
+//! the file's own extent tree or block map ends one.
 
 use crate::error::Result;
 use crate::image::InspectedImage;
@@ -14,10 +14,10 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Files that are named.
+/// How many of the most fragmented files are named.
 const NAMED_MAX: usize = 10;
 
-/// How files and free space lie.
+/// How fragmented files and free space are.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Fragmentation {
@@ -25,13 +25,13 @@ pub struct Fragmentation {
     pub files: FilePieces,
     /// Directories.
     pub directories: FilePieces,
-    /// The files and directories in most pieces; none that is in one.
+    /// The files and directories with the most pieces. One in a single piece isn't listed.
     pub most_scattered: Vec<ScatteredFile>,
     /// Free space, by the bitmaps.
     pub free: FreePieces,
 }
 
-/// How files of a kind lie.
+/// How fragmented the files of a kind are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct FilePieces {
@@ -39,7 +39,7 @@ pub struct FilePieces {
     pub count: u64,
     /// Those among them that are in several pieces.
     pub scattered: u64,
-    /// Pieces of all.
+    /// Pieces of all of them.
     pub pieces: u64,
     /// Bytes of their blocks.
     pub bytes: u64,
@@ -59,13 +59,13 @@ pub struct ScatteredFile {
     pub bytes: u64,
 }
 
-/// How free space lies.
+/// How fragmented free space is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct FreePieces {
     /// Free bytes.
     pub bytes: u64,
-    /// Pieces. One ends where its group does.
+    /// Its pieces. None goes on into the next group.
     pub pieces: u64,
     /// The largest piece.
     pub largest_bytes: u64,
@@ -77,7 +77,7 @@ pub struct FreePieces {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct FreePiecesOfSize {
-    /// They have so many bytes, a power of two, or up to twice as many.
+    /// The smallest size, a power of two. All are smaller than twice that.
     pub from_bytes: u64,
     /// How many there are.
     pub pieces: u64,
@@ -85,8 +85,8 @@ pub struct FreePiecesOfSize {
     pub bytes: u64,
 }
 
-/// Says how files and free space of an image lie. `progress` is told the inodes that were looked at, and how many
-/// there are.
+/// Measures how fragmented files and free space of an image are. `progress` is called with the number of inodes that
+/// were read, and the number of inodes.
 ///
 /// # Errors
 /// The device fails, or a bitmap lies beyond its end.
@@ -152,7 +152,7 @@ pub fn fragmentation_of(
     Ok(found)
 }
 
-/// Leaves those in most pieces; of several in as many, the first.
+/// Keeps those with the most pieces, and among equals those with the lowest inode numbers.
 fn keep_most(scattered: &mut Vec<(u64, u64, InodeNumber)>) {
     scattered.sort_by_key(|&(pieces, _, number)| (std::cmp::Reverse(pieces), number));
     scattered.truncate(NAMED_MAX);

@@ -1,4 +1,4 @@
-//! Superblock, descriptors and inodes of an image that may be damaged.
+//! Reads the superblock, descriptors and inodes of an image that may be damaged.
 
 use crate::block_ranges::BlockRanges;
 use crate::error::{InspectError, Result};
@@ -16,7 +16,7 @@ const LOG_BLOCK_SIZES: std::ops::RangeInclusive<u32> = 10..=16;
 /// Bytes of inode tables that are read at once.
 const TABLE_PIECE_BYTES: usize = 1 << 20;
 
-/// An image to be looked into.
+/// An ext4 image that is inspected.
 #[derive(Debug)]
 pub struct InspectedImage<'d> {
     pub(crate) device: &'d dyn BlockDevice,
@@ -26,7 +26,7 @@ pub struct InspectedImage<'d> {
     pub(crate) superblock_offset: u64,
 }
 
-/// What is shown a group, what its descriptor says, and the bytes of that; whether to go on.
+/// Called with a group, its descriptor and the descriptor's bytes; returns whether to go on.
 type DescriptorVisitor<'a> = dyn FnMut(GroupNumber, &GroupDescriptor, &[u8]) -> Result<bool> + 'a;
 
 /// An inode and where it is stored.
@@ -59,7 +59,7 @@ impl<'d> InspectedImage<'d> {
             }
             let mut bytes = [0; SUPERBLOCK_BYTES];
             device.read_at(offset, &mut bytes)?;
-            // A wrong checksum says nothing about the fields that are needed; a copy must be right.
+            // The primary superblock may have a wrong checksum: its fields can still be right. A copy may not.
             let checked = match offset {
                 SUPERBLOCK_OFFSET_BYTES => Superblock::check_unsealed(&bytes),
                 _ => Superblock::check(&bytes),
@@ -90,7 +90,7 @@ impl<'d> InspectedImage<'d> {
         &self.superblock
     }
 
-    /// Where it keeps its parts.
+    /// Its geometry: where its structures are.
     #[must_use]
     pub const fn layout(&self) -> &Layout {
         &self.layout
@@ -110,7 +110,8 @@ impl<'d> InspectedImage<'d> {
         let size = self.layout.block_size();
         let end = self.device.size_bytes() >> self.layout.log_block_size();
         if block.get() >= end {
-            return Err(InspectError::missing(format!("block {block} is beyond the end")));
+            let problem = format!("block {block} is beyond the end: there are {end} blocks");
+            return Err(InspectError::missing(problem));
         }
         let mut bytes = vec![0; size];
         self.device.read_at(self.offset_of(block), &mut bytes)?;
@@ -125,15 +126,15 @@ impl<'d> InspectedImage<'d> {
         if there.is_empty() { Ok(()) } else { self.device.read_at(offset, there) }
     }
 
-    /// Where something else than zeros may be, from `offset` on.
+    /// Where data may be, from `offset` on; a hole in the device is skipped.
     pub(crate) fn next_data(&self, offset: u64) -> Option<u64> {
-        // What can't be asked for is read.
+        // A device that doesn't know its holes is read.
         self.device.next_data(offset).unwrap_or(Some(offset))
     }
 
-    /// Shows the blocks of runs of a file that may hold anything and can be read: where each lies in the file and
-    /// in the image, and its bytes. At most `left` of them, which is counted down: a damaged map may name blocks
-    /// any number of times.
+    /// Visits the blocks in runs of a file, except holes in the device and blocks that can't be read: where each is in
+    /// the file and in the image, and its bytes. Visits at most `left` of them and counts it down, because a damaged map
+    /// may name a block any number of times.
     pub(crate) fn each_block(
         &self,
         runs: impl IntoIterator<Item = Extent>,
@@ -197,7 +198,7 @@ impl<'d> InspectedImage<'d> {
     pub(crate) fn inode_bytes(&self, number: InodeNumber) -> Result<(Vec<u8>, u64)> {
         if !self.layout.contains_inode(number) {
             let count = self.layout.inodes_count();
-            let problem = format!("there is no inode {number}: it has inodes 1 to {count}");
+            let problem = format!("there is no inode {number}: the image has inodes 1 to {count}");
             return Err(InspectError::Missing(problem));
         }
         let group = self.layout.group_of_inode(number)?;
@@ -226,7 +227,7 @@ impl<'d> InspectedImage<'d> {
             .features()
             .read_only_compat
             .intersects(ReadOnlyCompat::METADATA_CSUM | ReadOnlyCompat::GDT_CSUM);
-        // A descriptor with a wrong checksum isn't believed to have less.
+        // With a wrong checksum, the count of unused inodes isn't trusted.
         if !has_checksums || GroupDescriptor::check_checksum(bytes, group, &self.layout).is_err() {
             return per_group;
         }
@@ -236,8 +237,8 @@ impl<'d> InspectedImage<'d> {
         per_group.saturating_sub(descriptor.unused_inodes_count)
     }
 
-    /// Shows the descriptors that name anything, until `visit` returns false. A superblock claims any number of
-    /// groups: what was never written of their descriptors is passed over.
+    /// Visits the descriptors until `visit` returns false. A superblock may claim any number of groups, so descriptors
+    /// that were never written are skipped.
     pub(crate) fn each_descriptor(&self, visit: &mut DescriptorVisitor<'_>) -> Result<()> {
         let layout = &self.layout;
         let (per_block, size) = (layout.descriptors_per_block(), layout.descriptor_size());
@@ -269,8 +270,8 @@ impl<'d> InspectedImage<'d> {
         Ok(())
     }
 
-    /// Goes through all inodes that were ever in use, deleted ones too, until `visit` returns false.
-    /// Groups whose tables can't be found are left out.
+    /// Visits all inodes that were ever in use, deleted ones too, until `visit` returns false.
+    /// Groups whose tables can't be found are skipped.
     ///
     /// # Errors
     /// The device or `visit` fails.
@@ -281,7 +282,7 @@ impl<'d> InspectedImage<'d> {
             let count = self.used_table_length(group, descriptor, bytes);
             let blocks = u64::from(self.layout.inode_table_blocks());
             let table = descriptor.inode_table.get()..descriptor.inode_table.get() + blocks;
-            // Descriptors may share a table: only one of them has it.
+            // Damaged descriptors may name the same table, which is visited once.
             if count == 0
                 || !self.layout.contains_blocks(descriptor.inode_table, blocks)
                 || tables.insert(table.clone()) != [table]
@@ -292,7 +293,7 @@ impl<'d> InspectedImage<'d> {
         })
     }
 
-    /// Goes through the first inodes of a group's table, as [`each_inode`](Self::each_inode). Says whether to
+    /// Visits the first inodes of a group's table, as [`each_inode`](Self::each_inode) does. Returns whether to
     /// go on.
     fn each_inode_of(
         &self,
@@ -340,7 +341,7 @@ impl<'d> InspectedImage<'d> {
         Ok(true)
     }
 
-    /// Whether an inode is for the image itself: one that is reserved, but not the root, or the file of a feature.
+    /// Whether an inode belongs to the file system itself: a reserved one other than the root, or the file of a feature.
     pub(crate) fn serves_image(&self, number: InodeNumber) -> bool {
         let superblock = &self.superblock;
         let of_features = [superblock.orphan_file_inode(), superblock.project_quota_inode()];

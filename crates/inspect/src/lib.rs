@@ -1,14 +1,14 @@
-//! Looks inside ext4 images: what each structure says, byte by byte, and what belongs to whom.
+//! Looks inside ext4 images: decodes structures byte by byte, and finds the owners of blocks and the names of inodes.
 //!
-//! Nothing is repaired or replayed, and nothing is believed: each structure is shown as it is stored, with
-//! the verdict of its checksum and what its checks say. Only [`set_fields`] changes an image: single fields, by the
-//! names under which they are shown.
+//! Nothing is repaired or replayed, and nothing is taken on trust: each structure is shown as it is stored, with
+//! its problems and whether its checksum is right. Only [`set_fields`] changes an image: it sets single fields, by the
+//! names that [`inspect`] shows.
 //!
 //! # Structure
-//! `image` finds the superblock, descriptors and inodes; `map` follows what maps a file's blocks; `decode`
-//! has a module for each structure; `owners` and `names` answer whose a block is and what an inode is called;
-//! `metadata` copies an image without the data of its files; `fragmentation` says in how many pieces they are;
-//! `set` finds fields, stores values in them, and mends the checksums; `undelete` finds files that were deleted.
+//! `image` finds the superblock, descriptors and inodes; `map` walks extent trees and block maps; `decode`
+//! has a module for each structure; `owners` finds what blocks belong to, and `names` the paths of inodes;
+//! `metadata` copies an image without the data of its files; `fragmentation` counts the fragments of files and free
+//! space; `set` finds fields, stores values in them, and updates the checksums; `undelete` finds deleted files.
 #![forbid(unsafe_code)]
 
 mod block_ranges;

@@ -1,4 +1,4 @@
-//! What maps the blocks of a file, followed as far as it can be.
+//! Walks extent trees and block maps, as far as they can be followed.
 
 use crate::error::Result;
 use crate::image::InspectedImage;
@@ -8,7 +8,7 @@ use drystone_ext4_format::inode::{Inode, InodeFlags};
 use drystone_ext4_format::{LogicalBlock, PhysicalBlock};
 use std::collections::HashSet;
 
-/// A part of what maps a file.
+/// A part of an extent tree or block map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MapPart {
     /// A block that maps others: a node of an extent tree, or a block of pointers.
@@ -24,10 +24,10 @@ pub enum MapPart {
     Problem(String),
 }
 
-/// Follows the map of an inode that has one.
+/// Walks the extent tree or block map of an inode that has one.
 ///
 /// # Errors
-/// The device or `visit` fails. What can't be followed is told to `visit`.
+/// The device or `visit` fails. What can't be followed is passed to `visit`.
 pub fn walk_map(
     image: &InspectedImage<'_>,
     inode: &Inode,
@@ -36,8 +36,8 @@ pub fn walk_map(
     walk_map_once(image, inode, &mut HashSet::new(), visit)
 }
 
-/// As [`walk_map`], but doesn't enter nodes that are in `visited`, to which it adds those that it enters: of many
-/// files that share a map, one has what is below.
+/// As [`walk_map`], but skips nodes that are in `visited`, and adds those that it enters. So a node that many files
+/// share is walked once.
 pub(crate) fn walk_map_once(
     image: &InspectedImage<'_>,
     inode: &Inode,
@@ -63,7 +63,7 @@ pub(crate) fn walk_map_once(
 struct Walk<'a, 'd> {
     image: &'a InspectedImage<'d>,
     inode: &'a Inode,
-    /// Nodes that were entered: a tree that bites its tail ends.
+    /// Nodes that were entered, so that a cycle ends.
     visited: &'a mut HashSet<u64>,
     visit: &'a mut dyn FnMut(MapPart) -> Result<()>,
 }

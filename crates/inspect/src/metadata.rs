@@ -1,8 +1,8 @@
-//! A copy of an image without the data of its files: what a report of a bug needs.
+//! Copies an image without the data of its files, for a bug report.
 //!
-//! Copied are the superblock and the descriptors with their copies, bitmaps, inode tables, what maps blocks,
-//! directories, targets of symbolic links, extended attributes with their values, and the image's own files:
-//! the journal, quota, orphans, room for growth. All else is zeros.
+//! The copy has the superblock and the descriptors with their copies, bitmaps, inode tables, extent trees and block
+//! maps, directories, targets of symbolic links, extended attributes with their values, and the file system's own files:
+//! the journal, the quota files, the orphan file and the resize inode. Everything else is zeros.
 
 use crate::block_ranges::BlockRanges;
 use crate::error::Result;
@@ -15,11 +15,11 @@ use drystone_ext4_format::{GroupNumber, InodeNumber, PhysicalBlock};
 /// Bytes that are read and written at once.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// What a copy of metadata holds.
+/// What a copy of the metadata holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MetadataSummary {
-    /// Bytes of blocks that were copied, those with nothing but zeros too.
+    /// Bytes of the blocks that were copied, including blocks of zeros.
     pub bytes: u64,
     /// Bytes of the blocks among them that can't be read, which are zeros in the copy.
     pub unreadable_bytes: u64,
@@ -27,11 +27,11 @@ pub struct MetadataSummary {
     pub problems: u64,
 }
 
-/// Copies the metadata of an image to the same places of `copy`, which holds zeros. `progress` is told the
-/// inodes that were looked at, and how many there are.
+/// Copies the metadata of an image to the same offsets in `copy`, which must hold zeros. `progress` is called with the
+/// number of inodes that were read, and the number of inodes.
 ///
 /// # Errors
-/// `copy` can't be written. What can't be read of the image is counted.
+/// `copy` can't be written. Blocks of the image that can't be read are counted.
 pub fn copy_metadata(
     image: &InspectedImage<'_>,
     copy: &dyn BlockDevice,
@@ -68,7 +68,7 @@ struct Copying<'a, 'd> {
 }
 
 impl Copying<'_, '_> {
-    /// What has its place, or one that a descriptor names.
+    /// Copies metadata with fixed places, or places that a descriptor names.
     fn fixed(&mut self) -> Result<()> {
         let image = self.image;
         // The superblock, wherever blocks start.
@@ -87,7 +87,7 @@ impl Copying<'_, '_> {
         })
     }
 
-    /// Superblocks and descriptors, with their copies, in the groups in which anything is.
+    /// Copies superblocks and descriptors, and their copies in all groups that were written to.
     fn bases(&mut self) -> Result<()> {
         let layout = &self.image.layout;
         let mut number = 0;
@@ -111,7 +111,7 @@ impl Copying<'_, '_> {
         // Bad blocks aren't read.
         let is_own =
             self.image.serves_image(inode.number) && inode.number != InodeNumber::BAD_BLOCKS;
-        // What a deleted file had may belong to another one.
+        // Blocks of a deleted file may hold data of another one by now.
         if inode.links_count == 0 && !is_own {
             return Ok(());
         }
@@ -135,7 +135,7 @@ impl Copying<'_, '_> {
         })
     }
 
-    /// Copies what of a run of blocks wasn't copied before.
+    /// Copies the blocks of a run that were not copied before.
     fn run(&mut self, start: u64, length: u64) -> Result<()> {
         let end = start.saturating_add(length).min(self.blocks);
         let piece = (PIECE_BYTES >> self.image.layout.log_block_size()) as u64;
@@ -143,7 +143,7 @@ impl Copying<'_, '_> {
             let mut at = new.start;
             while at < new.end {
                 let next = self.data_from(at).min(new.end);
-                // Zeros are in the copy already.
+                // The copy has zeros there already.
                 self.summary.bytes += (next - at) << self.image.layout.log_block_size();
                 let count = piece.min(new.end - next);
                 self.blocks(next, count)?;

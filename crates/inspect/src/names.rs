@@ -1,4 +1,4 @@
-//! What inodes are called.
+//! Finds the paths of inodes, and the inodes of paths.
 
 use crate::block_ranges::BlockRanges;
 use crate::error::Result;
@@ -11,7 +11,7 @@ use drystone_ext4_format::inode::{Inode, InodeFlags};
 use drystone_ext4_format::xattr::{AttributePlace, Value, XattrView};
 use std::collections::{BTreeMap, HashMap};
 
-/// Directories above one another that a path may have; a cycle ends there.
+/// The deepest path that is followed upwards, so that a cycle ends.
 const DEPTH_MAX: usize = 4096;
 
 /// An inode and a path to it.
@@ -29,8 +29,8 @@ pub(crate) struct NamedEntry {
     pub name: Vec<u8>,
 }
 
-/// The entries of a directory but `.` and `..`, as far as its records can be followed.
-/// Blocks in `read` are left out, and those that are read are added to it.
+/// The entries of a directory except `.` and `..`, as far as its records can be followed.
+/// Skips blocks in `read`, and adds those that it reads.
 pub(crate) fn entries_of(
     image: &InspectedImage<'_>,
     stored: &StoredInode,
@@ -55,7 +55,7 @@ pub(crate) fn entries_of(
     Ok(entries)
 }
 
-/// What doesn't fit the block area of an inline file.
+/// The content of an inline file or directory beyond the inode's block area.
 pub(crate) fn inline_rest(image: &InspectedImage<'_>, stored: &StoredInode) -> Vec<u8> {
     let area = stored.inode.attribute_area(&image.layout);
     let place = AttributePlace { inode: stored.inode.number, block: None };
@@ -86,14 +86,14 @@ pub(crate) fn find_path(image: &InspectedImage<'_>, path: &[u8]) -> Result<Optio
     Ok(Some(at))
 }
 
-/// All names of these inodes, in the order of the inodes; an inode without a name has none.
+/// All paths of these inodes, in the order of the inodes. An inode without a name has none.
 ///
 /// # Errors
 /// The device fails.
 pub fn names_of(image: &InspectedImage<'_>, inodes: &[InodeNumber]) -> Result<Vec<InodeName>> {
     let mut found: BTreeMap<InodeNumber, Vec<(InodeNumber, Vec<u8>)>> =
         inodes.iter().map(|&inode| (inode, Vec::new())).collect();
-    // Directories by number: above and name. Which entries are directories shows only at the end.
+    // The parent and name of each directory, by inode number.
     let mut directories: HashMap<InodeNumber, Option<(InodeNumber, Vec<u8>)>> = HashMap::new();
     image.each_inode(&mut |stored| {
         if is_live_directory(&stored.inode) {

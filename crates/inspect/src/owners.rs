@@ -1,4 +1,4 @@
-//! Whose a block is.
+//! Finds what blocks are used for, and by which inode.
 
 use crate::error::Result;
 use crate::image::InspectedImage;
@@ -9,7 +9,7 @@ use drystone_ondisk::bitmap;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// What a block is for.
+/// What a block is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "use", rename_all = "snake_case")]
 #[non_exhaustive]
@@ -52,7 +52,7 @@ pub enum BlockPurpose {
         /// Whether it is allocated only.
         unwritten: bool,
     },
-    /// What maps blocks of a file.
+    /// A node of the extent tree or block map of a file.
     MapNode {
         /// The file.
         inode: u32,
@@ -66,16 +66,16 @@ pub enum BlockPurpose {
     },
     /// The bitmap says that it is free.
     Free,
-    /// It is marked as in use, and nothing was found that uses it.
+    /// The bitmap says that it is in use, but no owner was found.
     Unknown,
 }
 
-/// A block and what it is for.
+/// A block and what it is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct BlockOwner {
     /// The block.
     pub block: u64,
-    /// What it is for.
+    /// What it is used for.
     #[serde(flatten)]
     pub used_as: BlockPurpose,
 }
@@ -120,7 +120,7 @@ impl std::fmt::Display for BlockPurpose {
     }
 }
 
-/// What each of these blocks is for, in their order. A block that two files have appears with each.
+/// Finds what each of these blocks is used for, in their order. A block that two files claim appears once for each.
 ///
 /// # Errors
 /// The device fails.
@@ -217,7 +217,7 @@ fn owned(image: &InspectedImage<'_>, found: &mut BTreeMap<u64, Vec<BlockPurpose>
             return Ok(true);
         }
         if let Some(uses) = inode.attribute_block.and_then(|block| found.get_mut(&block.get()))
-            // The files that share one are many.
+            // Many files may share one: the first is named.
             && !uses.iter().any(|used| matches!(used, BlockPurpose::Attributes { .. }))
         {
             uses.push(BlockPurpose::Attributes { inode: number });

@@ -16,7 +16,7 @@ pub enum Error {
     Errno(Errno),
     /// The image contradicts its format.
     #[error("the image is damaged: {0}")]
-    Corrupt(#[from] Corrupt),
+    Corrupt(Corrupt),
     /// The image needs something that the engine does not do.
     #[error(transparent)]
     Unsupported(#[from] Unsupported),
@@ -43,6 +43,13 @@ impl Error {
             Self::Device(_) | Self::LogStopped(_) => Errno::EIO,
             Self::Mount(_) => Errno::EINVAL,
         }
+    }
+}
+
+// Without `#[from]`, since the text contains the cause already and a chain of errors would repeat it.
+impl From<Corrupt> for Error {
+    fn from(corrupt: Corrupt) -> Self {
+        Self::Corrupt(corrupt)
     }
 }
 

@@ -87,8 +87,8 @@ impl MakeOptions {
         let needed = geometry.reserved_segments() + RESERVED_SEGMENTS_MIN;
         if segments < needed {
             return Err(refuse(format!(
-                "{device_bytes} bytes have room for {segments} segments, {needed} are needed; \
-                 shorter segments may help"
+                "{device_bytes} bytes hold only {segments} of the {needed} segments that are needed: \
+                 make the volume larger, or its segments shorter than {per_segment} blocks"
             )));
         }
         Ok(geometry)

@@ -21,7 +21,7 @@ pub enum VolumeError {
     #[error(transparent)]
     Container(ContainerError),
     /// A partition was named where there is no partition table.
-    #[error("no partition table, so that there is no partition {0}")]
+    #[error("there is no partition table, so there is no partition {0}")]
     NotPartitioned(PartitionChoice),
     /// There is no such partition.
     #[error("no partition {choice}; there are {partitions}")]

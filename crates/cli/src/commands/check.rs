@@ -1,4 +1,4 @@
-//! `check`: looks for errors in an image and reports each with its place, or mends them.
+//! `check`: looks for errors in an image and reports each with its place, or repairs them.
 
 use super::repair::RepairArguments;
 use crate::failure::{Failure, Outcome};
@@ -24,16 +24,16 @@ const PROBLEMS_MAX: usize = 1_000_000;
 /// Look for errors in an image
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Checked are superblock, journal, groups, bitmaps, inodes, extents, directories, attributes, link \
-counts, quota and checksums. Every error is reported with its place. Nothing is changed: a dirty \
-journal is replayed in memory first, so that what the next mount would see is checked.
+The check covers superblock, journal, groups, bitmaps, inodes, extents, directories, attributes, link \
+counts, quota and checksums. It reports every error with its place and changes nothing. A dirty \
+journal is first replayed in memory, so that the check sees what the next mount would see.
 
-With --repair, -p or -y, errors of an ext4 image are repaired, after its journal was replayed. IMAGE.undo \
-beside the image keeps the old bytes until the repair is complete; 'drystone undo IMAGE' takes an \
-interrupted one back. What can't be repaired yet is said and left as it is.
+With --repair, -p or -y, the journal of an ext4 image is replayed and its errors are repaired. IMAGE.undo \
+beside the image keeps the old bytes until the repair is complete; if it is interrupted, 'drystone undo \
+IMAGE' rolls it back. Errors that can't be repaired yet are reported and left as they are.
 
 Exit codes: 0 no errors; 1 all errors were repaired; 4 errors are left; 8 the image could not be checked, \
-or the result not be told; 16 wrong usage of --repair; 32 the repair was cancelled.
+or the result could not be printed; 16 wrong usage of --repair; 32 the repair was cancelled.
 
 Examples:
   drystone check disk.img

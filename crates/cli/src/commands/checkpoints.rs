@@ -16,8 +16,8 @@ use std::io::Write;
 /// List, keep and delete the checkpoints of a NILFS2 image
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Every sync of NILFS2 leaves a checkpoint: the whole tree as it was. IMAGE@NUMBER names one wherever a \
-command takes an image to read. The cleaner deletes old checkpoints for their space; a snapshot is a \
+Every sync of NILFS2 makes a checkpoint: the whole tree as it is at that moment. Wherever a command takes an \
+image to read, IMAGE@NUMBER names one. The cleaner deletes old checkpoints for their space; a snapshot is a \
 checkpoint that it keeps.
 
 Examples:

@@ -16,11 +16,11 @@ use std::path::Path;
 /// Make an image as small as it can be
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Everything moves to the front, the image is made as small as its files allow and an image file is cut. What \
-is still free in it becomes holes. A partition or a block device keeps its size. Until the image has its \
+Everything moves to the front, the image shrinks as far as its files allow, and so does the image file. Blocks \
+that are still free become holes. A partition or a block device keeps its size. Until the image has its \
 new size, IMAGE.undo beside it keeps the old bytes: after an interruption the image is rolled back the next \
-time it is changed, or by 'drystone undo'. 'drystone resize' makes it larger again. An earlier \
-change can't be undone afterwards: its undo log relies on blocks that are free now.
+time it is changed, or by 'drystone undo'. 'drystone resize' makes the image larger again. An earlier change \
+can't be undone afterwards, because its undo log relies on blocks that are free now.
 
 Examples:
   drystone compact disk.img
@@ -49,7 +49,9 @@ struct FreedJson {
 /// Discards or zeroes the free space of an image, and says how much it was.
 pub fn clear(path: &Path, action: FreeSpaceAction, verb: &str, global: &Global) -> Outcome {
     if global.read_only {
-        return Err(Failure::Usage("this command changes the image".to_string()));
+        return Err(Failure::Usage(
+            "this command changes the image, which --read-only forbids".to_string(),
+        ));
     }
     let steps = Steps::new(global.quiet);
     let freed = drystone::clear_free_space(path, action, &mut |progress| {

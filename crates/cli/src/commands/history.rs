@@ -17,8 +17,8 @@ use std::path::PathBuf;
 /// Show how a file of a NILFS2 image has changed
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-One line for each checkpoint in which the file is another than in the one before: its size and the time \
-of its last change, or that it is gone. IMAGE@NUMBER:PATH reads it as it was.
+Prints a line for each checkpoint in which the file differs from the checkpoint before: its size and the time \
+of its last change, or that it is gone. IMAGE@NUMBER:PATH names the file as it was then.
 
 Examples:
   drystone history log.img:/etc/hosts

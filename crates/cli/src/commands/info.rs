@@ -37,7 +37,7 @@ pub struct Arguments {
     /// The images or disks.
     #[arg(required = true, value_name = "IMAGE", value_parser = Location::parser())]
     images: Vec<Location>,
-    /// Also say in how many pieces files and free space are: the image is read for that.
+    /// Also show how fragmented files and free space are; this reads the whole image's metadata.
     #[arg(long)]
     fragmentation: bool,
 }
@@ -200,24 +200,25 @@ fn show_rows(rows: &[(&str, String)], output: &mut Output<'_>) -> std::io::Resul
 fn show_fragmentation(found: &Fragmentation, output: &mut Output<'_>) -> std::io::Result<()> {
     let bytes = |bytes| format!("{}B", size::human(bytes).trim());
     let of = |kind: &FilePieces| {
-        let (pieces, all) = (counted(kind.pieces, "piece"), bytes(kind.bytes));
-        format!("{} in {pieces}, {} of them in several; {all}", kind.count, kind.scattered)
+        let (fragments, all) = (counted(kind.pieces, "fragment"), bytes(kind.bytes));
+        format!("{} in {fragments}, {} of them fragmented; {all}", kind.count, kind.scattered)
     };
     let free = &found.free;
-    let (pieces, largest) = (counted(free.pieces, "piece"), bytes(free.largest_bytes));
+    let (fragments, largest) = (counted(free.pieces, "fragment"), bytes(free.largest_bytes));
     let mut rows = vec![
         ("Files", of(&found.files)),
         ("Directories", of(&found.directories)),
-        ("Free space", format!("{} in {pieces}, the largest {largest}", bytes(free.bytes))),
+        ("Free space", format!("{} in {fragments}, the largest {largest}", bytes(free.bytes))),
     ];
     for of_size in &free.by_size {
         let (from, to) = (bytes(of_size.from_bytes), bytes(of_size.from_bytes.saturating_mul(2)));
-        let (pieces, all) = (counted(of_size.pieces, "piece"), bytes(of_size.bytes));
-        rows.push(("", format!("{pieces} from {from} to {to}, {all} together")));
+        let (fragments, all) = (counted(of_size.pieces, "fragment"), bytes(of_size.bytes));
+        rows.push(("", format!("{fragments} of {from} to {to}, {all} in all")));
     }
     for file in &found.most_scattered {
-        let pieces = counted(file.pieces, "piece");
-        rows.push(("In most pieces", format!("{pieces}, {}: {}", bytes(file.bytes), file.path)));
+        let fragments = counted(file.pieces, "fragment");
+        let text = format!("{fragments}, {}: {}", bytes(file.bytes), file.path);
+        rows.push(("Most fragmented", text));
     }
     show_rows(&rows, output)
 }
@@ -277,7 +278,7 @@ fn show_ext4(
         ("State", state),
         (
             "Errors seen",
-            format!("{}; on one: {}", information.error_count, information.error_policy),
+            format!("{}; on an error: {}", information.error_count, information.error_policy),
         ),
         ("Features", information.features.join(" ")),
         ("Block size", information.block_size.to_string()),
@@ -291,7 +292,7 @@ fn show_ext4(
         (
             "Groups",
             format!(
-                "{} of {} blocks and {} inodes, {} to a flexible group",
+                "{} of {} blocks and {} inodes, {} in a flexible group",
                 information.groups,
                 information.blocks_per_group,
                 information.inodes_per_group,
@@ -306,7 +307,7 @@ fn show_ext4(
         ("Last written", time(information.last_written)),
         ("Last checked", time(information.last_checked)),
         ("Mounts", format!("{} since the last check", information.mount_count)),
-        ("Written", format!("{} KiB in its life", information.kibibytes_written)),
+        ("Lifetime writes", format!("{} KiB", information.kibibytes_written)),
     ];
     show_rows(&rows, output)
 }

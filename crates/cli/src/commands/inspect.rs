@@ -14,10 +14,10 @@ use std::os::unix::ffi::OsStrExt;
 /// Show a structure of an image, byte by byte
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Each field is shown with its place in the image in bytes, its length and its value; each structure with the \
-verdict of its checksum and what is wrong with it. The journal isn't replayed: what is shown is what is stored. \
-A damaged image will do; without a usable superblock, a copy of it is used. A PATH may be an inode in \
-angle brackets.
+Each field is shown with its offset in the image, its length in bytes and its value. Each structure is shown with \
+its problems and whether its checksum is right. The journal isn't replayed: you see what is stored. The image may be \
+damaged; if the superblock is unusable, a copy of it is used. Instead of a PATH, you can give an inode number in angle \
+brackets: '<8>'.
 
 Examples:
   drystone inspect disk.img superblock
@@ -42,15 +42,15 @@ enum Part {
     Superblock,
     /// A block group: its descriptor, bitmaps and inode table.
     Group { number: u32 },
-    /// An inode, the root of its map and its extended attributes.
+    /// An inode, the root of its extent tree or block map, and its extended attributes.
     Inode { number: u32 },
-    /// A block as what it is.
+    /// A block, decoded as the structure that it holds.
     Block { number: u64 },
-    /// The journal's superblock, and all blocks of its own in the log, old ones too.
+    /// The journal's superblock, and its descriptor, commit and revoke blocks in the log, old ones too.
     Journal,
     /// The index of a directory, and the names in its leaves with their hashes.
     Htree { path: OsString },
-    /// What maps the blocks of a file.
+    /// The extent tree or block map of a file.
     Extents { path: OsString },
 }
 

@@ -66,7 +66,9 @@ pub fn information(path: &Path) -> anyhow::Result<Information> {
 /// Changes settings of an image.
 pub fn change(path: &Path, tuning: &Tuning, options: &ChangeOptions, global: &Global) -> Outcome {
     if global.read_only {
-        return Err(Failure::Usage("this command changes the image".to_string()));
+        return Err(Failure::Usage(
+            "this command changes the image, which --read-only forbids".to_string(),
+        ));
     }
     tune_image(path, tuning, options).at_image(path)?;
     Ok(())

@@ -15,11 +15,12 @@ use std::path::PathBuf;
 /// Copy an image without the data of its files, for a report of a bug
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-The image may be damaged: it is copied as it is, and its journal isn't replayed. The copy has its size and is \
-sparse; a name that ends with .qcow2 makes a smaller file. 'drystone check', e2fsck and debugfs work on it.
+The image may be damaged: it is copied as it is, and its journal isn't replayed. The copy has the size of the image \
+and is sparse; if its name ends with .qcow2, it is a qcow2, which is a smaller file. 'drystone check', e2fsck and \
+debugfs work on the copy.
 
-The copy still has all names, targets of symbolic links and extended attributes. Files that are small enough \
-to lie in their inodes are in it, and whatever the journal holds.
+Before you send it: the copy still has all names, targets of symbolic links and extended attributes, the content of \
+small files that is stored in their inodes, and whatever the journal holds.
 
 Examples:
   drystone metadata disk.img report.img

@@ -1,4 +1,4 @@
-//! `mounts`: the mounts that run.
+//! `mounts`: lists the mounts of the user.
 
 use crate::failure::Outcome;
 use crate::global::Global;
@@ -12,7 +12,7 @@ use std::time::Duration;
 /// List mounts
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Lists the mounts of the calling user. With --json it prints every counter, one object on each line.
+Lists the mounts of the calling user. With --json, each line is an object with all counters of a mount.
 
 Examples:
   drystone mounts

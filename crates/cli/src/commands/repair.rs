@@ -1,4 +1,4 @@
-//! `check --repair`: mends an image.
+//! `check --repair`: repairs an image.
 
 use crate::failure::{Failure, Outcome};
 use crate::global::Global;
@@ -21,7 +21,7 @@ const CANCELLED: u8 = 32;
 /// What decides about problems.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Consent {
-    /// Only what is safe is mended.
+    /// Only what is safe is repaired.
     Safe,
     /// Everything is.
     All,
@@ -29,13 +29,13 @@ enum Consent {
     Ask,
 }
 
-/// Whether and how an image is mended.
+/// Whether and how an image is repaired.
 #[derive(Debug, clap::Args)]
 pub struct RepairArguments {
     /// Repair the image, and ask about each problem.
     #[arg(long)]
     repair: bool,
-    /// Repair what is safe to: counts, bitmaps and the like, which follow from the rest.
+    /// Repair only what is safe: counts, bitmaps and other values that the rest determines.
     #[arg(short = 'p', long, conflicts_with_all = ["yes", "dry_run"])]
     safe: bool,
     /// Repair everything that can be.
@@ -59,7 +59,7 @@ impl RepairArguments {
 pub fn run(path: &Path, arguments: &RepairArguments, no_replay: bool, global: &Global) -> Outcome {
     let is_plan = arguments.dry_run;
     if global.read_only && !is_plan {
-        return usage("a repair writes: with --read-only only -n makes sense");
+        return usage("a repair changes the image: with --read-only, only -n can be used");
     }
     if no_replay {
         return usage("a repair replays the journal: --no-replay can't be used with it");

@@ -15,10 +15,10 @@ use std::path::{Path, PathBuf};
 /// Change the size of an image
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-The image must not be in use. A file grows and is cut with the image in it; a partition or block device \
-keeps its size. When an image shrinks, what is beyond the new end moves, and files there may get other inode \
-numbers. If the command is interrupted, the image is rolled back the next time it is changed, or by \
-'drystone undo'. NILFS2 only grows, without an undo log.
+The image must not be in use. An image file grows and shrinks with the image in it; a partition or block device \
+keeps its size. When an image shrinks, blocks beyond the new end move, and files whose inodes were there get \
+other inode numbers. If the command is interrupted, the image is rolled back the next time it is changed, or by \
+'drystone undo'. A NILFS2 volume can only grow, and has no undo log.
 
 Examples:
   drystone resize disk.img 64M
@@ -28,11 +28,11 @@ pub struct Arguments {
     /// The image.
     #[arg(value_name = "IMAGE", value_parser = Location::parser())]
     image: Location,
-    /// The new size: 64M, 4G, …; +2G for so much more, -2G for so much less.
+    /// The new size: 64M, 4G, …; +2G adds 2 GiB, -2G takes them away.
     #[arg(value_name = "SIZE", value_parser = parse, allow_hyphen_values = true,
         required_unless_present = "minimum", conflicts_with = "minimum")]
     size: Option<NewSize>,
-    /// As small as its files allow.
+    /// Make the image as small as its files allow.
     #[arg(short = 'M', long)]
     minimum: bool,
     /// Keep the old bytes in this file, so that 'drystone undo' can take the change back.
@@ -88,7 +88,9 @@ fn grow_nilfs2(arguments: &Arguments, global: &Global) -> Outcome {
 
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     if global.read_only {
-        return Err(Failure::Usage("this command changes the image".to_string()));
+        return Err(Failure::Usage(
+            "this command changes the image, which --read-only forbids".to_string(),
+        ));
     }
     let path = &arguments.image.image;
     // What is wrong with it is told when it is opened to be changed.
@@ -103,7 +105,9 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
 /// Makes an image as small as its files allow.
 pub fn shrink_to_minimum(path: &Path, global: &Global) -> Outcome {
     if global.read_only {
-        return Err(Failure::Usage("this command changes the image".to_string()));
+        return Err(Failure::Usage(
+            "this command changes the image, which --read-only forbids".to_string(),
+        ));
     }
     resize(path, NewSize::Minimum, &ChangeOptions::default(), global)
 }

@@ -11,29 +11,29 @@ use drystone::{ChangeOptions, set_fields};
 use std::io::Write;
 use std::path::PathBuf;
 
-/// What is told without `--i-know`.
+/// The error without `--i-know`.
 const WARNING: &str = "\
-this writes values into the image as they are, and nothing checks that they make sense: files can be lost, and \
-programs that use the image, Linux among them, can fail or do further damage. \
-Add --i-know to do it, and --undo FILE to be able to take it back";
+set writes the values without checking that they make sense: files can be lost, and programs that use the image, \
+Linux among them, can fail or do further damage. Add --i-know to do it, and --undo FILE to be able to undo it";
 
 /// Set single fields of an image, for tests and for repairs by hand
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-FIELD is a name that 'drystone inspect' shows for the same part, in it or in one of its parts. Where several parts have \
-it, put the name of the part in front, or the front of that name: 'extent tree, root/entries=1'. Where one part has \
-several fields of that name, put the place behind it: 'name@0x41200'. An entry of a directory is its inode; \
-NAME.record_length, NAME.name_length and NAME.file_type are its other fields. A bitmap has the fields bit[0], bit[1], ….
+FIELD is the name of a field that 'drystone inspect' shows for the same structure. If several inner structures have a \
+field of that name, put the name of one, or a prefix of it, in front: 'extent tree, root/entries=1'. If one structure \
+has several fields of that name, append the offset: 'name@0x41200'. The name of a directory entry stands for its inode \
+number; NAME.record_length, NAME.name_length and NAME.file_type are its other fields. A bitmap has the fields bit[0], \
+bit[1], ….
 
-VALUE is a number: decimal, hexadecimal after 0x, octal after 0, perhaps negative. Names are text, UUIDs are \
-written as such, and other fields of more than 8 bytes take hexadecimal digits, two for each byte, as 'inspect' shows \
-them; with hex: in front, so do names.
+VALUE is a number: decimal, hexadecimal after 0x or octal after 0, with or without a minus sign. Names are text and \
+UUIDs have their usual form. Other fields of more than 8 bytes take hexadecimal digits, two for each byte, as 'inspect' \
+shows them; names take them after 'hex:'.
 
-The checksum of the structure is computed afterwards, whether it was right before or not; --keep-checksum leaves it. \
-Nothing else follows: copies of the superblock and of descriptors stay as they are, and so do checksums elsewhere \
-that depend on the field, such as those of all metadata on the UUID and those of a file's blocks on its generation.
+The checksum of the structure is then computed, even if it was wrong before; --keep-checksum leaves it as it is. \
+Nothing else changes. Copies of the superblock and of descriptors stay as they are. So do checksums elsewhere that \
+depend on the field: a new UUID makes those of all metadata wrong, a new generation those of a file's blocks.
 
-The image must not be in use. Its journal isn't replayed: if it has to be, that may overwrite the field.
+The image must not be in use. Its journal isn't replayed: if it has to be, the replay may overwrite the field.
 
 Examples:
   drystone set disk.img superblock mnt_count=7 --i-know
@@ -68,13 +68,13 @@ enum SetPart {
         #[command(flatten)]
         what: Assignments,
     },
-    /// An inode, the root of its map and its extended attributes.
+    /// An inode, the root of its extent tree or block map, and its extended attributes.
     Inode {
         number: u32,
         #[command(flatten)]
         what: Assignments,
     },
-    /// A block as what it is.
+    /// A block, decoded as the structure that it holds.
     Block {
         number: u64,
         #[command(flatten)]
@@ -92,7 +92,7 @@ struct Assignments {
 }
 
 fn assignment(text: &str) -> Result<String, &'static str> {
-    if text.contains('=') { Ok(text.to_owned()) } else { Err("there is no value after a '='") }
+    if text.contains('=') { Ok(text.to_owned()) } else { Err("write it as FIELD=VALUE") }
 }
 
 impl SetPart {
@@ -109,7 +109,9 @@ impl SetPart {
 
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     if global.read_only {
-        return Err(Failure::Usage("this command changes the image".to_string()));
+        return Err(Failure::Usage(
+            "this command changes the image, which --read-only forbids".to_string(),
+        ));
     }
     if !arguments.i_know {
         return Err(Failure::Usage(WARNING.to_string()));

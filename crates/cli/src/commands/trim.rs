@@ -1,4 +1,4 @@
-//! `trim`: give the free space of an image back.
+//! `trim`: gives the free space of an image back to the host.
 
 use super::compact::clear;
 use crate::failure::Outcome;
@@ -6,13 +6,13 @@ use crate::global::Global;
 use crate::location::Location;
 use drystone::reshape::FreeSpaceAction;
 
-/// Give the free space of an image back
+/// Give the free space of an image back to the host
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 The image must not be in use, and is checked first. In an image file, free blocks become holes; a block \
-device is asked to discard them, as fstrim(8) does for a mounted one. A kill at any time loses nothing. What \
-was deleted can't be brought back afterwards. An earlier \
-change can't be undone afterwards: its undo log relies on blocks that are free now.
+device is asked to discard them, as fstrim(8) does for a mounted one. A kill at any time loses nothing. \
+Afterwards, deleted files can't be brought back, and an earlier change can't be undone, because its undo log \
+relies on blocks that are free now.
 
 Examples:
   drystone trim disk.img

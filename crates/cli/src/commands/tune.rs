@@ -15,9 +15,9 @@ use uuid::Uuid;
 /// Change the settings of an image
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-The image must not be in use. A journal that has to be replayed is, first. If the command is interrupted, \
-the image is rolled back the next time it is changed, or by 'drystone undo'. What an image is set to \
-shows 'drystone info'.
+The image must not be in use. A dirty journal is replayed first. If the command is interrupted, the image is \
+rolled back the next time it is changed, or by 'drystone undo'. 'drystone info' shows the settings of an \
+image.
 
 Examples:
   drystone tune disk.img --reserved-percent 1
@@ -58,7 +58,7 @@ struct Changes {
     /// The group that may use them, as a number.
     #[arg(short = 'g', long, value_name = "ID")]
     reserved_group: Option<u16>,
-    /// What happens when an error is found.
+    /// What Linux and Drystone do when they find an error.
     #[arg(short, long, value_enum)]
     errors: Option<OnError>,
     /// Default mount options to set, or with ^ to clear: debug, bsdgroups, user_xattr, acl, uid16,
@@ -105,9 +105,9 @@ struct Changes {
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum OnError {
-    /// Go on.
+    /// Go on as if nothing had happened.
     Continue,
-    /// Write no more.
+    /// Make the mount read-only.
     RemountRo,
     /// Stop the machine.
     Panic,

@@ -21,20 +21,19 @@ use std::path::{Path, PathBuf};
 /// List deleted files of an ext4 image, and bring them back
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Without --to, the files are listed of which an inode table or the journal still knows that they were deleted: \
-inode, time of the deletion, type, size, blocks of data that nothing else uses, where this is known from, and \
-the path, from '…' if a directory above has no name. What is listed as 'lost' had content that nothing leads \
-to any more: Linux and drystone clear the map of a deleted file, so that only a copy of the inode in the journal \
-can bring it back.
+Without --to, the command lists the deleted files that the inode tables or the journal still know: inode, time of the \
+deletion, type, size, how many blocks of data nothing else uses, where this was found, and the path, which starts \
+with '…' if a directory above has no name. Nothing leads to the content of a 'lost' file any more: Linux and drystone \
+clear the extents of a deleted file, so that only an earlier copy of its inode in the journal can bring it back.
 
-With --to, files are written into DIR, a new or empty directory on another disk, under their paths, or as inode-N. \
-The image isn't changed; unmount it first, or remount it read-only: what others write takes the blocks of deleted \
-files. A file of which blocks were given to others is written only with --partial, with zeros in \
-their place. Permissions and times of files are kept, owners and extended attributes aren't; nobody else may enter \
-the directories.
+With --to, the files are written into DIR, a new or empty directory on another disk, under their paths, or as inode-N. \
+Unmount the image first, or remount it read-only, because every write may take blocks of deleted files. The command \
+doesn't change the image. A file that has lost some of its blocks is written only with --partial, with zeros in their \
+place. Permissions and times of files are kept, owners and extended attributes aren't. Only you may enter the \
+new directories.
 
-Exit codes: 0 done; 1 some of the files can't be brought back, and were named (with --all, lost ones are only \
-counted, and so are devices, pipes and sockets); 2 called wrongly.
+Exit codes: 0 done; 1 some files could not be brought back, and were named (with --all, lost files, devices, pipes and \
+sockets are only counted); 2 called wrongly.
 
 Examples:
   drystone undelete disk.img
@@ -51,10 +50,10 @@ pub struct Arguments {
     /// Bring back all files.
     #[arg(long, requires = "to")]
     all: bool,
-    /// The directory to write.
+    /// The directory to write the files into, which is made or must be empty.
     #[arg(long, value_name = "DIR")]
     to: Option<PathBuf>,
-    /// Write files too of which only a part is left.
+    /// Also write files of which only a part is left.
     #[arg(long, requires = "to")]
     partial: bool,
 }
@@ -126,7 +125,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     match &arguments.to {
         None => list(&arguments.image.image, global),
         Some(_) if arguments.inodes.is_empty() && !arguments.all => {
-            Err(Failure::Usage("say what to write: inodes or --all".to_string()))
+            Err(Failure::Usage("name the inodes to bring back, or use --all".to_string()))
         }
         Some(to) => bring_back(arguments, to, global),
     }
@@ -187,7 +186,7 @@ fn line(output: &mut Output<'_>, file: &DeletedFile) -> Outcome {
     Ok(())
 }
 
-/// The inode, and which of the files that it was.
+/// The inode, with the version if it has been several files.
 fn numbered(file: &DeletedFile) -> String {
     let version = file.version.map_or(String::new(), |version| format!(".{version}"));
     format!("{}{version}", file.inode)
@@ -215,7 +214,7 @@ fn bring_back(arguments: &Arguments, to: &Path, global: &Global) -> Outcome {
                 }
                 if is_directory(file) && !arguments.all {
                     tell(format_args!(
-                        "{name}: made empty; name the files in it too, or use --all"
+                        "{name}: made without its files; name their inodes too, or use --all"
                     ));
                 }
                 if file.free_blocks < file.blocks && !is_directory(file) {
@@ -250,14 +249,14 @@ fn bring_back(arguments: &Arguments, to: &Path, global: &Global) -> Outcome {
     steps.end();
     done.at_image(path)?;
     for inode in &unknown {
-        tell(format_args!("inode {inode}: no deleted file is known that had it"));
+        tell(format_args!("inode {inode}: no deleted file with it is known"));
     }
     if lost > 0 && !global.quiet {
-        tell(format_args!("of {lost} more nothing leads to the content any more"));
+        tell(format_args!("{lost} more deleted files are lost: nothing leads to their content"));
     }
     if not_made > 0 && !global.quiet {
         tell(format_args!(
-            "devices, pipes, sockets and directories without a name aren't made: {not_made}"
+            "{not_made} devices, pipes, sockets or directories without a name were not made"
         ));
     }
     Output::with_stdout(global.json, |output| {

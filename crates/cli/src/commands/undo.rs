@@ -10,10 +10,10 @@ use std::path::PathBuf;
 /// Take a change of an image back
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-While 'tune', 'resize' and the like change an image, IMAGE.undo beside it keeps the old bytes. If they are \
-interrupted, that file stays, and this command makes the image what it was. With FILE it takes back a \
-change that was made with '--undo FILE'. It refuses if the image has changed since: by a mount, by another \
-change, or by 'trim', 'zero-free' or 'compact'.
+While 'tune', 'resize' and other commands change an image, IMAGE.undo beside it keeps the old bytes. If they \
+are interrupted, that file stays, and this command rolls the image back. With FILE it takes back a change \
+that was made with '--undo FILE'; it refuses if the image has changed since: by a mount, by another change, \
+or by 'trim', 'zero-free' or 'compact'.
 
 Examples:
   drystone undo disk.img
@@ -23,7 +23,7 @@ pub struct Arguments {
     /// The image.
     #[arg(value_name = "IMAGE", value_parser = Location::parser())]
     image: Location,
-    /// The undo log of the change.
+    /// The undo log of a change that was made with '--undo FILE'.
     #[arg(value_name = "FILE")]
     log: Option<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! `which-inode`: whose blocks are.
+//! `which-inode`: finds the inodes that blocks belong to.
 
 use crate::failure::Outcome;
 use crate::global::Global;
@@ -10,7 +10,7 @@ use std::io::Write;
 /// Say which inodes blocks belong to
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Of a block that belongs to no inode, it says what else it is for. A block that several files claim has a line \
+If a block belongs to no inode, its line says what it is used for. A block that several files claim has a line \
 for each.
 
 Examples:

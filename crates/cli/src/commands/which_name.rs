@@ -1,4 +1,4 @@
-//! `which-name`: what inodes are called.
+//! `which-name`: finds the paths of inodes.
 
 use crate::failure::{Failure, Outcome};
 use crate::global::Global;
@@ -13,8 +13,8 @@ use std::io::Write;
 /// Say which names inodes have
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Each name has a line. A path that starts with … leads from a directory that has no name. If an inode has \
-no name, that is told, and the exit code is 1.
+Each name of an inode has a line. A path that starts with '…' is below a directory that has no name. If an inode \
+has no name, the command says so and ends with 1.
 
 Examples:
   drystone which-name disk.img 2 11

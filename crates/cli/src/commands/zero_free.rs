@@ -1,4 +1,4 @@
-//! `zero-free`: zero the free space of an image.
+//! `zero-free`: overwrites the free space of an image with zeros.
 
 use super::compact::clear;
 use crate::failure::Outcome;
@@ -6,13 +6,13 @@ use crate::global::Global;
 use crate::location::Location;
 use drystone::reshape::FreeSpaceAction;
 
-/// Zero the free space of an image
+/// Overwrite the free space of an image with zeros
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-The image must not be in use, and is checked first. Deleted data can't be read from it afterwards, and it \
-compresses better. In an image file, zeros are holes where the host can do that. A kill at any time loses \
-nothing. Journal blocks and the rest of a file's last block stay as they are. An earlier \
-change can't be undone afterwards: its undo log relies on blocks that are free now.
+The image must not be in use, and is checked first. Afterwards, deleted data can't be read from the image, \
+which compresses better. In an image file, the zeros are holes if the host supports that. A kill at any time \
+loses nothing. The journal and the unused end of a file's last block stay as they are. An earlier change can't \
+be undone afterwards, because its undo log relies on blocks that are free now.
 
 Examples:
   drystone zero-free disk.img

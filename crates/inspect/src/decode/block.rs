@@ -1,4 +1,4 @@
-//! A block as what it is.
+//! Decodes a block as the structure that it holds.
 
 use super::{Builder, Decoded, Structure, directory, group, inode, journal, superblock};
 use crate::error::{InspectError, Result};

@@ -1,4 +1,4 @@
-//! Directories: blocks of records, and the index of names.
+//! Decodes directories: blocks of records, and the index.
 
 use super::field::{DecodedField, FieldValue};
 use super::{Builder, Decoded, Structure, meaning};
@@ -26,7 +26,8 @@ pub(super) fn htree(image: &InspectedImage<'_>, number: InodeNumber) -> Result<D
     let stored = image.inode(number)?;
     let inode = &stored.inode;
     if !inode.is_directory() || !inode.flags.contains(InodeFlags::INDEX) {
-        return Err(InspectError::Missing(format!("inode {number} is no directory with an index")));
+        let problem = format!("inode {number} isn't a directory with an index");
+        return Err(InspectError::Missing(problem));
     }
     let runs = runs_of(image, inode)?;
     let mut reader = IndexReader {
@@ -109,7 +110,7 @@ impl IndexReader<'_, '_> {
             Some(to) => format!(", hashes {from:#010x} to {to:#010x}"),
             None => format!(", hashes from {from:#010x}"),
         };
-        // Other names have hashes that only their keys or foldings give.
+        // Hashes of encrypted or folded names can't be computed here.
         let is_plain = !self.inode.flags.intersects(InodeFlags::ENCRYPT | InodeFlags::CASEFOLD);
         let Some(hasher) = self.hasher.as_ref().filter(|_| is_plain) else { return decoded };
         let block = DirectoryBlock::trusted(bytes, &self.layout);

@@ -1,4 +1,4 @@
-//! A structure taken apart.
+//! A decoded structure: its fields, its parts, its checksum and its problems.
 
 use drystone_ext4_format::htree::IndexKind;
 use drystone_ext4_format::{GroupNumber, InodeNumber};
@@ -6,21 +6,21 @@ use drystone_ondisk::Field;
 use serde::Serialize;
 use std::fmt;
 
-/// Numbers have at most so many bytes.
+/// The longest number.
 const NUMBER_BYTES_MAX: usize = 8;
-/// Fields that are no single number, though as short as one.
+/// Fields that are bytes, although they are as short as a number.
 const ARRAYS: [&str; 3] = ["backup_bgs", "encrypt_algos", "s_padding2"];
 
-/// What a checksum says of its structure.
+/// Whether the checksum of a structure is right.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChecksumVerdict {
     /// The structure has none.
     #[default]
     None,
-    /// It fits.
+    /// It is right.
     Good,
-    /// It doesn't.
+    /// It is wrong.
     Wrong,
 }
 
@@ -42,7 +42,7 @@ impl CheckProblem for drystone_jbd2_format::Corrupt {
     }
 }
 
-/// What a structure is to the checksum that covers it.
+/// The kind of a structure, which determines how its checksum is computed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Structure {
     /// It has no checksum of its own; one of a structure around it may cover it.
@@ -111,7 +111,7 @@ pub struct DecodedField {
     pub length: usize,
     /// What is stored.
     pub value: FieldValue,
-    /// What that means, where the number alone doesn't tell.
+    /// What the value means, where a number alone doesn't say.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub meaning: Option<String>,
 }
@@ -125,7 +125,7 @@ pub struct Decoded {
     pub offset: u64,
     /// Its length in bytes.
     pub length: u64,
-    /// Whether its checksum fits.
+    /// Whether its checksum is right.
     pub checksum: ChecksumVerdict,
     /// How its checksum is computed.
     #[serde(skip)]
@@ -136,7 +136,7 @@ pub struct Decoded {
     /// Its fields.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub fields: Vec<DecodedField>,
-    /// What is in it, or belongs to it.
+    /// Structures inside it, or that belong to it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<Decoded>,
 }
@@ -163,8 +163,8 @@ impl Decoded {
         }
     }
 
-    /// Notes the outcome of a check of which a checksum is part. `exists`: whether the structure has one. Other
-    /// problems say nothing of it: it has no place then, or wasn't compared.
+    /// Notes the outcome of a check that compares the checksum. `exists`: whether the structure has one. After another
+    /// problem the checksum is unknown: it has no place, or wasn't compared.
     pub(crate) fn checksum<E: CheckProblem>(&mut self, exists: bool, outcome: Result<(), E>) {
         self.checksum = match &outcome {
             Ok(()) if exists => ChecksumVerdict::Good,
@@ -185,7 +185,7 @@ impl Decoded {
     }
 }
 
-/// Takes fields out of bytes.
+/// Decodes the fields of one structure.
 pub(crate) struct Builder<'b> {
     pub decoded: Decoded,
     bytes: &'b [u8],
@@ -199,7 +199,7 @@ impl<'b> Builder<'b> {
         Self { decoded, bytes, is_big_endian: false }
     }
 
-    /// Says how the checksum is computed.
+    /// Sets how the checksum is computed.
     pub fn structure(mut self, structure: Structure) -> Self {
         self.decoded.structure = structure;
         self

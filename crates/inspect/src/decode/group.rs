@@ -1,4 +1,4 @@
-//! A group: its descriptor, its bitmaps, its inode table.
+//! Decodes a group: its descriptor, bitmaps and inode table.
 
 use super::{Builder, Decoded, Structure, meaning};
 use crate::error::Result;

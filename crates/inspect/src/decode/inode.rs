@@ -1,4 +1,4 @@
-//! An inode, what maps its blocks, and its extended attributes.
+//! Decodes an inode, its extent tree or block map, and its extended attributes.
 
 use super::{Builder, Decoded, Structure, meaning};
 use crate::error::{InspectError, Result};
@@ -76,7 +76,7 @@ pub(super) fn fields(
     decoded
 }
 
-/// The map of a file, with all nodes; of a file with pointers, the runs that they make.
+/// The extent tree of a file with all nodes, or the runs that its block map makes.
 pub(super) fn map(image: &InspectedImage<'_>, number: InodeNumber) -> Result<Decoded> {
     let stored = image.inode(number)?;
     let inode = &stored.inode;
@@ -147,7 +147,7 @@ fn node(
     decoded
 }
 
-/// A node in a block, of whose tree that is.
+/// A node that is stored in a block.
 pub(super) fn node_in_block(
     image: &InspectedImage<'_>,
     owner: InodeNumber,
@@ -158,7 +158,7 @@ pub(super) fn node_in_block(
 ) -> Decoded {
     let place = NodePlace::block(owner, block);
     let name = format!("node in block {block}");
-    // Found by itself, it may be anywhere in its tree.
+    // Without the rest of its tree, its depth and range aren't known.
     let anywhere = ExtentNode::reopen(bytes, place)
         .ok()
         .and_then(|node| Some(NodeExpectation::child(node.depth(), node.logical(0)?, 1 << 32)));

@@ -1,4 +1,4 @@
-//! The journal: its superblock, and the blocks of its own that are in the log, old ones too.
+//! Decodes the journal: its superblock, and the descriptor, commit and revoke blocks in the log, old ones too.
 
 use super::{Builder, Decoded, Structure};
 use crate::error::{InspectError, Result};
@@ -66,7 +66,7 @@ pub(super) fn head(inode: u32, offset: u64, bytes: &[u8]) -> Decoded {
     decoded
 }
 
-/// A block of the journal's own; copies of metadata are none.
+/// A descriptor, commit or revoke block; `None` for a copy of a metadata block.
 fn own_block(superblock: &Superblock, logical: u32, offset: u64, bytes: &[u8]) -> Option<Decoded> {
     let (kind, sequence) = kind_and_sequence(bytes)?;
     let format = superblock.format();

@@ -1,4 +1,4 @@
-//! What numbers stand for.
+//! The meaning of values: flags, states, times and names.
 
 use drystone_ext4_format::features::{Compat, Features, Incompat, ReadOnlyCompat};
 use drystone_ext4_format::group::GroupFlags;

@@ -1,6 +1,6 @@
-//! Structures as they are stored: fields with their places and values, checksums, problems.
+//! Decodes structures as they are stored: fields with their offsets and values, checksums, problems.
 //!
-//! [`inspect`] finds what is asked for; `field` has what all modules use, and each of the others a structure.
+//! [`inspect`] finds a structure. `field` holds what all decoders share; each other module decodes one structure.
 
 mod block;
 mod directory;
@@ -30,20 +30,20 @@ pub enum ImagePart {
     Group(GroupNumber),
     /// An inode, by number.
     Inode(InodeNumber),
-    /// A block, as what it is.
+    /// A block, decoded as the structure that it holds.
     Block(PhysicalBlock),
-    /// The journal: its superblock and all blocks of its own that are in the log.
+    /// The journal: its superblock, and the descriptor, commit and revoke blocks in the log.
     Journal,
-    /// The index of a directory and the names in its leaves; a path.
+    /// The index of the directory with this path, and the names in its leaves.
     Htree(Vec<u8>),
-    /// What maps the blocks of a file; a path.
+    /// The extent tree or block map of the file with this path.
     Extents(Vec<u8>),
 }
 
 /// Shows a part of the image on `device`.
 ///
 /// # Errors
-/// There is no such thing, or what leads there is unusable. Damage in the thing itself is shown.
+/// The image has no such part, or a structure that leads to it is unusable. Damage in the part itself is shown.
 pub fn inspect(device: &dyn BlockDevice, subject: &ImagePart) -> Result<Decoded> {
     if *subject == ImagePart::Superblock {
         return superblock::superblock(device);
@@ -60,7 +60,7 @@ pub fn inspect(device: &dyn BlockDevice, subject: &ImagePart) -> Result<Decoded>
     }
 }
 
-/// The inode of a path, or of a number in angle brackets, as debugfs has them.
+/// The inode that a path leads to, or of a number in angle brackets, as debugfs takes it.
 fn at(image: &InspectedImage<'_>, path: &[u8]) -> Result<InodeNumber> {
     let text = String::from_utf8_lossy(path);
     let number = text.strip_prefix('<').and_then(|text| text.strip_suffix('>'));
@@ -68,5 +68,5 @@ fn at(image: &InspectedImage<'_>, path: &[u8]) -> Result<InodeNumber> {
         return Ok(InodeNumber::new(number));
     }
     let found = find_path(image, path)?;
-    found.ok_or_else(|| InspectError::Missing(format!("there is no {text} in it")))
+    found.ok_or_else(|| InspectError::Missing(format!("there is no {text} in the image")))
 }

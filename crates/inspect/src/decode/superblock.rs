@@ -1,4 +1,4 @@
-//! The superblock and its copies.
+//! Decodes the superblock, and shows where its copies differ.
 
 use super::{Builder, Decoded, Structure, meaning};
 use crate::error::{InspectError, Result};
@@ -36,7 +36,7 @@ const OWN: [&str; 22] = [
     "jnl_backup_type",
 ];
 
-/// Copies that are shown. A superblock claims any number of them.
+/// How many copies are shown. A damaged superblock may claim any number of them.
 const COPIES_MAX: usize = 1000;
 
 /// The superblock, whether it is usable or not.

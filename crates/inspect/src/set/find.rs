@@ -1,11 +1,11 @@
-//! Finds a field by the name under which it is shown.
+//! Finds a field by the name that [`inspect`](crate::inspect) shows.
 
 use crate::decode::{Decoded, DecodedField, FieldValue, Structure};
 use crate::error::{InspectError, Result};
 use drystone_ext4_format::dir::RawRecordHeader;
 use drystone_ondisk::Field;
 
-/// Fields that an error lists.
+/// How many fields an error lists.
 const LISTED_MAX: usize = 8;
 
 /// The structure whose checksum covers a field.
@@ -27,7 +27,7 @@ pub(super) struct FoundField {
     /// Where it starts on the device, in bytes.
     pub offset: u64,
     pub length: usize,
-    /// Which bit of its byte it is, if it is one of a bitmap.
+    /// Which bit of the byte it is, if it is a bit of a bitmap.
     pub bit: Option<u8>,
     pub is_number: bool,
     pub holder: Holder,
@@ -45,7 +45,7 @@ impl Holder {
         Self { structure, offset, length }
     }
 
-    /// What covers a part of the structure that this covers.
+    /// The structure whose checksum covers `part`: the part itself if it has one, otherwise this one.
     fn within(self, part: &Decoded) -> Self {
         let end = self.offset.saturating_add(self.length);
         let is_inside =
@@ -75,7 +75,7 @@ pub(super) fn assigned<'a>(shown: &Decoded, assignment: &'a str) -> Result<(Foun
 
 fn unknown(shown: &Decoded, name: &str) -> InspectError {
     let problem =
-        format!("there is no such field in {}: 'drystone inspect' shows what there is", shown.name);
+        format!("there is no such field in {}: 'drystone inspect' lists its fields", shown.name);
     InspectError::unsettable(name, problem)
 }
 
@@ -90,7 +90,8 @@ fn ambiguous(name: &str, found: &[FoundField]) -> InspectError {
         })
         .collect();
     let rest = if found.len() > LISTED_MAX { " and more" } else { "" };
-    let problem = format!("there are several: {}{rest}", choices.join(", "));
+    let problem =
+        format!("several fields have this name: write one of {}{rest}", choices.join(", "));
     InspectError::unsettable(name, problem)
 }
 
@@ -115,13 +116,13 @@ fn search(decoded: &Decoded, holder: Holder, text: &str, found: &mut Vec<FoundFi
     }
 }
 
-/// Whether a part is meant: by its name or the front of that, as far as whole words.
+/// Whether `text` is the name of a part, or whole words at the start of the name.
 fn is_called(name: &str, text: &str) -> bool {
     let rest = name.strip_prefix(text).filter(|_| !text.is_empty());
     rest.is_some_and(|rest| !rest.starts_with(|next: char| next.is_alphanumeric()))
 }
 
-/// The fields of this name. `@` and the place choose one of several.
+/// The fields of this name. `@` and an offset choose one of several.
 fn own_fields(decoded: &Decoded, holder: Holder, text: &str) -> Vec<FoundField> {
     let named = fields_named(decoded, holder, text);
     if !named.is_empty() {

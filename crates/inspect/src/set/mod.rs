@@ -1,10 +1,10 @@
 //! Sets single fields of an image, for tests that need it damaged and for repairs by hand.
 //!
-//! `find` looks for a field in what [`inspect`] shows, `value` turns words into its bytes, and `seal` mends the
+//! `find` looks for a field in what [`inspect`] shows, `value` parses its new value, and `seal` computes the
 //! checksum of the structure that the field is in. A checksum that was wrong before is right afterwards.
 //!
-//! Nothing else follows: copies of the superblock and of descriptors keep their bytes, and so does what the value is
-//! the seed of elsewhere, such as the checksums of an inode's blocks when its generation changes.
+//! Nothing else is updated: copies of the superblock and of descriptors keep their bytes, and so do checksums elsewhere
+//! that have the field as their seed, such as those of an inode's blocks when its generation changes.
 
 mod find;
 mod seal;
@@ -37,12 +37,12 @@ pub struct SetField {
     pub length: usize,
     /// What was stored.
     pub before: FieldValue,
-    /// What that meant, where the value alone doesn't tell.
+    /// What that meant, where the value alone doesn't say.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub before_meaning: Option<String>,
     /// What is stored now.
     pub after: FieldValue,
-    /// What that means, where the value alone doesn't tell.
+    /// What that means, where the value alone doesn't say.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after_meaning: Option<String>,
 }
@@ -64,11 +64,11 @@ impl FieldChange {
 }
 
 /// Sets fields of a part of the image on `device`. Each assignment is `FIELD=VALUE`: a name as [`inspect`] shows it, or
-/// `PART/FIELD`, and a value as people write it. Nothing is written unless all can be set.
+/// `PART/FIELD`, and a value as text. Nothing is written unless all fields can be set.
 ///
 /// # Errors
-/// There is no such part or field, several have the name, or the value doesn't fit. After an error of the device, and if
-/// a checksum takes the place of what was to be set, the image is half changed.
+/// There is no such part or field, several fields have the name, or the value doesn't fit. After an error of the device,
+/// or if a computed checksum has replaced a value, only some of the fields are set.
 pub fn set_fields(
     device: &dyn BlockDevice,
     part: &ImagePart,
@@ -136,7 +136,7 @@ fn shown(found: &FoundField, raw: &[u8]) -> (FieldValue, Option<String>) {
     }
 }
 
-/// Mends the checksums of the structures that were changed. None may take the place of what was set.
+/// Computes the checksums of the structures that were changed. None may replace a value that was set.
 fn mend(
     device: &dyn BlockDevice,
     image: Option<&InspectedImage<'_>>,

@@ -1,5 +1,4 @@
-//! Computes the checksums of structures again. A structure that is too damaged to have a place for its checksum keeps
-//! what it has.
+//! Updates the checksums of structures. A structure that is too damaged to have a place for its checksum stays as it is.
 
 use super::find::Holder;
 use crate::decode::Structure;
@@ -13,7 +12,7 @@ use drystone_ext4_format::orphan_file::{self, OrphanPlace};
 use drystone_ext4_format::superblock::{self, SUPERBLOCK_BYTES};
 use drystone_ext4_format::{GroupNumber, PhysicalBlock, dir, extent, htree, mmp, xattr};
 
-/// Mends the checksum of a superblock, which says itself whether it has one.
+/// Updates the checksum of a superblock, whose features say whether it has one.
 pub(super) fn superblock(device: &dyn BlockDevice, holder: &Holder) -> Result<()> {
     let mut bytes = [0; SUPERBLOCK_BYTES];
     device.read_at(holder.offset, &mut bytes)?;
@@ -21,7 +20,7 @@ pub(super) fn superblock(device: &dyn BlockDevice, holder: &Holder) -> Result<()
     Ok(device.write_at(holder.offset, &bytes)?)
 }
 
-/// Mends the checksum of anything else. `image` is how the superblock was before.
+/// Updates the checksum of any other structure. `image` has the superblock from before the change.
 pub(super) fn of_image(
     device: &dyn BlockDevice,
     image: &InspectedImage<'_>,
@@ -77,7 +76,7 @@ pub(super) fn of_image(
     }
 }
 
-/// Mends the checksum of a bitmap, which is in the descriptor, and that of the descriptor.
+/// Updates the checksum of a bitmap, which is in the descriptor, and that of the descriptor.
 fn seal_bitmap(
     device: &dyn BlockDevice,
     image: &InspectedImage<'_>,

@@ -1,4 +1,4 @@
-//! Values as people write them.
+//! Parses values of fields: numbers, text, UUIDs and hexadecimal digits.
 
 use super::find::FoundField;
 use crate::decode::{BytesForm, form_of};
@@ -37,7 +37,7 @@ fn number(text: &str, length: usize, is_big_endian: bool) -> Result<Vec<u8>, Str
     // The parser would take a sign.
     let is_digits = digits.chars().all(|digit| digit.is_digit(radix)) && !digits.is_empty();
     let no_number =
-        || format!("'{text}' isn't a number: write it as 100, 0x64 or, in octal digits, 0144");
+        || format!("'{text}' isn't a number: write it as 100, as 0x64, or in octal as 0144");
     if !is_digits {
         return Err(no_number());
     }

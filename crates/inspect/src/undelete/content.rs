@@ -1,8 +1,8 @@
-//! Where the content of a deleted file lies: its map, followed through nodes that may have been changed since.
+//! Finds the blocks of a deleted file: walks its extent tree or block map, whose nodes may have been overwritten.
 //!
-//! A node on the disk is taken if it is still one of the file's: by its checksum, or where there is none, if it is
-//! free and looks like one. Else a copy in the log is. A map that lacks blocks which the inode counts is followed
-//! once more with the copies first.
+//! A node on the device is used if it still belongs to the file: if its checksum says so, or, without checksums, if its
+//! block is free and looks like a node. Otherwise a copy in the log is used. If fewer blocks are found than the inode
+//! counts, the walk is repeated with the copies in the log first.
 
 use super::log::JournalLog;
 use super::versions::has_sound_root;
@@ -19,21 +19,21 @@ use drystone_ondisk::bitmap;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
-/// How often a block may be a node of one: files that shared it one after the other. A crafted image could have
-/// all inodes lead through the same nodes.
+/// How often a block is read as a node. Several files may have had it one after the other, but in a crafted image all
+/// inodes could lead to the same nodes.
 const USES_MAX: u8 = 2;
-/// Copies of a node that are tried.
+/// How many copies of a node are tried.
 const COPIES_MAX: usize = 32;
 
-/// Bitmaps, of which one is kept.
+/// The bitmaps of the image. The last one that was used is cached.
 pub(super) struct Bitmaps<'a, 'd> {
     image: &'a InspectedImage<'d>,
     kept: Option<(GroupNumber, GroupBits)>,
 }
 
-/// What is in use of a group.
+/// The bits of a group that are in use.
 enum GroupBits {
-    /// As in the bitmap.
+    /// Those of the bitmap.
     Stored(Vec<u8>),
     /// Only the blocks at its start: the bitmap was never written.
     StartOnly(u32),
@@ -66,7 +66,7 @@ impl<'a, 'd> Bitmaps<'a, 'd> {
                 GroupBits::Stored(bits) => {
                     let bits_asked = first as usize..last as usize + 1;
                     for zeros in bitmap::zero_runs(bits, bits_asked) {
-                        // Bits of a group have 32 bits.
+                        // The number of a bit in a group fits 32 bits.
                         let from = layout.block_of_bit(group, zeros.start as u32).get();
                         let to = layout.block_of_bit(group, zeros.end as u32).get();
                         free.push(from.max(at)..to.min(end));
@@ -110,23 +110,23 @@ impl<'a, 'd> Bitmaps<'a, 'd> {
     }
 }
 
-/// A map as far as it could be followed.
+/// An extent tree or block map, as far as it could be followed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FollowedMap {
     /// The runs of the file's blocks, in the order of the file.
     pub runs: Vec<Extent>,
-    /// Blocks that were found, with those that map others.
+    /// How many blocks were found, nodes included.
     pub found: u64,
-    /// Something that it leads to couldn't be followed.
+    /// Whether a part of it couldn't be followed.
     pub has_gap: bool,
 }
 
-/// Follows maps.
+/// Walks extent trees and block maps of deleted files.
 pub(super) struct MapReader<'a, 'd> {
     image: &'a InspectedImage<'d>,
     log: &'a JournalLog,
     pub bitmaps: Bitmaps<'a, 'd>,
-    /// How often blocks were nodes.
+    /// How often each block was read as a node.
     uses: HashMap<u64, u8>,
 }
 
@@ -139,7 +139,7 @@ impl<'a, 'd> MapReader<'a, 'd> {
         &self.image.layout
     }
 
-    /// The map of an inode of which `blocks` blocks are counted. `is_orphan`: the blocks are still its own.
+    /// Follows the map of an inode that counts `blocks` blocks. `is_orphan`: the blocks are still its own.
     pub fn follow(&mut self, inode: &Inode, blocks: u64, is_orphan: bool) -> FollowedMap {
         if !inode.has_block_mapping() || !has_sound_root(self.image, inode) {
             return FollowedMap { has_gap: true, ..FollowedMap::default() };
@@ -180,7 +180,7 @@ impl<'a, 'd> MapReader<'a, 'd> {
     }
 }
 
-/// One way through a map.
+/// One walk through a map.
 struct MapWalk<'w, 'a, 'd> {
     reader: &'w mut MapReader<'a, 'd>,
     inode: &'w Inode,
@@ -196,7 +196,7 @@ impl MapWalk<'_, '_, '_> {
         run.append_to(&mut self.map.runs);
     }
 
-    /// A node that `is_sound`: the one on the disk if it may be the file's, or the newest copy.
+    /// A node for which `is_sound` holds: the one on the device if it may be the file's, or else the newest copy.
     fn node(
         &mut self,
         block: PhysicalBlock,
@@ -254,7 +254,7 @@ impl MapWalk<'_, '_, '_> {
                     && ExtentNode::check(bytes, place, &below, &layout)
                         .is_ok_and(|node| !node.is_empty())
             };
-            // The checksum is made with the number and the generation of the inode.
+            // The checksum depends on the number and the generation of the inode.
             if let Some(bytes) = self.node(index.child, seed.is_some() || is_free, &is_sound) {
                 self.extents(&bytes, place, &below, node.depth());
             }
@@ -275,7 +275,7 @@ impl MapWalk<'_, '_, '_> {
         self.map.has_gap |= found.is_err();
         let Ok(Some(block)) = found else { return };
         if levels == 0 {
-            // Beyond that no file has blocks.
+            // No file has blocks beyond that.
             let Ok(logical) = u32::try_from(logical) else { return };
             let logical = LogicalBlock::new(logical);
             return self.add(Extent::of_block(logical, block));

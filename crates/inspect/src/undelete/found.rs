@@ -1,4 +1,4 @@
-//! A deleted file while it is looked for: its runs, and which of them are left.
+//! A deleted file during the search: its runs, and which of them it still owns.
 
 use super::content::MapReader;
 use super::versions::{FileKey, FileVersions, InodeVersion};
@@ -10,18 +10,18 @@ use drystone_ext4_format::extent::Extent;
 use drystone_ext4_format::inline::InlineData;
 use drystone_ext4_format::inode::InodeTimestamp;
 
-/// Where the content of a deleted file is.
+/// Where the content of a deleted file is stored.
 #[derive(Clone, Debug)]
 pub(super) enum DeletedContent {
     Unknown,
-    /// None, as of a directory.
+    /// It has none, like a directory.
     Empty,
     Bytes(Vec<u8>),
-    /// Runs that are still the file's, and have been written.
+    /// The written runs that the file still owns.
     Blocks(Vec<Extent>),
 }
 
-/// A file while it is looked for.
+/// A deleted file during the search.
 pub(super) struct FoundFile {
     pub key: FileKey,
     pub version: Option<Box<InodeVersion>>,
@@ -30,9 +30,9 @@ pub(super) struct FoundFile {
     pub is_orphan: bool,
     /// Its data, within its size.
     pub runs: Vec<Extent>,
-    /// Blocks of it that the map doesn't lead to any more.
+    /// Its blocks that nothing leads to any more.
     pub lost: u64,
-    /// The runs that nothing else uses.
+    /// The runs that it still owns.
     pub kept: Vec<Extent>,
 }
 
@@ -61,14 +61,14 @@ impl FoundFile {
             && reader.bitmaps.has_inode(inode);
         let counted = match layout.clusters_for(2) {
             2 => Some(inode.sectors / layout.sectors_per_block()),
-            // Those of a cluster that aren't the file's are counted too.
+            // The inode counts whole clusters, also blocks that the file doesn't use.
             _ => None,
         };
         let map = reader.follow(inode, counted.unwrap_or(0), file.is_orphan);
         let blocks = inode.size_bytes.div_ceil(layout.block_size() as u64);
         let data = map.runs.iter().filter(|run| !run.unwritten);
         file.runs = data.filter_map(|run| run.overlap(0, blocks)).collect();
-        // Blocks of the map are counted too.
+        // The inode counts the nodes, too.
         let mapped = map.runs.iter().filter_map(|run| run.overlap(0, blocks));
         let mapped: u64 = mapped.map(|run| u64::from(run.length)).sum();
         let unmapped = blocks.saturating_sub(mapped);
@@ -77,7 +77,7 @@ impl FoundFile {
             None if map.has_gap || map.found == 0 && inode.sectors > 0 => unmapped,
             None => 0,
         };
-        // One that is being freed loses its end first.
+        // A file that was being freed has lost its end first.
         if inode.links_count == 0 && (version.sequence.is_some() || file.is_orphan) {
             let end = map.runs.last().map_or(0, Extent::logical_end);
             file.lost = file.lost.max(blocks.saturating_sub(end));
@@ -85,17 +85,17 @@ impl FoundFile {
         file
     }
 
-    /// When its inode was changed for the last time: a later one had its blocks later.
+    /// When its inode was last changed. Of two files that had the same block, the one with the later change had it later.
     pub fn last_change(&self) -> (Option<InodeTimestamp>, Option<u32>, FileKey) {
         (self.version.as_ref().map(|version| version.inode.change_time), self.deleted, self.key)
     }
 
-    /// Takes the blocks that are free.
+    /// Keeps those of its blocks that are free, and takes them from `free`.
     pub fn keep_blocks(&mut self, free: &mut BlockRanges) {
         for run in &self.runs {
             for part in free.within(physical(run)) {
                 free.remove(part.clone());
-                // Within the run, whose length has 32 bits.
+                // It is within the run, whose length fits 32 bits.
                 let skipped = (part.start - run.physical.get()) as u32;
                 let length = (part.end - part.start) as u32;
                 let logical = LogicalBlock::new(run.logical.get() + skipped);

@@ -1,7 +1,8 @@
-//! What the journal's log still holds: copies of blocks, those of transactions that were replayed long ago too.
+//! Reads all copies of blocks that are left in the journal's log, also those of transactions that were checkpointed
+//! long ago.
 //!
-//! A log goes round: the front part of an old transaction may be overwritten. Newer blocks are placed first, and
-//! what they lie on isn't taken for anything older.
+//! The log is circular: the start of an old transaction may be overwritten. So the newest transactions are placed first,
+//! and a block that belongs to one of them isn't taken for a part of an older one.
 
 use crate::block_ranges::BlockRanges;
 use crate::error::{InspectError, Result};
@@ -17,16 +18,16 @@ use drystone_jbd2_format::{
 };
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// A block as a transaction left it.
+/// A copy of a block in the log.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LogCopy {
-    /// Transactions after the one that would be replayed first; negative for those before it.
+    /// How many transactions after the first one that a replay would start with; negative before it.
     pub age: i64,
     /// The transaction.
     pub sequence: u32,
-    /// Where it lies in the image.
+    /// Where it is on the device.
     place: PhysicalBlock,
-    /// And in the journal.
+    /// Where it is in the journal.
     position: u32,
     tag: Tag,
 }
@@ -35,17 +36,17 @@ pub(super) struct LogCopy {
 #[derive(Debug, Default)]
 pub struct JournalLog {
     format: Option<Format>,
-    /// By the block that they are copies of, the newest first.
+    /// The copies of each block, the newest first.
     copies: BTreeMap<u64, Vec<LogCopy>>,
     /// When transactions were committed, in seconds since 1970.
     commits: HashMap<u32, u64>,
-    /// Transactions that have to be replayed.
+    /// How many transactions have to be replayed.
     due: i64,
-    /// Blocks whose copies up to this transaction aren't replayed.
+    /// Revoked blocks: copies up to this transaction aren't replayed.
     revoked: HashMap<u64, i64>,
 }
 
-/// A descriptor block, and which transaction's.
+/// A descriptor block and its transaction.
 struct DescriptorAt {
     age: i64,
     sequence: u32,
@@ -133,8 +134,8 @@ impl JournalLog {
         }
     }
 
-    /// Notes the copies behind a descriptor that nothing newer lies on. `taken` are the blocks of newer ones, and
-    /// those of the journal's own.
+    /// Notes the copies that follow a descriptor, except those that newer transactions have overwritten. `taken` has the
+    /// blocks of newer transactions, and all descriptor, commit and revoke blocks.
     fn place(
         &mut self,
         format: &Format,
@@ -160,7 +161,7 @@ impl JournalLog {
         }
     }
 
-    /// Writes what has to be replayed to a view of the image. Fast commits aren't.
+    /// Replays the log into a view of the image, except fast commits.
     ///
     /// # Errors
     /// One of the devices fails.

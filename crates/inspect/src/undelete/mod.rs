@@ -1,12 +1,12 @@
-//! Files that were deleted: what is still known of them, and how much of their data is still there.
+//! Finds deleted files: what is still known of them, and how much of their data is left.
 //!
-//! An inode of a file that was deleted stays in its table until its number is used again. debugfs leaves its map in
-//! it; Linux and this engine clear that. Then only an older copy of the inode in the journal's log has it. The image
-//! is seen as a mount would see it: [`JournalLog::replay`] goes first.
+//! The inode of a deleted file stays in its table until its number is used again. debugfs leaves the extents in
+//! it; Linux and this engine clear them. Then only an older copy of the inode in the journal's log has them. The search
+//! sees the image as a mount would: the caller first replays the log ([`JournalLog::replay`]).
 //!
-//! `versions` finds the inodes, `content` follows their maps, `found` says what of them is left, `names` finds their
-//! names, `log` has the copies. A block counts as the file's if the bitmap calls it free, no living file claims it,
-//! and no file that was deleted later had it.
+//! `versions` finds the inodes, `content` their blocks and `names` their paths; `found` works out which blocks are
+//! left, and `log` reads the copies in the journal. A deleted file still owns a block if the bitmap calls it free, no
+//! existing file claims it, and no file that was deleted later had it.
 //!
 //! # Reference
 //! "Index Nodes", "Directory Entries" and "Journal (jbd2)" in the kernel's ext4 data structure pages.
@@ -33,13 +33,13 @@ use std::cmp::Reverse;
 use std::collections::HashSet;
 use versions::{DeletedInodes, FUTURE, FileVersions, is_deleted};
 
-/// Is shown where a piece of a file starts, and its bytes.
+/// Called with the offset of a piece of a file, and its bytes.
 pub type ContentVisitor<'v, E> = dyn FnMut(u64, &[u8]) -> std::result::Result<(), E> + 'v;
 
 /// Bytes of a file that are read at once.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// Where the knowledge about a deleted file is from.
+/// Where a deleted file was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KnowledgeSource {
     /// Its inode in the table.
@@ -60,37 +60,37 @@ pub enum Recoverable {
     Whole,
     /// Some of its blocks.
     Part,
-    /// It had content, and nothing of that is known or left.
+    /// Nothing: it had content, and none of it is left or can be found.
     Nothing,
 }
 
-/// A file that was deleted.
+/// A deleted file.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct DeletedFile {
     /// Its inode.
     pub inode: InodeNumber,
-    /// Which of the files that had this inode, from 1 on, the oldest first; none if only one is known.
+    /// Its number among the files that had this inode, from 1 for the oldest; none if only one is known.
     pub version: Option<u32>,
     /// Type and permissions.
     pub mode: u16,
     /// Bytes; 0 if nothing is known about its content.
     pub size_bytes: u64,
-    /// Blocks with data that it had.
+    /// How many blocks of data it had.
     pub blocks: u64,
-    /// Those of them that still are its own.
+    /// How many of them it still owns.
     pub free_blocks: u64,
     /// When it was deleted, in seconds since 1970.
     pub deleted: Option<u32>,
-    /// Last access to what is brought back.
+    /// The time of the last access, when the content was as it is brought back.
     pub accessed: InodeTimestamp,
-    /// Last change of it.
+    /// The modification time, likewise.
     pub modified: InodeTimestamp,
     /// Its path; from `…` if a directory above has no name.
     pub path: Option<Vec<u8>>,
-    /// Where this is from.
+    /// Where it was found.
     pub source: KnowledgeSource,
-    /// Whether its data are ciphertext.
+    /// Whether its data is encrypted.
     pub is_encrypted: bool,
     content: DeletedContent,
 }
@@ -108,8 +108,8 @@ impl DeletedFile {
     }
 }
 
-/// Finds the files that were deleted, in the order of their inodes. `image` is seen as after a replay of `log`.
-/// `progress` is told what is done, the inodes that were looked at, and how many there are.
+/// Finds the deleted files, in the order of their inodes. `image` must be as a replay of `log` leaves it. `progress` is
+/// called with the current step, the number of inodes that were read, and the number of inodes.
 ///
 /// # Errors
 /// The device fails.
@@ -153,7 +153,7 @@ pub fn find_deleted(
         }
         Ok(true)
     })?;
-    // What was changed last was the last to have a block.
+    // Of several files that had a block, the one that was changed last had it last.
     let mut order: Vec<usize> = (0..found.len()).collect();
     order.sort_by_key(|&index| Reverse(found[index].last_change()));
     for index in order {
@@ -178,7 +178,7 @@ pub fn find_deleted(
     Ok(finish(image, log, &inodes, &names, found))
 }
 
-/// Shows the content of a deleted file: where each piece starts, and its bytes. What isn't shown is zeros or lost.
+/// Visits the content of a deleted file: the offset of each piece, and its bytes. What isn't visited is zeros or lost.
 ///
 /// # Errors
 /// The device or `visit` fails.
@@ -212,7 +212,7 @@ pub fn visit_content<E: From<crate::InspectError>>(
     }
 }
 
-/// Takes what a file of now has out of the free blocks.
+/// Removes the blocks of an existing file from the free ones.
 fn take_blocks(
     image: &InspectedImage<'_>,
     inode: &Inode,
@@ -234,7 +234,7 @@ fn take_blocks(
     })
 }
 
-/// Gives the files their names and numbers.
+/// Finds the paths of the files, and numbers those that had the same inode.
 fn finish(
     image: &InspectedImage<'_>,
     log: &JournalLog,
@@ -255,12 +255,12 @@ fn finish(
         let count = of_inode.len();
         for index in 0..count {
             let file = &of_inode[index];
-            // Its names are those from before the next file had the number.
+            // Later entries with this number name the next file that had it.
             let end = match of_inode.get(index + 1) {
                 Some(next) => inodes.files[&next.key].oldest_age,
                 None => inodes.living_since.get(&file.key.inode).copied().unwrap_or(FUTURE),
             };
-            // At most 2^31 transactions are told apart.
+            // There are at most 2^31 different transactions.
             let version = (count > 1).then_some(index as u32 + 1);
             let path = names.path_of(&file.key, end);
             files.push(deleted_file(image, log, &inodes.files[&file.key], file, version, path));

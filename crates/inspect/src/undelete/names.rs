@@ -1,7 +1,7 @@
-//! What deleted files were called.
+//! Finds the paths that deleted files had.
 //!
-//! A name is seen in a directory, in the slack of one, or in a copy of a block of one in the log. An entry names a
-//! number, which may have been used for several files: those in the log are told apart by age.
+//! A name is found in a directory, in the slack between its entries, or in a copy of one of its blocks in the log. An
+//! entry names an inode number, which several files may have had: the age of a copy in the log says which file it was.
 
 use super::log::JournalLog;
 use super::versions::{DeletedInodes, FUTURE, FileKey, PRESENT, is_deleted};
@@ -18,14 +18,14 @@ use drystone_ext4_format::inline::{InlineDirectory, PARENT_LENGTH};
 use drystone_ext4_format::inode::{Inode, InodeFlags};
 use std::collections::{BTreeSet, HashMap};
 
-/// Names that are kept of an inode.
+/// How many names are kept for an inode.
 const NAMES_MAX: usize = 64;
-/// Bytes of a path.
+/// The longest path, in bytes.
 const PATH_BYTES_MAX: usize = 4096;
-/// The age of an entry that was removed: when isn't known.
+/// The age of a removed entry: it isn't known when it was removed.
 const UNKNOWN_AGE: i64 = i64::MIN;
 
-/// A name that was seen.
+/// A name that was found.
 struct SeenName {
     directory: InodeNumber,
     name: Vec<u8>,
@@ -40,16 +40,16 @@ impl SeenName {
     }
 }
 
-/// Names of deleted files.
+/// Finds the paths of deleted files.
 pub(super) struct NameFinder<'a, 'd> {
     image: &'a InspectedImage<'d>,
-    /// By inode, for all that were deleted.
+    /// The names of each deleted inode.
     seen: HashMap<InodeNumber, Vec<SeenName>>,
-    /// The directories that blocks belong to of which the log has copies.
+    /// For each block that the log has copies of: the directory that it belongs to.
     logged: HashMap<u64, InodeNumber>,
-    /// Directories that are there, with the one above and the name in it.
+    /// The parent of each existing directory, and its name in the parent.
     above: HashMap<InodeNumber, Option<(InodeNumber, Vec<u8>)>>,
-    /// Blocks of directories that were read.
+    /// The blocks of directories that were read.
     read: BlockRanges,
 }
 
@@ -68,7 +68,7 @@ impl<'a, 'd> NameFinder<'a, 'd> {
         let known =
             names.iter_mut().find(|known| known.directory == directory && known.name == entry.name);
         if let Some(known) = known {
-            // A removed entry says nothing about when.
+            // It isn't known when a removed entry was removed.
             if age != UNKNOWN_AGE {
                 let is_first = known.newest == UNKNOWN_AGE;
                 known.oldest = if is_first { age } else { known.oldest.min(age) };
@@ -96,7 +96,7 @@ impl<'a, 'd> NameFinder<'a, 'd> {
         }
     }
 
-    /// Looks into a directory that is there.
+    /// Reads an existing directory.
     pub fn directory(&mut self, stored: &StoredInode, log: &JournalLog) -> Result<()> {
         let inode = &stored.inode;
         if inode.flags.contains(InodeFlags::INLINE_DATA) {
@@ -108,7 +108,7 @@ impl<'a, 'd> NameFinder<'a, 'd> {
         Ok(())
     }
 
-    /// Looks into a directory that lies in its inode.
+    /// Reads a directory that is stored in its inode.
     pub fn inline(&mut self, stored: &StoredInode, age: i64) {
         let inode = &stored.inode;
         let layout = self.image.directory_layout(inode).without_tail();
@@ -117,7 +117,7 @@ impl<'a, 'd> NameFinder<'a, 'd> {
         self.note_records(inode.number, &rest, &layout, age);
     }
 
-    /// Looks into blocks of a directory as they are on the disk, and notes of which the log has copies.
+    /// Reads blocks of a directory as they are on the device, and notes those that the log has copies of.
     pub fn blocks(&mut self, inode: &Inode, runs: &[Extent], age: i64, log: &JournalLog) {
         let layout = self.image.directory_layout(inode);
         for run in runs {
@@ -131,12 +131,12 @@ impl<'a, 'd> NameFinder<'a, 'd> {
         });
     }
 
-    /// Looks into the copies in the log of blocks of directories: those that were noted, and those that say of
-    /// themselves whose they are.
+    /// Reads the copies of directory blocks in the log: those of blocks that were noted, and those that start with the
+    /// entries `.` and `..`, which name their directory.
     pub fn log(&mut self, log: &JournalLog) {
         let layout = DirectoryLayout {
             file_type: self.image.layout.features().incompat.contains(Incompat::FILETYPE),
-            // Where the checksum is lies an unused record.
+            // The checksum is in an unused record.
             checksum: None,
             encrypted: false,
             casefolded: false,
@@ -152,14 +152,14 @@ impl<'a, 'd> NameFinder<'a, 'd> {
                 let own = first.filter(|_| has_parent).map(|entry| entry.inode);
                 match own.or(noted) {
                     Some(directory) => self.note_records(directory, &bytes, &layout, copy.age),
-                    // Copies of something else are many.
+                    // Most copies are of other structures.
                     None => break,
                 }
             }
         }
     }
 
-    /// Takes away the names that files of now have.
+    /// Forgets the names that existing files have.
     pub fn forget_present(&mut self, is_living: &dyn Fn(InodeNumber) -> bool) {
         for (&inode, names) in &mut self.seen {
             if names.iter().any(|name| name.newest == PRESENT) && is_living(inode) {
@@ -168,14 +168,14 @@ impl<'a, 'd> NameFinder<'a, 'd> {
         }
     }
 
-    /// The name of a file that was seen last before `end`.
+    /// The name of a file that was last found before `end`.
     fn name_before(&self, inode: InodeNumber, end: i64) -> Option<&SeenName> {
         let names = self.seen.get(&inode)?.iter();
         let aged = names.filter_map(|name| Some((name.age_before(end)?, name)));
         aged.max_by_key(|(age, _)| *age).map(|(_, name)| name)
     }
 
-    /// Finds the ways up from the directories that are there and have names of deleted files.
+    /// Finds the parents of the existing directories that deleted files were in, up to the root.
     pub fn find_ways_up(&mut self) -> Result<()> {
         let directories = self.seen.values().flatten().map(|name| name.directory);
         let mut waiting: Vec<InodeNumber> = directories.collect();
@@ -248,7 +248,7 @@ impl<'a, 'd> NameFinder<'a, 'd> {
                 },
             };
             length += part.len() + 1;
-            // Directories may lie in one another.
+            // Directories may form a cycle.
             if length > PATH_BYTES_MAX {
                 is_rooted = false;
                 break;

@@ -1,7 +1,7 @@
-//! Inodes that were deleted, as the inode tables and the log still know them.
+//! Finds deleted inodes in the inode tables and in the log.
 //!
-//! A number may have been used for several files. What tells them apart is the generation and the time of creation,
-//! which an inode keeps until its number is used again.
+//! Several files may have had the same inode number. They differ in generation and creation time, which an inode keeps
+//! until its number is used again.
 
 use super::log::{JournalLog, LogCopy};
 use crate::error::Result;
@@ -11,12 +11,12 @@ use drystone_ext4_format::inode::{Inode, InodeFlags, InodeTimestamp, ModeFileTyp
 use drystone_ext4_format::{GroupNumber, InodeNumber};
 use std::collections::BTreeMap;
 
-/// The age of what isn't from the log.
+/// The age of what the device holds now, as opposed to the log.
 pub(super) const PRESENT: i64 = i64::MAX - 1;
-/// Later than that.
+/// An age later than that.
 pub(super) const FUTURE: i64 = i64::MAX;
 
-/// What tells a file from others that had the same inode.
+/// Identifies a file among those that had the same inode number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct FileKey {
     pub inode: InodeNumber,
@@ -30,18 +30,18 @@ impl FileKey {
     }
 }
 
-/// An inode at some time.
+/// A state of an inode: that of the table, or a copy in the log.
 #[derive(Clone, Debug)]
 pub(super) struct InodeVersion {
     pub inode: Inode,
-    /// All of its bytes, if there is more in them than fields and a map.
+    /// All of its bytes, if they hold more than fields and a map.
     pub bytes: Option<Vec<u8>>,
     /// The transaction that it is from; none for the inode table.
     pub sequence: Option<u32>,
     pub age: i64,
 }
 
-/// What is known of a file that was deleted.
+/// The known states of the inode of a deleted file.
 #[derive(Clone, Debug)]
 pub(super) struct FileVersions {
     /// Its newest inode, which may say no more than that it was deleted.
@@ -59,7 +59,7 @@ pub(super) struct FileVersions {
 }
 
 impl FileVersions {
-    /// The version to bring back. One without a name may be in the middle of being freed.
+    /// The version to bring back. A version without a name may be half freed.
     pub fn best(&self) -> Option<&InodeVersion> {
         match (&self.linked, &self.unlinked) {
             (Some(linked), Some(unlinked)) => {
@@ -72,21 +72,21 @@ impl FileVersions {
     }
 }
 
-/// Whether an inode of a table is no file any more. Orphans are among them: files that were open.
+/// Whether an inode of a table is deleted. Orphans are: files that were deleted while they were open.
 pub(super) fn is_deleted(inode: &Inode) -> bool {
     inode.links_count == 0 || inode.deletion_time != 0
 }
 
-/// All files that were deleted.
+/// All deleted files.
 pub(super) struct DeletedInodes<'a, 'd> {
     image: &'a InspectedImage<'d>,
     pub files: BTreeMap<FileKey, FileVersions>,
-    /// The first age that the log has of those which share their number with a file of now.
+    /// For existing files that share their number with a deleted one: the first age at which the log has them.
     pub living_since: BTreeMap<InodeNumber, i64>,
 }
 
 impl<'a, 'd> DeletedInodes<'a, 'd> {
-    /// Finds them in the inode tables and the log. `progress` is told the inodes that were looked at.
+    /// Finds them in the inode tables and the log. `progress` is called with the number of inodes that were read.
     pub fn find(
         image: &'a InspectedImage<'d>,
         log: &JournalLog,
@@ -131,7 +131,7 @@ impl<'a, 'd> DeletedInodes<'a, 'd> {
         Ok(found)
     }
 
-    /// Inodes of a table's block: the number of the first one's bit is `first`.
+    /// The inodes in a block of the table. `first` is the index of the first one in its group.
     fn inodes_in(&self, group: GroupNumber, first: u32, bytes: &[u8]) -> Vec<StoredInode> {
         let layout = &self.image.layout;
         let records = (first..).zip(bytes.chunks_exact(layout.inode_size()));
@@ -143,20 +143,20 @@ impl<'a, 'd> DeletedInodes<'a, 'd> {
         read.collect()
     }
 
-    /// Those that are files now.
+    /// Those that aren't deleted.
     fn living_in(&self, group: GroupNumber, first: u32, bytes: &[u8]) -> Vec<FileKey> {
         let inodes = self.inodes_in(group, first, bytes).into_iter();
         let living = inodes.filter(|stored| !is_deleted(&stored.inode));
         living.map(|stored| FileKey::of(&stored.inode)).collect()
     }
 
-    /// The files that an inode was.
+    /// The deleted files that had an inode.
     pub fn keys_of(&self, inode: InodeNumber) -> impl Iterator<Item = &FileKey> {
         let first = FileKey { inode, generation: 0, created: None };
         self.files.range(first..).map(|(key, _)| key).take_while(move |key| key.inode == inode)
     }
 
-    /// Notes a version of an inode that isn't a file now. Newer ones come first.
+    /// Notes a version of a deleted inode. Newer versions must come first.
     fn note(&mut self, stored: &StoredInode, copy: Option<&LogCopy>) {
         let (image, inode) = (self.image, &stored.inode);
         let layout = &image.layout;
@@ -178,7 +178,7 @@ impl<'a, 'd> DeletedInodes<'a, 'd> {
         });
         file.oldest_age = file.oldest_age.min(age);
         let is_linked = !is_deleted(inode);
-        // On the list of orphans, the field is the number of the next one.
+        // On the orphan list, this field is the number of the next orphan.
         if !is_linked && inode.deletion_time > layout.inodes_count() {
             file.deleted.get_or_insert(inode.deletion_time);
         }
@@ -192,7 +192,7 @@ impl<'a, 'd> DeletedInodes<'a, 'd> {
     }
 }
 
-/// Whether an inode without a name still says where its content is.
+/// Whether an inode without a name still leads to its content.
 fn has_content(inode: &Inode) -> bool {
     if inode.size_bytes == 0 {
         return false;

@@ -26,12 +26,13 @@ use crate::recovery::{FoundLog, NewestState, at_cursor, roll_forward, super_root
 use crate::volume::{Volume, VolumeOptions};
 use crate::writer_thread::run;
 use drystone_blockdev::BlockDevice;
+use drystone_nilfs2_format::error::CheckpointProblem;
 use drystone_nilfs2_format::geometry::{
     SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, second_superblock_offset,
 };
 use drystone_nilfs2_format::inode::Inode as Record;
 use drystone_nilfs2_format::superblock::{LogCursor, Superblock, VolumeState};
-use drystone_nilfs2_format::{CheckpointNumber, InodeNumber, PhysicalBlock};
+use drystone_nilfs2_format::{CheckpointNumber, Corrupt, InodeNumber, PhysicalBlock};
 use drystone_sync::thread::JoinHandle;
 use drystone_sync::{Arc, Mutex, RwLock, thread};
 use recover::RecoveryWork;
@@ -251,7 +252,16 @@ impl Opened {
         let mut cpfile = load(InodeNumber::CPFILE, &root.cpfile)?;
         let sufile = load(InodeNumber::SUFILE, &root.sufile)?;
         let wanted = options.checkpoint.map_or(newest.header.checkpoint, CheckpointNumber);
-        let checkpoint = read_checkpoint(&mut cpfile, wanted, block_bytes, &source)?;
+        let checkpoint = read_checkpoint(&mut cpfile, wanted, block_bytes, &source);
+        let checkpoint = checkpoint.map_err(|error| match error {
+            // The caller has named it: that is no damage.
+            Error::Corrupt(Corrupt::Checkpoint { problem: CheckpointProblem::Missing, .. })
+                if options.checkpoint.is_some() =>
+            {
+                Error::Mount(format!("there is no checkpoint {wanted}"))
+            }
+            error => error,
+        })?;
         let ifile = Ifile::load(
             &checkpoint.ifile,
             block_bytes,

@@ -32,7 +32,8 @@ pub(super) fn resized(superblock: &Superblock, size_bytes: u64) -> Result<Geomet
     let per_group = u64::from(layout.blocks_per_group());
     loop {
         if blocks <= first {
-            return Err(Refusal::Value(format!("{size_bytes} bytes hold no image")).into());
+            let problem = "the new size is too small for an image".to_owned();
+            return Err(Refusal::Value(problem).into());
         }
         let groups = (blocks - first).div_ceil(per_group);
         if groups * u64::from(layout.inodes_per_group()) > u64::from(u32::MAX) {

@@ -26,7 +26,7 @@ const DIFFERENT: u8 = 1;
 /// Compare two trees file by file
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-A and B are IMAGE, IMAGE:/PATH, or a directory of this machine. Compared are types, permissions, \
+Each of A and B is IMAGE, IMAGE:/PATH, or a directory of this machine. The command compares types, permissions, \
 owners, sizes, contents, modification times, extended attributes, which names are hard links to the \
 same file, and where files have holes. Each difference is one line, sorted by path, with the value of \
 A before that of B. The content of a directory that only one side has isn't listed. An empty \
