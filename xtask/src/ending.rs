@@ -15,13 +15,14 @@ use signal_hook::iterator::Signals;
 
 static CLASS: LockClass = LockClass::new("what is taken down at the end", 1);
 
-static LIST: LazyLock<Mutex<List>> = LazyLock::new(|| Mutex::new(&CLASS, List::default()));
+static LIST: LazyLock<Mutex<CleanupList>> =
+    LazyLock::new(|| Mutex::new(&CLASS, CleanupList::default()));
 
 /// What a shell says of a process that a signal ended: this and the signal's number.
 const ENDED_BY_SIGNAL: i32 = 128;
 
 #[derive(Default)]
-struct List {
+struct CleanupList {
     pieces: Vec<(u64, Box<dyn FnOnce() + Send>)>,
     count: u64,
 }

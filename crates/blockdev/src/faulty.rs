@@ -3,8 +3,8 @@
 //!
 //! # Locking
 //!
-//! The faults are behind one mutex, released before the device below is called, and not
-//! taken while there are none.
+//! The faults are behind one mutex, which is released before the device below is called, and not
+//! taken at all without faults.
 
 use crate::device::slices_length;
 use crate::lock_classes::FAULTS;

@@ -23,7 +23,7 @@ use std::io::IoSlice;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct WriteMark(pub u64);
 
-/// See the module.
+/// A device whose callers share flushes: see the module.
 #[derive(Debug)]
 pub struct GroupFlush<D> {
     inner: D,

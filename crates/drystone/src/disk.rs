@@ -1,4 +1,4 @@
-//! What is on a partitioned disk.
+//! Lists the partitions of a disk, and what they hold.
 
 use crate::error::on_image;
 use crate::{Error, VolumeName};

@@ -1,4 +1,4 @@
-//! What an image is, from its superblock alone: no journal is replayed, nothing else is read.
+//! Describes an image from its superblock alone: no journal is replayed, nothing else is read.
 
 use crate::error::on_image;
 use crate::{Error, ErrorCause, FileSystemKind, VolumeName};

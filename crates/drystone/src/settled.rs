@@ -1,4 +1,4 @@
-//! Refuses to open an image that an interrupted change has left half changed.
+//! Opens images, but none that an interrupted change has left half changed.
 
 use crate::{ErrorCause, Result, VolumeName};
 use drystone_blockdev::{BlockDevice, OpenMode};

@@ -1,4 +1,4 @@
-//! Paths of entries that share their prefixes.
+//! Paths of entries in a tree, which share their prefixes in memory.
 
 use drystone_sync::Arc;
 use std::cmp::Ordering;

@@ -47,7 +47,7 @@ pub(crate) fn walk_map_once(
     if !inode.has_block_mapping() {
         return Ok(());
     }
-    let mut walk = Walk { image, inode, visited, visit };
+    let mut walk = MapWalker { image, inode, visited, visit };
     if inode.flags.contains(InodeFlags::EXTENTS) {
         return walk.extents(&inode.block_area, None, DEPTH_MAX + 1);
     }
@@ -60,7 +60,7 @@ pub(crate) fn walk_map_once(
     Ok(())
 }
 
-struct Walk<'a, 'd> {
+struct MapWalker<'a, 'd> {
     image: &'a InspectedImage<'d>,
     inode: &'a Inode,
     /// Nodes that were entered, so that a cycle ends.
@@ -68,7 +68,7 @@ struct Walk<'a, 'd> {
     visit: &'a mut dyn FnMut(MapPart) -> Result<()>,
 }
 
-impl Walk<'_, '_> {
+impl MapWalker<'_, '_> {
     /// Reads a node that wasn't entered before.
     fn enter(&mut self, block: PhysicalBlock, depth: u16) -> Result<Option<Vec<u8>>> {
         (self.visit)(MapPart::Node { block, depth })?;

@@ -5,10 +5,10 @@
 //! traffic. Only blocks that are not zero are written, so an image in a sparse file stays small.
 //!
 //! # Structure
-//! [`tree`] describes the files, [`build`] makes an image of them, [`fat`] one for EFI,
-//! [`verity`] appends hashes. `plan`
-//! turns a user's [`MkfsOptions`] into consistent numbers; `space` gives out blocks; `files` makes the
-//! inodes that every image has; `groups` makes bitmaps and descriptors; `image` writes it all.
+//! [`tree`] describes the files, [`build`] makes an ext4 image of them and [`fat`] a FAT32 for EFI system
+//! partitions; [`verity`] appends a hash tree. `plan` computes the geometry from a user's [`MkfsOptions`]; `space`
+//! allocates blocks; `files` makes the inodes that every image has; `groups` makes bitmaps and descriptors; `image`
+//! writes it all.
 //!
 //! # Reference
 //! "ext4 Data Structures and Algorithms" in the kernel's documentation; the manual page of `mke2fs`

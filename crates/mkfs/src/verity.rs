@@ -1,4 +1,4 @@
-//! A tree of hashes behind an image, for device mapper's verity target: every block is checked when it
+//! Appends a hash tree to an image, for device mapper's verity target: every block is checked when it
 //! is read, against one trusted root hash.
 //!
 //! Blocks have 4 KiB and are hashed with SHA-256, the salt before them. The area starts with a block

@@ -1,4 +1,4 @@
-//! Checkpoints and snapshots: listed, protected, released, deleted.
+//! Lists checkpoints, makes them snapshots and plain again, and deletes them.
 //!
 //! # Locking
 //! All of it happens with the log locked, so that no log is built meanwhile. What has changed is in the

@@ -1,11 +1,11 @@
-//! The DAT in memory: virtual blocks are translated, taken, ended and freed.
+//! The DAT in memory: translates, allocates, ends and frees virtual blocks.
 //!
 //! # State
 //! Entries below `first_candidate` are all in use, as far as is known.
 //!
 //! # Locking
-//! [`DatFile`] is behind a reader-writer lock. Readers of files translate with it shared and let go of it
-//! while they read the device; only the log writer changes it.
+//! [`DatFile`] is behind a reader-writer lock. A reader of a file translates under the shared lock and releases it
+//! before it reads the device; only the log writer changes the DAT.
 
 use crate::error::Result;
 use crate::metadata_file::MetadataFile;

@@ -1,4 +1,4 @@
-//! Directories in memory: an index of names over blocks that are searched from front to back on disk.
+//! Directories: an index in memory of the names in a directory, which has none on disk.
 //!
 //! # State
 //! The index of a directory is made from its blocks at the first look, and changed with them. A failed

@@ -2,7 +2,7 @@
 
 use crate::dat::{DatFile, Translated};
 use crate::error::{Error, Result};
-use crate::gate::{Gate, Inside};
+use crate::gate::{Gate, GatePass};
 use crate::ifile::Ifile;
 use crate::inode::{Fields, Inode, InodeTable};
 use crate::lock_classes::{DIRTY_INODES, LOG, NAMELESS, RENAME};
@@ -51,10 +51,10 @@ pub(crate) struct Engine {
     pub(crate) generation: AtomicU64,
 }
 
-/// A change is under way while this lives, and has claimed room.
+/// A change is under way while a thread holds this, and has claimed space.
 #[derive(Debug)]
-pub(crate) struct Changing<'a> {
-    _inside: Inside<'a>,
+pub(crate) struct ChangeGuard<'a> {
+    _pass: GatePass<'a>,
     _claim: SpaceClaim<'a>,
 }
 
@@ -121,7 +121,7 @@ impl Engine {
     }
 
     /// Begins a change that adds nothing.
-    pub(crate) fn enter(&self) -> Result<Changing<'_>> {
+    pub(crate) fn enter(&self) -> Result<ChangeGuard<'_>> {
         self.enter_with(REMOVAL_BLOCKS, || !self.space.is_exhausted())
     }
 
@@ -129,11 +129,11 @@ impl Engine {
     ///
     /// # Errors
     /// `ENOSPC` if there is no room for it, and the cleaner doesn't make some.
-    pub(crate) fn enter_adding(&self, blocks: u64) -> Result<Changing<'_>> {
+    pub(crate) fn enter_adding(&self, blocks: u64) -> Result<ChangeGuard<'_>> {
         self.enter_with(blocks, || self.space.has_room(0))
     }
 
-    fn enter_with(&self, blocks: u64, has_room: impl Fn() -> bool) -> Result<Changing<'_>> {
+    fn enter_with(&self, blocks: u64, has_room: impl Fn() -> bool) -> Result<ChangeGuard<'_>> {
         self.check_writable()?;
         self.requests.check_running()?;
         self.throttle();
@@ -155,7 +155,7 @@ impl Engine {
             self.gate.wait_until_thawed();
             claim = self.space.claim(blocks);
         }
-        Ok(Changing { _inside: self.gate.enter(), _claim: claim })
+        Ok(ChangeGuard { _pass: self.gate.enter(), _claim: claim })
     }
 
     /// Has a log written if much is dirty, and waits for it if far too much is.
@@ -293,7 +293,7 @@ impl Engine {
     pub(crate) fn delete_waiting(&self) -> bool {
         let mut has_deleted = false;
         loop {
-            let _inside = self.gate.pass();
+            let _pass = self.gate.pass();
             let _claim = self.space.claim(REMOVAL_BLOCKS);
             if self.space.is_exhausted() {
                 return has_deleted;

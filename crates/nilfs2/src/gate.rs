@@ -2,7 +2,7 @@
 //!
 //! # Locking
 //! A change holds its core's part of the gate shared, so that changes share no lock. The log writer takes
-//! all parts while it takes the dirty inodes off their lists, and lets go before it builds the log.
+//! all parts while it takes the dirty inodes off their lists, and releases them before it builds the log.
 
 use crate::lock_classes::{FREEZE, GATE};
 use drystone_sync::atomic::{AtomicBool, Ordering};
@@ -18,8 +18,8 @@ pub(crate) struct Gate {
     thawed: Condvar,
 }
 
-/// A change is under way while this lives.
-pub(crate) type Inside<'a> = RwLockReadGuard<'a, ()>;
+/// A change is under way while a thread holds this.
+pub(crate) type GatePass<'a> = RwLockReadGuard<'a, ()>;
 
 impl Gate {
     pub(crate) fn new() -> Self {
@@ -32,7 +32,7 @@ impl Gate {
     }
 
     /// Begins a change; waits while the volume is frozen.
-    pub(crate) fn enter(&self) -> Inside<'_> {
+    pub(crate) fn enter(&self) -> GatePass<'_> {
         loop {
             let inside = self.parts.current().read();
             if !self.is_frozen.load(Ordering::Acquire) {
@@ -52,7 +52,7 @@ impl Gate {
     }
 
     /// Begins a change even if the volume is frozen: one that is in memory only until it is thawed.
-    pub(crate) fn pass(&self) -> Inside<'_> {
+    pub(crate) fn pass(&self) -> GatePass<'_> {
         self.parts.current().read()
     }
 

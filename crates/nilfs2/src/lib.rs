@@ -7,8 +7,8 @@
 //! `engine` → `log`, `log_requests` → `inode`, `ifile` → `dat`, `block_map`, `metadata_file` → `volume`;
 //! nothing points up, which `./dev tidy` checks. An operation changes fields and pages of inodes in
 //! memory, and nothing else. `log_writer` takes what is dirty, changes maps and metadata files, and
-//! writes. `cleaner` makes room, `recovery` finds the newest state, `mount` puts the parts together and
-//! takes them apart.
+//! writes. `cleaner` frees segments, `recovery` finds the newest state, `mount` sets the parts up and
+//! tears them down.
 //!
 //! # Locking
 //! The order of all locks is in `lock_classes`. A change passes the `gate`, which the log writer closes
@@ -16,7 +16,7 @@
 //! different inodes share no lock but those of groups of inodes.
 //!
 //! # Crash
-//! Nothing live is overwritten. An operation is in a checkpoint as a whole or not at all.
+//! Live blocks are never overwritten. A checkpoint has an operation as a whole or not at all.
 #![forbid(unsafe_code)]
 
 mod block_map;

@@ -1,10 +1,10 @@
-//! What the log writer's thread is asked for, and the threads that wait for it.
+//! Requests to the log writer's thread, and the threads that wait for them.
 //!
 //! # State
-//! Requests are numbered. A checkpoint that begins after a request serves it.
+//! Requests are numbered. A checkpoint that begins after a request fulfils it.
 //!
 //! # Locking
-//! One lock around the numbers, held for a look.
+//! One lock around the numbers, held briefly.
 
 use crate::error::{Error, Result};
 use crate::inode::Inode;

@@ -1,7 +1,6 @@
-//! Making an empty image: one log with checkpoint 1, and both superblocks.
+//! Makes an empty image: one log with checkpoint 1, and both superblocks.
 //!
-//! Everything that `mkfs.nilfs2` lets a user choose is in [`MakeOptions`]. The same options always give
-//! the same bytes.
+//! [`MakeOptions`] has all options of `mkfs.nilfs2`. The same options always give the same bytes.
 
 use crate::error::{Error, Result};
 use drystone_blockdev::{BlockDevice, erase_signatures};

@@ -1,4 +1,4 @@
-//! Which way is taken where there are several.
+//! The policies of the engine: which variant of a mechanism is used.
 
 use std::fmt;
 use std::str::FromStr;

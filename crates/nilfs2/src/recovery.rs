@@ -1,8 +1,8 @@
-//! Finding the newest state of a volume: the log that the superblock names, and those behind it.
+//! Finds the newest state of a volume: starts at the log that the superblock names, and follows the logs behind it.
 //!
 //! # Crash
-//! A checkpoint counts if all logs of its logical segment are there, from the first one on. Data logs
-//! behind the newest checkpoint count likewise: their blocks are written again.
+//! A checkpoint counts if all logs of its logical segment are valid, from the first one on. Data logs behind the
+//! newest checkpoint count under the same condition, and their blocks are written again.
 
 use crate::error::{Error, Result};
 use crate::volume::Volume;

@@ -1,15 +1,15 @@
-//! Free space: what changes may take, and what is kept so that they can always be logged.
+//! Free space: how much changes may take, and how much is kept so that they can always be logged.
 //!
 //! # State
-//! A log takes more blocks than are dirty: nodes of maps, and the blocks of the DAT that have entries of
-//! new and of ended blocks. The bounds here are for the worst case: each logged block changes blocks of the
-//! DAT that no other one changes. They cost little, since a log is written before anybody is refused.
+//! A log takes more blocks than are dirty: also nodes of maps, and blocks of the DAT with entries of new and of
+//! ended blocks. The bounds here assume the worst case, in which each logged block changes blocks of the DAT that
+//! no other one changes. They cost little, because a log is written before a change is refused.
 //!
-//! Blocks of data logs are counted as dirty until the next checkpoint: it has the nodes above them, and
-//! after a crash recovery logs them again.
+//! Blocks of data logs are counted as dirty until the next checkpoint, which writes the nodes above them. After a
+//! crash, recovery logs them again.
 //!
-//! Clean segments are given out in three steps. Additions leave the *reserve*, removals what one log of
-//! them takes, and the cleaner needs the rest.
+//! There are two limits for clean segments. An addition must leave the *reserve*. A removal may take from it, but
+//! must leave room for one log of removals; the rest is for the cleaner.
 
 use crate::log::LogState;
 use drystone_nilfs2_format::Geometry;

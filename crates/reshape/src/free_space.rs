@@ -1,8 +1,8 @@
-//! The free space of an image: given back to what the image is on, or zeroed.
+//! Gives the free space of an image back to the device, or zeroes it.
 //!
 //! # Crash
-//! Only blocks that the bitmaps call free are touched, and the bitmaps don't change. The caller has checked
-//! the image, so that they are right. The superblock says before that something was written.
+//! Only blocks that the bitmaps call free are written, and the bitmaps don't change. The caller has checked
+//! the image, so the bitmaps are right. Before the first write, the superblock notes that something was written.
 
 use crate::error::Result;
 use crate::image::{Image, ReshapeDevice};

@@ -10,8 +10,8 @@
 //! make a change.
 //!
 //! # Crash
-//! Free space can be discarded and zeroed at any time. Any other change writes in no particular order: the
-//! caller gives it a device that can go back, an [`UndoDevice`](drystone_blockdev::UndoDevice).
+//! A crash while free space is discarded or zeroed does no harm. Any other change writes in no particular order: the
+//! caller passes a device that can roll it back, an [`UndoDevice`](drystone_blockdev::UndoDevice).
 #![forbid(unsafe_code)]
 
 mod error;

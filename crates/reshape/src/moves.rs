@@ -1,4 +1,4 @@
-//! Which blocks move where.
+//! The moves of blocks: from where to where.
 
 use crate::error::Result;
 use crate::image::Image;

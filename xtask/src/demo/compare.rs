@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// What was done to the copy.
 #[derive(Default)]
-pub struct Plan {
+pub struct CopyChanges {
     /// The directory of the tree that was deleted.
     pub deleted: Option<OsString>,
     /// The directory of the tree that is `/moved` now.
@@ -87,7 +87,7 @@ pub fn measure(tree: &Path) -> anyhow::Result<Totals> {
 }
 
 /// Compares `tree` with `/tree` and `/moved` of the image.
-pub fn compare(tree: &Path, plan: &Plan, judge: &Judge) -> anyhow::Result<Differences> {
+pub fn compare(tree: &Path, plan: &CopyChanges, judge: &Judge) -> anyhow::Result<Differences> {
     let mut differences = Differences { compared: Totals::default(), found: Vec::new() };
     let mut waiting: Vec<(PathBuf, PathBuf)> = Vec::new();
     let mut names = names_on_host(tree)?;

@@ -14,9 +14,9 @@ use std::process::Command;
 /// Set to compare through `ext4-view` also where the image could be mounted.
 const WITHOUT_MOUNT: &str = "DRYSTONE_WITHOUT_MOUNT";
 
-/// What is compared of an inode.
+/// The metadata of an inode that is compared.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Facts {
+pub struct ComparedMetadata {
     pub mode: u32,
     pub user: u32,
     pub group: u32,
@@ -25,12 +25,12 @@ pub struct Facts {
     /// The target of a symbolic link.
     pub target: Option<Vec<u8>>,
     /// What only the kernel tells.
-    pub more: Option<MoreFacts>,
+    pub more: Option<KernelMetadata>,
 }
 
-/// What `ext4-view` doesn't tell.
+/// Metadata that only the kernel shows, and `ext4-view` doesn't.
 #[derive(Debug, PartialEq, Eq)]
-pub struct MoreFacts {
+pub struct KernelMetadata {
     pub modified: (i64, i64),
     pub device: u64,
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
@@ -103,7 +103,7 @@ impl Judge {
     }
 
     /// What is compared of an inode of the image.
-    pub fn facts(&self, path: &Path) -> anyhow::Result<Facts> {
+    pub fn facts(&self, path: &Path) -> anyhow::Result<ComparedMetadata> {
         match self {
             Judge::Kernel(mount_point) => facts_on_host(&on_mount(mount_point, path), true),
             Judge::View(view) => {
@@ -129,7 +129,7 @@ impl Judge {
                 } else {
                     0o100_000
                 };
-                Ok(Facts {
+                Ok(ComparedMetadata {
                     mode: type_bits | u32::from(metadata.mode()),
                     user: metadata.uid(),
                     group: metadata.gid(),
@@ -167,21 +167,21 @@ pub fn names_on_host(path: &Path) -> anyhow::Result<Vec<OsString>> {
 }
 
 /// What is compared of an inode of the host.
-pub fn facts_on_host(path: &Path, more: bool) -> anyhow::Result<Facts> {
+pub fn facts_on_host(path: &Path, more: bool) -> anyhow::Result<ComparedMetadata> {
     let metadata = path.symlink_metadata().with_context(|| path.display().to_string())?;
     let target = match metadata.is_symlink() {
         true => Some(std::fs::read_link(path)?.into_os_string().into_vec()),
         false => None,
     };
     let more = match more {
-        true => Some(MoreFacts {
+        true => Some(KernelMetadata {
             modified: (metadata.mtime(), metadata.mtime_nsec()),
             device: metadata.rdev(),
             xattrs: xattrs_on_host(path)?,
         }),
         false => None,
     };
-    Ok(Facts {
+    Ok(ComparedMetadata {
         mode: metadata.mode(),
         user: metadata.uid(),
         group: metadata.gid(),

@@ -7,7 +7,7 @@ mod judges;
 
 use crate::{process, suites};
 use anyhow::{Context, bail, ensure};
-use compare::{Differences, Plan, Totals};
+use compare::{CopyChanges, Differences, Totals};
 use judges::Judge;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -157,7 +157,7 @@ impl Demo {
     }
 
     /// Deletes the first directory of the tree and moves the last one up.
-    fn delete_and_rename(&self) -> anyhow::Result<Plan> {
+    fn delete_and_rename(&self) -> anyhow::Result<CopyChanges> {
         step("Deleting and renaming part of it");
         let mut directories = Vec::new();
         for entry in std::fs::read_dir(&self.tree)?.flatten() {
@@ -166,7 +166,7 @@ impl Demo {
             }
         }
         directories.sort();
-        let mut plan = Plan::default();
+        let mut plan = CopyChanges::default();
         if let [first, .., last] = directories.as_slice() {
             process::run(
                 self.drystone("rm").arg("-r").arg(self.inside(Path::new("tree").join(first))),
@@ -176,16 +176,16 @@ impl Demo {
                     .arg(self.inside(Path::new("tree").join(last)))
                     .arg(self.inside("moved")),
             )?;
-            plan = Plan { deleted: Some(first.clone()), moved: Some(last.clone()) };
+            plan = CopyChanges { deleted: Some(first.clone()), moved: Some(last.clone()) };
         }
         Ok(plan)
     }
 
     /// The tree, or as many copies of a small one as make a copy that lasts long enough.
-    fn make_longer(&self, source: &Totals) -> anyhow::Result<Longer> {
+    fn make_longer(&self, source: &Totals) -> anyhow::Result<KilledCopy> {
         let copies = copies_to_kill(source);
         if copies == 1 {
-            return Ok(Longer { tree: self.tree.clone(), copies });
+            return Ok(KilledCopy { tree: self.tree.clone(), copies });
         }
         let tree = process::target_directory().join("demo/longer");
         step(&format!("Making {copies} copies of the tree, for a copy that can be killed mid-way"));
@@ -197,11 +197,11 @@ impl Demo {
             let copy = tree.join(number.to_string());
             process::output(Command::new("cp").arg("-a").arg(&self.tree).arg(copy))?;
         }
-        Ok(Longer { tree, copies })
+        Ok(KilledCopy { tree, copies })
     }
 
     /// Starts another copy and kills it when its journal holds what isn't in its place yet.
-    fn kill_midway(&self, longer: &Longer, copied: Duration) -> anyhow::Result<()> {
+    fn kill_midway(&self, longer: &KilledCopy, copied: Duration) -> anyhow::Result<()> {
         let copies = u32::try_from(longer.copies)?;
         let mut delay = (copied * copies / 2).min(KILL_AFTER_MAX);
         for _ in 0..KILL_ATTEMPTS_MAX {
@@ -272,7 +272,7 @@ impl Demo {
         process::run(Command::new("e2fsck").arg("-fn").arg(&self.image))
     }
 
-    fn compare(&self, plan: &Plan) -> anyhow::Result<()> {
+    fn compare(&self, plan: &CopyChanges) -> anyhow::Result<()> {
         let judge = Judge::open(&self.image, &self.mount_point)?;
         step(&format!("Comparing every file with its source, read through {judge}"));
         let start = SystemTime::now();
@@ -291,8 +291,8 @@ impl Demo {
     }
 }
 
-/// The target of the copy that is killed.
-struct Longer {
+/// The source of the copy that is killed: a tree, and how often it is copied.
+struct KilledCopy {
     tree: PathBuf,
     copies: u64,
 }

@@ -5,7 +5,7 @@
 //! it was promised; programs that know what they were promised are asked as well.
 
 use super::programs::Program;
-use super::{Judged, Options, server};
+use super::{JudgedMount, Options, server};
 use crate::process;
 use anyhow::Context;
 use drystone_sync::thread;
@@ -25,7 +25,7 @@ pub(super) fn judge(
     times: u32,
     seed: u64,
 ) -> anyhow::Result<String> {
-    let judged = Judged::new(options)?;
+    let judged = JudgedMount::new(options)?;
     process::output(&mut judged.shell(program.prepare)).context("preparing")?;
     judged.unmount()?;
     let prepared = judged.scratch.join("prepared");
@@ -35,7 +35,7 @@ pub(super) fn judge(
     let (mut syncs, mut files) = (0, 0);
     for round in 0..times {
         let round_seed = seed.wrapping_add(u64::from(round));
-        let killed = Killed { judged: &judged, program, seed: round_seed };
+        let killed = KillRun { judged: &judged, program, seed: round_seed };
         copy(&prepared.join("disk.img"), &judged.scratch)?;
         std::fs::remove_dir_all(&judged.elsewhere)?;
         copy(&prepared.join("elsewhere"), &judged.scratch)?;
@@ -54,16 +54,16 @@ fn copy(from: &Path, into: &Path) -> anyhow::Result<()> {
     process::output(command.args(["-a", "--sparse=always"]).args([from, into])).map(drop)
 }
 
-struct Killed<'a> {
-    judged: &'a Judged,
+struct KillRun<'a> {
+    judged: &'a JudgedMount,
     program: &'a Program,
     seed: u64,
 }
 
-impl Killed<'_> {
+impl KillRun<'_> {
     /// One kill. Returns how many syncs had returned, and how many files were compared.
     fn judge(&self) -> anyhow::Result<(u64, u64)> {
-        let Killed { judged, program, seed } = *self;
+        let KillRun { judged, program, seed } = *self;
         let mut random = fastrand::Rng::with_seed(seed);
         judged.mount()?;
         let server = judged.server()?;

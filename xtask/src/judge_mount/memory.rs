@@ -1,7 +1,7 @@
 //! How much memory the server takes while the kernel knows millions of files and programs have very many
 //! open: what the mount option `memory` allows, and a few bytes for each file that the kernel knows.
 
-use super::{Judged, Options};
+use super::{JudgedMount, Options};
 use crate::process;
 use anyhow::{Context, ensure};
 use rustix::process::Pid;
@@ -36,7 +36,7 @@ pub(super) const MEASURES: &[Measure] =
 
 /// `find` over very many files.
 fn walk(options: &Options) -> anyhow::Result<String> {
-    let mut judged = Judged::unmade(options)?;
+    let mut judged = JudgedMount::unmade(options)?;
     judged.options.push_str(&format!(",memory={BUDGET_MEBIBYTES}M"));
     let files = options.files;
     build(&judged, files)?;
@@ -60,7 +60,7 @@ fn walk(options: &Options) -> anyhow::Result<String> {
 
 /// Very many files that are open at once.
 fn open_files(options: &Options) -> anyhow::Result<String> {
-    let mut judged = Judged::unmade(options)?;
+    let mut judged = JudgedMount::unmade(options)?;
     judged.options.push_str(&format!(",memory={BUDGET_MEBIBYTES}M"));
     let count = options.open_files;
     build(&judged, count)?;
@@ -134,7 +134,7 @@ impl Drop for Opener {
 }
 
 /// Builds an image of empty files.
-fn build(judged: &Judged, files: u64) -> anyhow::Result<()> {
+fn build(judged: &JudgedMount, files: u64) -> anyhow::Result<()> {
     let mut manifest = String::new();
     for number in 0..files {
         if number % FILES_PER_DIRECTORY == 0 {
@@ -160,7 +160,7 @@ struct Server {
 }
 
 impl Server {
-    fn start(judged: &Judged) -> anyhow::Result<Server> {
+    fn start(judged: &JudgedMount) -> anyhow::Result<Server> {
         judged.mount()?;
         let server = Server { process: judged.server()?, at_start: 0 };
         Ok(Server { at_start: server.resident()?, ..server })
@@ -175,7 +175,7 @@ impl Server {
     }
 
     /// Judges the most that was used; has the kernel forget what it knows, and looks again.
-    fn judge(&self, judged: &Judged, files: u64, peak: u64) -> anyhow::Result<String> {
+    fn judge(&self, judged: &JudgedMount, files: u64, peak: u64) -> anyhow::Result<String> {
         let budget = BUDGET_MEBIBYTES << 20;
         fs::write("/proc/sys/vm/drop_caches", "2").context("having the kernel forget")?;
         let mut after = self.resident()?;

@@ -79,7 +79,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     for program in PROGRAMS.iter().filter(|program| is_chosen(program.name)) {
         let start = SystemTime::now();
         let result = expect_installed(program).and_then(|()| match options.kill {
-            0 => Judged::new(options)
+            0 => JudgedMount::new(options)
                 .and_then(|judged| judged.judge(program))
                 .map(|()| String::new()),
             times => kills::judge(options, program, times, seed),
@@ -105,7 +105,7 @@ fn expect_installed(program: &Program) -> anyhow::Result<()> {
 }
 
 /// A fresh image and where it is mounted. Unmounted and deleted when dropped.
-struct Judged {
+struct JudgedMount {
     drystone: PathBuf,
     scratch: PathBuf,
     image: PathBuf,
@@ -115,9 +115,9 @@ struct Judged {
     _end: AtEnd,
 }
 
-impl Judged {
-    fn new(options: &Options) -> anyhow::Result<Judged> {
-        let judged = Judged::unmade(options)?;
+impl JudgedMount {
+    fn new(options: &Options) -> anyhow::Result<JudgedMount> {
+        let judged = JudgedMount::unmade(options)?;
         let mut make = Command::new("mke2fs");
         make.args(["-q", "-F", "-text4", "-Oorphan_file", "-N300000", "-m0"]);
         process::output(make.arg(&judged.image).arg("2G"))?;
@@ -128,7 +128,7 @@ impl Judged {
     }
 
     /// The places for all of it; there is no image yet.
-    fn unmade(options: &Options) -> anyhow::Result<Judged> {
+    fn unmade(options: &Options) -> anyhow::Result<JudgedMount> {
         let scratch = options.scratch.join(format!("drystone-judge-{}", std::process::id()));
         if scratch.exists() {
             std::fs::remove_dir_all(&scratch)?;
@@ -146,7 +146,7 @@ impl Judged {
                 let _ = std::fs::remove_dir_all(scratch);
             }
         })?;
-        let judged = Judged {
+        let judged = JudgedMount {
             drystone,
             image: scratch.join("disk.img"),
             mount: scratch.join(MOUNT),

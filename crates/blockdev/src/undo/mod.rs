@@ -10,14 +10,14 @@
 //! are written as one *batch*. Its log entry holds checksums of each piece's new bytes, and the old
 //! bytes of each piece that no earlier batch has logged.
 //!
-//! Other programs know nothing of the log. A device with a *mark* ([`UndoDevice::marked_by`]) writes it to the
-//! first piece before anything else, so that they refuse the image while it is half changed. What the first piece
-//! is to be stays in memory and is written last. A rollback restores that piece last, too.
+//! Other programs know nothing of the log. A device with a *mark* ([`UndoDevice::marked_by`]) writes the mark to the
+//! first piece before anything else, so that they refuse the image while it is half changed. The final content of the
+//! first piece stays in memory and is written last. A rollback restores that piece last, too.
 //!
-//! A rollback first looks whether the image is what the change left. The blocks that the log covers aren't
-//! enough for that: a later change of other blocks may rely on them. So the log of a complete change also
-//! has checksums of the first 4 KiB, where file systems have the superblock. Whatever changes a file system
-//! must change its superblock too, before it overwrites what an undo log may need.
+//! A rollback first checks that the image is what the change left. It isn't enough to compare the blocks that the log
+//! covers: a later change of other blocks may rely on them. So the log of a complete change also has checksums of the
+//! first 4 KiB, where file systems have the superblock. Any program that changes a file system must change its
+//! superblock, too, before it overwrites what an undo log may need.
 //!
 //! # Locking
 //!

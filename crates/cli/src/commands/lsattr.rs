@@ -60,16 +60,16 @@ fn show(
     output: &mut Output<'_>,
 ) -> Outcome {
     let node = tree.find(path, false)?;
-    let mut showing = Showing { arguments, output };
+    let mut showing = FlagLister { arguments, output };
     walk(tree, node, path.as_os_str().as_bytes(), &mut showing)
 }
 
-struct Showing<'s, 'o> {
+struct FlagLister<'s, 'o> {
     arguments: &'s Arguments,
     output: &'s mut Output<'o>,
 }
 
-impl Visitor for Showing<'_, '_> {
+impl Visitor for FlagLister<'_, '_> {
     fn enter(&mut self, _: &ImageTree<'_>, step: &WalkStep<'_, '_>) -> Outcome<bool> {
         if step.depth() == 0 && step.node.is_directory() && !self.arguments.directory {
             return Ok(true);

@@ -56,7 +56,7 @@ fn remove(tree: &ImageTree<'_>, path: &Path, arguments: &Arguments) -> Outcome {
         drop(node);
         tree.fs.remove_file(path).map_err(|error| tree.error_at(path, error))?;
     } else if arguments.recursive {
-        let mut removal = Removal::default();
+        let mut removal = TreeRemover::default();
         walk(tree, node, bytes, &mut removal)?;
         if !removal.has_failed {
             let removed = tree.file_system.remove_directory(&tree.context, parent.inode(), name);
@@ -76,11 +76,11 @@ fn is_missing(tree: &ImageTree<'_>, path: &Path) -> bool {
 
 /// Removes everything below the start.
 #[derive(Default)]
-struct Removal {
+struct TreeRemover {
     has_failed: bool,
 }
 
-impl Visitor for Removal {
+impl Visitor for TreeRemover {
     fn enter(&mut self, tree: &ImageTree<'_>, step: &WalkStep<'_, '_>) -> Outcome<bool> {
         if step.node.is_directory() {
             return Ok(true);

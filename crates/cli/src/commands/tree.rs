@@ -48,7 +48,7 @@ fn draw(
     output: &mut Output<'_>,
 ) -> Outcome {
     let start = tree.find(path, true)?;
-    let lines = Lines::default();
+    let lines = BranchLines::default();
     let mut drawing = Drawing { arguments, output, lines, directories: 0, others: 0 };
     walk(tree, start, path.as_os_str().as_bytes(), &mut drawing)?;
     let Drawing { directories, others, .. } = drawing;
@@ -70,7 +70,7 @@ fn draw(
 struct Drawing<'d, 'w> {
     arguments: &'d Arguments,
     output: &'d mut Output<'w>,
-    lines: Lines,
+    lines: BranchLines,
     directories: u64,
     others: u64,
 }
@@ -78,13 +78,13 @@ struct Drawing<'d, 'w> {
 /// What stands left of the entries in a directory: the lines of the directories above that go on. It is
 /// kept from one entry to the next, since it is long in a deep tree.
 #[derive(Default)]
-struct Lines {
+struct BranchLines {
     text: Vec<u8>,
     /// Where that of each directory ends.
     ends: Vec<usize>,
 }
 
-impl Lines {
+impl BranchLines {
     /// What stands left of an entry so far below the start, which is the last one in its directory or not.
     fn above(&mut self, depth: usize, is_last: bool) -> &[u8] {
         self.ends.truncate(depth - 1);

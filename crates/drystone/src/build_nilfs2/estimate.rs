@@ -1,7 +1,7 @@
-//! How many blocks a tree needs on NILFS2: an upper bound, mostly within a few percent.
+//! Estimates how many blocks a tree needs on NILFS2: an upper bound, mostly within a few percent.
 //!
-//! How full the nodes of maps and the summaries of logs become isn't known before they are made. What is
-//! counted too much is free space.
+//! How full the nodes of maps and the summaries of logs become isn't known before they are made. Surplus blocks
+//! become free space.
 
 use super::batch::{BATCH_BYTES, WRITE_BYTES, WRITERS_MAX};
 use drystone_mkfs::build::{Size, SpareRoom};

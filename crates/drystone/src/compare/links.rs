@@ -1,4 +1,4 @@
-//! Whether the same names belong together in both trees.
+//! Compares hard links: whether the same names are one file in both trees.
 
 use super::{DifferenceKind, Which};
 use crate::EntryPath;
@@ -9,8 +9,8 @@ use std::collections::hash_map::Entry;
 /// Device and inode number.
 type InodeIdentity = (u64, u64);
 
-/// What was seen of a file with several names: its counterpart, and under which name.
-struct Seen {
+/// A file with several names that was seen before: its counterpart in the other tree, and the first name.
+struct SeenFile {
     counterpart: InodeIdentity,
     way: Arc<EntryPath>,
 }
@@ -18,8 +18,8 @@ struct Seen {
 /// Files of both trees that have further names.
 #[derive(Default)]
 pub(super) struct NotedLinks {
-    first: HashMap<InodeIdentity, Seen>,
-    second: HashMap<InodeIdentity, Seen>,
+    first: HashMap<InodeIdentity, SeenFile>,
+    second: HashMap<InodeIdentity, SeenFile>,
 }
 
 /// What is known of a pair.
@@ -60,7 +60,7 @@ impl NotedLinks {
 
 /// What was known of a file.
 fn note(
-    seen: &mut HashMap<InodeIdentity, Seen>,
+    seen: &mut HashMap<InodeIdentity, SeenFile>,
     identity: InodeIdentity,
     counterpart: InodeIdentity,
     links: u64,
@@ -72,7 +72,7 @@ fn note(
     match seen.entry(identity) {
         Entry::Occupied(entry) => Some((entry.get().counterpart, entry.get().way.clone())),
         Entry::Vacant(entry) => {
-            entry.insert(Seen { counterpart, way: way.clone() });
+            entry.insert(SeenFile { counterpart, way: way.clone() });
             None
         }
     }

@@ -36,8 +36,8 @@ struct PairJob<A: CopySource, B: CopySource> {
     is_known: bool,
 }
 
-/// What came out for one path.
-struct Done {
+/// The outcome of comparing one path.
+struct ComparedPair {
     way: Arc<EntryPath>,
     outcome: pair::PairOutcome,
 }
@@ -57,7 +57,7 @@ struct Walker<'w, A: CopySource, B: CopySource> {
     tops: [&'w Path; 2],
     options: &'w CompareOptions,
     monitor: &'w dyn CopyMonitor,
-    pipeline: &'w Pipeline<PairJob<A, B>, Done>,
+    pipeline: &'w Pipeline<PairJob<A, B>, ComparedPair>,
     found: &'w mut dyn FnMut(&Difference),
     links: NotedLinks,
     entered: [HashSet<(u64, u64)>; 2],
@@ -221,7 +221,7 @@ impl<A: CopySource, B: CopySource> Walker<'_, A, B> {
         if !pair::attributes(&first.1, &second.1, aspects, &mut outcome.kinds) {
             self.first.release(&first.0);
             self.second.release(&second.0);
-            return self.pipeline.add_result(Done { way: way.clone(), outcome });
+            return self.pipeline.add_result(ComparedPair { way: way.clone(), outcome });
         }
         if !first.1.is_directory() {
             let known = match first.1.links > 1 || second.1.links > 1 {
@@ -274,7 +274,7 @@ impl<A: CopySource, B: CopySource> Walker<'_, A, B> {
         }
         let failures = failed.into_iter().map(|(side, cause)| (side, "list", cause));
         outcome.failures.extend(failures);
-        self.pipeline.add_result(Done { way: way.clone(), outcome });
+        self.pipeline.add_result(ComparedPair { way: way.clone(), outcome });
         let [first_names, second_names] = names.map(|names| names.into_iter().peekable());
         let (first, second) = (first.0, second.0);
         ComparedDirectory { first, second, first_names, second_names, way: way.clone() }
@@ -291,18 +291,18 @@ impl<A: CopySource, B: CopySource> Walker<'_, A, B> {
 
     fn differ(&self, way: &Arc<EntryPath>, kind: DifferenceKind) {
         let outcome = pair::PairOutcome { kinds: vec![kind], ..pair::PairOutcome::default() };
-        self.pipeline.add_result(Done { way: way.clone(), outcome });
+        self.pipeline.add_result(ComparedPair { way: way.clone(), outcome });
     }
 
     fn fail(&self, way: &Arc<EntryPath>, side: Side, action: &'static str, cause: Cause) {
         let failures = vec![(side, action, cause)];
         let outcome = pair::PairOutcome { failures, ..pair::PairOutcome::default() };
-        self.pipeline.add_result(Done { way: way.clone(), outcome });
+        self.pipeline.add_result(ComparedPair { way: way.clone(), outcome });
     }
 
     /// Tells what is ready, or everything if that is the last call.
     fn take(&mut self, is_last_call: bool) {
-        while let Some(Done { way, outcome }) = self.pipeline.next(is_last_call) {
+        while let Some(ComparedPair { way, outcome }) = self.pipeline.next(is_last_call) {
             self.summary.bytes += outcome.bytes;
             self.summary.differences += outcome.kinds.len() as u64;
             self.summary.failed += u64::from(!outcome.failures.is_empty());
@@ -330,7 +330,7 @@ fn work<A: CopySource, B: CopySource>(
     options: &CompareOptions,
     monitor: &dyn CopyMonitor,
     buffers: &mut [Vec<u8>; 2],
-) -> Done {
+) -> ComparedPair {
     let PairJob { way, first: (mut first, first_facts), second, kinds, is_known } = job;
     let (mut second, second_facts) = second;
     let mut outcome = pair::PairOutcome { kinds, ..pair::PairOutcome::default() };
@@ -362,7 +362,7 @@ fn work<A: CopySource, B: CopySource>(
     }
     sources.0.release(&first);
     sources.1.release(&second);
-    Done { way, outcome }
+    ComparedPair { way, outcome }
 }
 
 /// The next name in either of two directories; how it compares says which directory has it: less for the

@@ -10,7 +10,7 @@ const LISTED_MAX: usize = 8;
 
 /// The structure whose checksum covers a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Holder {
+pub(super) struct ChecksumHolder {
     pub structure: Structure,
     /// Where it starts on the device, in bytes.
     pub offset: u64,
@@ -30,7 +30,7 @@ pub(super) struct FoundField {
     /// Which bit of the byte it is, if it is a bit of a bitmap.
     pub bit: Option<u8>,
     pub is_number: bool,
-    pub holder: Holder,
+    pub holder: ChecksumHolder,
 }
 
 impl FoundField {
@@ -39,7 +39,7 @@ impl FoundField {
     }
 }
 
-impl Holder {
+impl ChecksumHolder {
     fn of(decoded: &Decoded) -> Self {
         let &Decoded { structure, offset, length, .. } = decoded;
         Self { structure, offset, length }
@@ -61,7 +61,7 @@ pub(super) fn assigned<'a>(shown: &Decoded, assignment: &'a str) -> Result<(Foun
     for (at, _) in assignment.match_indices('=') {
         let name = &assignment[..at];
         let mut found = Vec::new();
-        enter(shown, Holder::of(shown), name, &mut found);
+        enter(shown, ChecksumHolder::of(shown), name, &mut found);
         match found.len() {
             0 => drop(error.get_or_insert_with(|| unknown(shown, name))),
             1 => return Ok((found.remove(0), &assignment[at + 1..])),
@@ -96,7 +96,7 @@ fn ambiguous(name: &str, found: &[FoundField]) -> InspectError {
 }
 
 /// Looks in a structure for `FIELD`, and for `NAME/FIELD` if this is its name.
-fn enter(part: &Decoded, holder: Holder, text: &str, found: &mut Vec<FoundField>) {
+fn enter(part: &Decoded, holder: ChecksumHolder, text: &str, found: &mut Vec<FoundField>) {
     search(part, holder, text, found);
     for (at, _) in text.match_indices('/') {
         if is_called(&part.name, &text[..at]) {
@@ -106,7 +106,7 @@ fn enter(part: &Decoded, holder: Holder, text: &str, found: &mut Vec<FoundField>
 }
 
 /// A structure's own fields come before those of its parts.
-fn search(decoded: &Decoded, holder: Holder, text: &str, found: &mut Vec<FoundField>) {
+fn search(decoded: &Decoded, holder: ChecksumHolder, text: &str, found: &mut Vec<FoundField>) {
     let own = own_fields(decoded, holder, text);
     if !own.is_empty() {
         return found.extend(own);
@@ -123,7 +123,7 @@ fn is_called(name: &str, text: &str) -> bool {
 }
 
 /// The fields of this name. `@` and an offset choose one of several.
-fn own_fields(decoded: &Decoded, holder: Holder, text: &str) -> Vec<FoundField> {
+fn own_fields(decoded: &Decoded, holder: ChecksumHolder, text: &str) -> Vec<FoundField> {
     let named = fields_named(decoded, holder, text);
     if !named.is_empty() {
         return named;
@@ -137,7 +137,7 @@ fn own_fields(decoded: &Decoded, holder: Holder, text: &str) -> Vec<FoundField> 
     named
 }
 
-fn fields_named(decoded: &Decoded, holder: Holder, text: &str) -> Vec<FoundField> {
+fn fields_named(decoded: &Decoded, holder: ChecksumHolder, text: &str) -> Vec<FoundField> {
     let field = |name: &str, offset, length, is_number| FoundField {
         structure_name: decoded.name.clone(),
         name: name.to_owned(),

@@ -1,6 +1,6 @@
 //! Updates the checksums of structures. A structure that is too damaged to have a place for its checksum stays as it is.
 
-use super::find::Holder;
+use super::find::ChecksumHolder;
 use crate::decode::Structure;
 use crate::error::Result;
 use crate::image::InspectedImage;
@@ -13,7 +13,7 @@ use drystone_ext4_format::superblock::{self, SUPERBLOCK_BYTES};
 use drystone_ext4_format::{GroupNumber, PhysicalBlock, dir, extent, htree, mmp, xattr};
 
 /// Updates the checksum of a superblock, whose features say whether it has one.
-pub(super) fn superblock(device: &dyn BlockDevice, holder: &Holder) -> Result<()> {
+pub(super) fn superblock(device: &dyn BlockDevice, holder: &ChecksumHolder) -> Result<()> {
     let mut bytes = [0; SUPERBLOCK_BYTES];
     device.read_at(holder.offset, &mut bytes)?;
     superblock::seal(&mut bytes);
@@ -24,7 +24,7 @@ pub(super) fn superblock(device: &dyn BlockDevice, holder: &Holder) -> Result<()
 pub(super) fn of_image(
     device: &dyn BlockDevice,
     image: &InspectedImage<'_>,
-    holder: &Holder,
+    holder: &ChecksumHolder,
 ) -> Result<()> {
     let layout = &image.layout;
     let seed = layout.checksum_seed();

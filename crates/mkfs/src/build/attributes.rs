@@ -86,8 +86,8 @@ impl AttributePlan {
     }
 
     /// Begins to hand out places for blocks.
-    pub fn uses(&self) -> Uses<'_> {
-        Uses { plan: self, states: vec![BlockUse::default(); self.blocks.len()] }
+    pub fn uses(&self) -> SharedBlockUses<'_> {
+        SharedBlockUses { plan: self, states: vec![BlockUse::default(); self.blocks.len()] }
     }
 }
 
@@ -100,12 +100,12 @@ struct BlockUse {
 
 /// The state of the shared blocks while inodes are placed one after the other.
 #[derive(Debug)]
-pub(super) struct Uses<'a> {
+pub(super) struct SharedBlockUses<'a> {
     plan: &'a AttributePlan,
     states: Vec<BlockUse>,
 }
 
-impl Uses<'_> {
+impl SharedBlockUses<'_> {
     /// The block for the next inode that uses this one; `place` says where a new copy goes, and gets
     /// its bytes.
     pub fn next(&mut self, index: usize, place: impl FnOnce(Vec<u8>) -> u64) -> u64 {

@@ -26,17 +26,17 @@ const WAITING_PER_THREAD: usize = 4;
 
 /// The content of a part of a stripe.
 #[derive(Debug)]
-enum Fill {
+enum StripeContent {
     Bytes(Vec<u8>),
     Source(Segment),
 }
 
 /// A part of a stripe; what lies between parts is zeros.
 #[derive(Debug)]
-struct Part {
+struct StripePart {
     /// Where in the stripe, in bytes.
     at: usize,
-    fill: Fill,
+    fill: StripeContent,
 }
 
 /// A contiguous piece of the image.
@@ -45,7 +45,7 @@ struct Stripe {
     /// Where in the image, in bytes.
     offset: u64,
     length: usize,
-    parts: Vec<Part>,
+    parts: Vec<StripePart>,
     /// Files that end in it.
     files: u64,
 }
@@ -56,16 +56,16 @@ impl Stripe {
         let mut done = 0;
         for part in &self.parts {
             let length = match &part.fill {
-                Fill::Bytes(bytes) => bytes.len(),
+                StripeContent::Bytes(bytes) => bytes.len(),
                 // Cut to the length of a stripe.
-                Fill::Source(segment) => segment.length as usize,
+                StripeContent::Source(segment) => segment.length as usize,
             };
             buffer[done..part.at].fill(0);
             done = part.at + length;
             let target = &mut buffer[part.at..done];
             match &part.fill {
-                Fill::Bytes(bytes) => target.copy_from_slice(bytes),
-                Fill::Source(from) => {
+                StripeContent::Bytes(bytes) => target.copy_from_slice(bytes),
+                StripeContent::Source(from) => {
                     tree.source(from.source).read_at(from.object, from.offset, target)?;
                 }
             }
@@ -143,7 +143,13 @@ pub(super) struct Copier<'a> {
 impl Copier<'_> {
     /// Puts bytes, generated or from a source, at a block of the image, `within` bytes behind its
     /// start.
-    fn add(&mut self, block: u64, within: u64, blocks: u64, fill: Option<Fill>) -> Result<()> {
+    fn add(
+        &mut self,
+        block: u64,
+        within: u64,
+        blocks: u64,
+        fill: Option<StripeContent>,
+    ) -> Result<()> {
         let offset = block * self.block_size;
         let length = (blocks * self.block_size) as usize;
         let at = offset.checked_sub(self.stripe.offset).map_or(usize::MAX, |at| at as usize);
@@ -160,7 +166,7 @@ impl Copier<'_> {
         let at = (offset - self.stripe.offset) as usize;
         self.stripe.length = self.stripe.length.max(at + length);
         if let Some(fill) = fill {
-            self.stripe.parts.push(Part { at: at + within as usize, fill });
+            self.stripe.parts.push(StripePart { at: at + within as usize, fill });
         }
         Ok(())
     }
@@ -168,13 +174,13 @@ impl Copier<'_> {
     /// Puts whole generated blocks.
     pub fn add_block(&mut self, block: u64, bytes: Vec<u8>) -> Result<()> {
         debug_assert_eq!(bytes.len() as u64, self.block_size);
-        self.add(block, 0, 1, Some(Fill::Bytes(bytes)))
+        self.add(block, 0, 1, Some(StripeContent::Bytes(bytes)))
     }
 
     /// Puts bytes at the start of a block.
     pub fn add_bytes(&mut self, block: u64, bytes: &[u8]) -> Result<()> {
         for (number, piece) in (block..).zip(bytes.chunks(self.block_size as usize)) {
-            self.add(number, 0, 1, Some(Fill::Bytes(piece.to_vec())))?;
+            self.add(number, 0, 1, Some(StripeContent::Bytes(piece.to_vec())))?;
         }
         Ok(())
     }
@@ -190,7 +196,7 @@ impl Copier<'_> {
             let first = block + rest.logical / self.block_size;
             let piece = Segment { length, ..rest };
             let blocks = (within + length).div_ceil(self.block_size);
-            self.add(first, within, blocks, Some(Fill::Source(piece)))?;
+            self.add(first, within, blocks, Some(StripeContent::Source(piece)))?;
             rest.logical += length;
             rest.offset += length;
             rest.length -= length;

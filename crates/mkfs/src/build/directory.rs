@@ -10,9 +10,9 @@ use drystone_ext4_format::htree::{
     self, DirectoryPlan, DirectorySize, measure_hashed, measure_linear,
 };
 
-/// What is the same for all directories of an image.
+/// How all directories of an image are stored.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Shape {
+pub(super) struct DirectoryFormat {
     pub block_size: usize,
     pub hasher: NameHasher,
     /// Whether directories of several blocks are hashed.
@@ -29,7 +29,7 @@ pub(super) fn measure(
     order: &InodeOrder,
     directory: TreeNodeId,
     layout: &DirectoryLayout,
-    shape: &Shape,
+    shape: &DirectoryFormat,
 ) -> DirectorySize {
     let names = tree.children(directory).map(|(name, _)| name);
     let is_lost_found = order.place(directory) == 1;

@@ -74,8 +74,8 @@ impl EmptyImage {
     }
 }
 
-/// What is to be put into an image.
-pub(super) struct Demand<'a> {
+/// How much is put into an image, and how it is placed.
+pub(super) struct BuildContents<'a> {
     /// The options, but for size and inodes.
     pub options: &'a MkfsOptions,
     pub block_size: u64,
@@ -93,7 +93,7 @@ pub(super) struct Demand<'a> {
 /// tree includes root and lost+found.
 const OWN_INODES: u64 = 12;
 
-impl Demand<'_> {
+impl BuildContents<'_> {
     /// An image of this size, if everything fits. It has as many inodes as is usual for the size,
     /// if they fit too.
     pub fn fixed(&self, size_bytes: u64) -> Result<EmptyImage> {
@@ -149,11 +149,11 @@ impl Demand<'_> {
         let mut best: Option<EmptyImage> = None;
         for _ in 0..TRIES_MAX {
             let next = match self.try_size(guess, room)? {
-                Tried::Missing(blocks) => {
+                SizeAttempt::Missing(blocks) => {
                     too_small = too_small.max(guess);
                     guess.saturating_add(blocks)
                 }
-                Tried::Fits { empty, excess } => {
+                SizeAttempt::Fits { empty, excess } => {
                     let blocks = empty.layout.blocks_count();
                     if best.as_ref().is_none_or(|best| best.layout.blocks_count() > blocks) {
                         best = Some(*empty);
@@ -178,19 +178,19 @@ impl Demand<'_> {
         best.ok_or_else(|| Error::Option("no size of image holds these files".into()))
     }
 
-    fn try_size(&self, blocks: u64, room: SpareRoom) -> Result<Tried> {
+    fn try_size(&self, blocks: u64, room: SpareRoom) -> Result<SizeAttempt> {
         let size_bytes = blocks * self.block_size;
         let room_bytes = room.blocks(blocks, self.block_size) * self.block_size;
         let inodes = (self.inodes + OWN_INODES + room_bytes / BYTES_PER_INODE).max(self.inodes_min);
         let short = self.blocks_for_groups(inodes).saturating_sub(blocks);
         if short > 0 {
-            return Ok(Tried::Missing(short));
+            return Ok(SizeAttempt::Missing(short));
         }
         let empty = match EmptyImage::new(self.options, size_bytes, inodes) {
-            Err(Error::TooSmall { .. }) => return Ok(Tried::Missing(blocks / 16 + 64)),
+            Err(Error::TooSmall { .. }) => return Ok(SizeAttempt::Missing(blocks / 16 + 64)),
             // The fixed parts of a group take more than there is.
             Err(Error::Format(_)) if blocks < WITH_JOURNAL_BLOCKS_MIN => {
-                return Ok(Tried::Missing(blocks / 16 + 64));
+                return Ok(SizeAttempt::Missing(blocks / 16 + 64));
             }
             other => other?,
         };
@@ -199,13 +199,16 @@ impl Demand<'_> {
         let wanted = room.blocks(empty.layout.blocks_count(), self.block_size) + cursor.missing;
         let left = empty.free_blocks() - cursor.taken;
         Ok(match left.checked_sub(wanted) {
-            Some(excess) => Tried::Fits { empty: Box::new(empty), excess: room.scale(excess) },
-            None => Tried::Missing(room.scale(wanted - left).max(1)),
+            Some(excess) => {
+                SizeAttempt::Fits { empty: Box::new(empty), excess: room.scale(excess) }
+            }
+            None => SizeAttempt::Missing(room.scale(wanted - left).max(1)),
         })
     }
 }
 
-enum Tried {
+/// The result of trying a size.
+enum SizeAttempt {
     /// This many more blocks may suffice.
     Missing(u64),
     /// This many fewer blocks may suffice.

@@ -38,7 +38,7 @@ use crate::options::MkfsOptions;
 use crate::tree::{FileTree, NodeKind};
 use attributes::AttributePlan;
 use content::{ContentLimits, Cursor, Placed};
-use directory::Shape;
+use directory::DirectoryFormat;
 use drystone_blockdev::BlockDevice;
 use drystone_ext4_format::InodeNumber;
 use drystone_ext4_format::checksum::ChecksumSeed;
@@ -49,7 +49,7 @@ use drystone_ext4_format::hash::NameHasher;
 use drystone_ext4_format::htree::LEVELS_MAX;
 use drystone_ext4_format::layout::BASE_INODE_BYTES;
 use drystone_ext4_format::layout::Layout;
-use empty_image::{Demand, EmptyImage};
+use empty_image::{BuildContents, EmptyImage};
 use order::Numbers;
 
 /// Bytes of an inode without the extra fields.
@@ -78,7 +78,7 @@ pub struct Builder<'t> {
     tree: &'t FileTree,
     order: InodeOrder,
     options: MkfsOptions,
-    shape: Shape,
+    shape: DirectoryFormat,
     /// Whether there are types and checksums.
     directory_layout: DirectoryLayout,
     attributes: AttributePlan,
@@ -103,7 +103,7 @@ impl Measured {
         order: &InodeOrder,
         limits: &ContentLimits,
         directory_layout: &DirectoryLayout,
-        shape: &mut Shape,
+        shape: &mut DirectoryFormat,
     ) -> Result<Measured> {
         let mut measured =
             Measured { directory_sizes: Vec::new(), has_large_files: false, data_bytes: 0 };
@@ -170,7 +170,7 @@ impl<'t> Builder<'t> {
         let block_size = layout.block_size();
         let features = layout.features();
         let directory_layout = directory_layout(&layout);
-        let mut shape = Shape {
+        let mut shape = DirectoryFormat {
             block_size,
             hasher: NameHasher::new(options.hash_version, hash_seed),
             hashed: features.compat.contains(Compat::DIR_INDEX),
@@ -210,7 +210,7 @@ impl<'t> Builder<'t> {
         let everywhere = 0..u64::MAX;
         let mut cursor = Cursor::new(std::slice::from_ref(&everywhere));
         self.place(&mut cursor);
-        let demand = Demand {
+        let contents = BuildContents {
             options: &self.options,
             block_size: self.shape.block_size as u64,
             inodes: self.order.nodes().len() as u64,
@@ -219,11 +219,11 @@ impl<'t> Builder<'t> {
             place: &|cursor| self.place(cursor),
         };
         match options.size {
-            Size::Fixed(bytes) => demand.fixed(bytes),
+            Size::Fixed(bytes) => contents.fixed(bytes),
             Size::Auto(SpareRoom::Percent(percent)) if !(0.0..=99.0).contains(&percent) => {
                 Err(Error::Option(format!("{percent} % can't be left free: 0 to 99 can")))
             }
-            Size::Auto(room) => demand.smallest(room),
+            Size::Auto(room) => contents.smallest(room),
         }
     }
 

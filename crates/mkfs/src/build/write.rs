@@ -1,6 +1,6 @@
 //! Writing the image: inodes in order, and their data in block order.
 
-use super::attributes::Uses;
+use super::attributes::SharedBlockUses;
 use super::content::{Cursor, Placed, is_fast};
 use super::copy::Copier;
 use super::directory;
@@ -132,7 +132,7 @@ struct TreeWriter<'a, D> {
     empty: &'a EmptyImage,
     numbers: Numbers,
     cursor: Cursor<'a>,
-    uses: Uses<'a>,
+    uses: SharedBlockUses<'a>,
     placed: Placed,
     directory_sizes: D,
     shape: DirectoryLayout,

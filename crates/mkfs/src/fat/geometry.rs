@@ -1,4 +1,4 @@
-//! Sizes and places of the parts of a FAT32.
+//! The layout of a FAT32 file system: sizes and offsets of its parts.
 //!
 //! # Reference
 //! Microsoft FAT Specification, "Boot Sector and BPB" and "FAT Volume Initialization".
@@ -6,10 +6,10 @@
 use crate::error::{Error, Result};
 
 pub(super) const SECTOR_BYTES: u64 = 512;
-/// Fewer clusters would be a FAT16 to some; a few more, because implementations don't agree on the number.
+/// With fewer clusters, some implementations would read a FAT16. They disagree on the limit, so this is a little above.
 const CLUSTERS_MIN: u64 = 65_525 + 16;
-/// The largest file system with clusters of a sector; then of so many sectors up to so many bytes. As in the
-/// specification.
+/// The sectors of a cluster for file systems up to so many bytes, as in the specification. The first one is for
+/// clusters of one sector.
 const CLUSTER_SECTORS: [(u64, u64); 5] =
     [(260 << 20, 1), (8 << 30, 8), (16 << 30, 16), (32 << 30, 32), (u64::MAX, 64)];
 /// The size of a file system is a multiple of this.
@@ -17,9 +17,9 @@ const SIZE_UNIT: u64 = 1 << 20;
 const SIZE_MAX: u64 = u32::MAX as u64 * SECTOR_BYTES / SIZE_UNIT * SIZE_UNIT;
 const RESERVED_SECTORS: u64 = 32;
 pub(super) const TABLES: u64 = 2;
-/// The first cluster; the numbers below it stand for other things.
+/// The number of the first cluster; lower numbers have other meanings.
 pub(super) const FIRST_CLUSTER: u32 = 2;
-/// Data begin at a multiple of so many sectors.
+/// Data begins at a multiple of so many sectors.
 const DATA_ALIGNMENT: u64 = 8;
 
 /// Sizes of the parts, in sectors.
@@ -33,7 +33,7 @@ pub(super) struct Geometry {
 }
 
 impl Geometry {
-    /// For directories and files of these sizes: with the size that is asked for, or as small as can be.
+    /// The geometry for directories and files of these sizes: of the given size, or as small as possible.
     pub fn for_content<S: Iterator<Item = u64>>(
         sizes: impl Fn() -> S,
         size_bytes: Option<u64>,
@@ -82,7 +82,7 @@ fn cluster_sectors(size_bytes: u64) -> u64 {
     found.map_or(1, |(_, sectors)| *sectors)
 }
 
-/// The smallest that holds directories and files of these sizes.
+/// The smallest geometry that holds directories and files of these sizes.
 fn needed<S: Iterator<Item = u64>>(sizes: impl Fn() -> S) -> Result<Geometry> {
     for (bytes_max, sectors) in CLUSTER_SECTORS {
         let cluster_bytes = sectors * SECTOR_BYTES;

@@ -1,11 +1,11 @@
-//! FAT32 file systems of a [`FileTree`], for EFI system partitions: laid out as a whole, then written once.
+//! Makes FAT32 file systems of a [`FileTree`], for EFI system partitions: laid out as a whole, then written once.
 //!
 //! The bytes depend on the tree and the options alone. Every directory and file is one run of clusters, in
-//! the order of names. Only directories and files can be held; modes, owners and attributes are left out, and
-//! a file with several names has a copy for each. Times are in UTC. Always FAT32, because firmware needn't
-//! take anything else on a hard disk.
+//! the order of names. FAT holds only directories and files; modes, owners and attributes are left out, and
+//! a file with several names has a copy for each. Times are in UTC. It is always FAT32, because firmware needn't
+//! support anything else on a hard disk.
 //!
-//! Written here because crates that write FAT take their times from a clock or put entries in an order that
+//! No crate is used, because those that write FAT take their times from a clock or write entries in an order that
 //! `fsck.fat` refuses.
 //!
 //! # Crash
@@ -36,10 +36,10 @@ const INFORMATION_SECTOR: u64 = 1;
 const BACKUP_SECTOR: u64 = 6;
 const END_OF_CHAIN: u32 = 0x0fff_ffff;
 const MEDIA: u8 = 0xf8;
-/// What is copied at once.
+/// Bytes that are copied at once.
 const PIECE_BYTES: u64 = 1 << 20;
 
-/// What a FAT32 is to be like.
+/// The options of a FAT32 file system.
 #[derive(Clone, Debug)]
 pub struct FatOptions {
     /// Its size in bytes, a multiple of 1 MiB; `None` for what the files need.
@@ -55,15 +55,15 @@ pub struct FatBuilder<'t> {
     tree: &'t FileTree,
     options: FatOptions,
     geometry: Geometry,
-    /// The root first, and everything in a directory together.
+    /// The root first; the entries of a directory are together.
     items: Vec<FatItem>,
 }
 
-/// A directory or file with its place.
+/// A directory or file, with the place of its data.
 struct FatItem {
     node: TreeNodeId,
     name: FatName,
-    /// The directory it is in, by its index.
+    /// The index of its directory.
     parent: usize,
     bytes: u64,
     /// What is in it, if it is a directory.
@@ -256,7 +256,7 @@ impl<'t> FatBuilder<'t> {
     fn boot_sector(&self, serial: u32) -> BootSector {
         let geometry = &self.geometry;
         let mut code = [0; 420];
-        // Halts, again and again: nothing boots from here but firmware that reads files.
+        // The boot code only halts, in a loop: firmware reads files and never runs it.
         code[..3].copy_from_slice(&[0xf4, 0xeb, 0xfd]);
         let narrow = |sectors: u64| U16::new(sectors as u16);
         BootSector {
@@ -309,7 +309,7 @@ impl<'t> FatBuilder<'t> {
     }
 }
 
-/// Lists directories and files, each directory's together and by name, and measures them.
+/// Lists directories and files, those of each directory together and sorted by name, and measures them.
 fn collect(tree: &FileTree) -> Result<Vec<FatItem>> {
     let name = FatName { long: Vec::new(), short: [b' '; 11] };
     let item = |node, name, parent, bytes| FatItem {

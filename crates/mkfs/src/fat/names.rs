@@ -1,4 +1,4 @@
-//! Names in a FAT directory: long ones, and the eight and three characters that stand for each.
+//! Names in a FAT directory: long names, and the short name (8.3) of each.
 //!
 //! # Reference
 //! Microsoft FAT Specification, 7 "Long Name Implementation".
@@ -34,8 +34,8 @@ impl FatName {
     }
 }
 
-/// Finds how the names of a directory are stored; in their order. Fails with the index of a name that can't
-/// be, and the reason.
+/// Returns how the names of a directory are stored, in their order. Fails with the index of a name that can't be
+/// stored, and the reason.
 pub fn stored_names(names: &[&[u8]]) -> Result<Vec<FatName>, (usize, String)> {
     let mut folded = HashMap::new();
     let mut used = HashSet::new();
@@ -44,7 +44,7 @@ pub fn stored_names(names: &[&[u8]]) -> Result<Vec<FatName>, (usize, String)> {
         if let Some(other) = folded.insert(fold(text), text) {
             return Err((index, format!("FAT doesn't tell it from '{other}'")));
         }
-        // These have no choice.
+        // Names that are valid short names keep them.
         used.extend(exact(text));
     }
     // The next number for names that begin alike.
@@ -84,7 +84,7 @@ fn check(name: &[u8]) -> Result<&str, &'static str> {
     Ok(text)
 }
 
-/// Names that are the same after this are the same to FAT.
+/// Two names that are equal after this are the same name for FAT.
 fn fold(text: &str) -> String {
     text.chars().flat_map(char::to_uppercase).collect()
 }
@@ -93,7 +93,7 @@ fn is_short(byte: u8) -> bool {
     byte.is_ascii_uppercase() || byte.is_ascii_digit() || b"$%'-_@~`!(){}^#&".contains(&byte)
 }
 
-/// The short name of what needs no long one.
+/// The short name of a name that needs no long one.
 fn exact(text: &str) -> Option<[u8; BASE_BYTES + SUFFIX_BYTES]> {
     let (base, suffix) = match text.split_once('.') {
         Some((_, "")) => return None,
@@ -124,7 +124,7 @@ fn squeezed(text: &str) -> (Vec<u8>, Vec<u8>, bool) {
         bytes.truncate(length);
         bytes
     };
-    // A dot in front begins no suffix.
+    // A dot at the start doesn't begin a suffix.
     let inner = text.trim_start_matches('.');
     let (base, suffix) = inner.rsplit_once('.').unwrap_or((inner, ""));
     let (base, suffix) = (part(base, BASE_BYTES), part(suffix, SUFFIX_BYTES));

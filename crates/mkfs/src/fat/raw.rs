@@ -15,7 +15,7 @@ const LONG_NAME: u8 = 0x0f;
 /// Marks the entry with the end of a long name, which comes first.
 const LAST: u8 = 0x40;
 
-/// 1980-01-01 and 2107-12-31, in seconds since 1970: the times that there are.
+/// The first and last time that can be stored: 1980-01-01 and 2107-12-31, in seconds since 1970.
 const SECONDS_MIN: i64 = 315_532_800;
 const SECONDS_MAX: i64 = 4_354_819_199;
 
@@ -86,7 +86,7 @@ pub struct FatDirectoryEntry {
 const _: () = assert!(size_of::<FatDirectoryEntry>() == 32);
 
 impl FatDirectoryEntry {
-    /// An entry whose times are all that of the last change.
+    /// An entry with the modification time for all its times.
     pub fn new(
         name: [u8; 11],
         attributes: u8,
@@ -112,7 +112,7 @@ impl FatDirectoryEntry {
     }
 }
 
-/// The entries of a long name, which stand before the one with the short name.
+/// The entries of a long name, which precede the one with the short name.
 pub fn long_name_entries(name: &FatName) -> Vec<[u8; 32]> {
     let pieces: Vec<&[u16]> = name.long.chunks(UNITS_PER_ENTRY).collect();
     let entry = |(index, piece): (usize, &&[u16])| {

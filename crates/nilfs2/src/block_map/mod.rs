@@ -5,7 +5,7 @@
 //! writer gives each a new place, which changes its parent. Pointers of nodes that have left the tree
 //! are kept in `released` until the log writer ends them.
 //!
-//! Only the log writer changes a map, when it builds a log. What files do meanwhile is in their pages.
+//! Only the log writer changes a map, when it builds a log. Until then, changes of files are in their pages.
 //!
 //! # Locking
 //! None of its own: a map is behind the lock of its inode or metadata file. Nodes are loaded under a

@@ -1,4 +1,4 @@
-//! What lives in a segment, and what it costs to move it.
+//! Finds the live blocks of a segment, and what it costs to move them.
 
 use super::Cleaner;
 use crate::error::{Error, Result};

@@ -1,17 +1,17 @@
-//! The cleaner: moves what is live out of old segments, so that they can be written again.
+//! The cleaner: moves live blocks out of old segments, so that the segments can be written again.
 //!
 //! # State
-//! A block lives as long as the newest state has it, or a checkpoint that isn't to be given up:
-//! snapshots, and all since the *first protected* one. Checkpoints that lose a block are deleted.
+//! A block is live as long as the newest state has it, or a protected checkpoint has it: a snapshot, or any
+//! checkpoint from the *first protected* one on. Checkpoints that lose a block are deleted.
 //!
 //! # Crash
-//! Moving, freeing and deleting is one minor checkpoint. Before it both superblocks are made to lead to the
-//! newest log, so that no recovery reads a segment that is cleaned; the segments are written again only
-//! after it is durable.
+//! Moving blocks, freeing segments and deleting checkpoints is one minor checkpoint. Before it, both superblocks
+//! are written so that they lead to the newest log and no recovery reads a segment that is being cleaned. The
+//! segments are written again only after the minor checkpoint is durable.
 //!
 //! # Space
-//! Cleaning takes space itself. It is planned in memory and claimed, and only what fits and gains
-//! something is written.
+//! Cleaning takes space itself. It is planned in memory and its space is claimed; it is written only if it fits
+//! and gains segments.
 //!
 //! # Locking
 //! All of it happens with the log locked, in the log writer's thread or a caller's; files are changed

@@ -1,14 +1,14 @@
 //! The ifile in memory: which inodes are in use, and their records.
 //!
 //! # State
-//! The bitmap of a group and its count of free inodes are in memory from the first look on, and are
-//! changed there; the log writer takes those of changed groups when it freezes. Records are changed by
-//! the log writer only: what an inode is meanwhile, the inode in memory says.
+//! The bitmap of a group and its count of free inodes are loaded when they are first needed, and changed in
+//! memory; the log writer takes those of changed groups when it freezes. Only the log writer changes records:
+//! until then the inode in memory has the newest state.
 //!
-//! A number that was freed is taken again only after the log writer has frozen its end.
+//! A freed number is reused only after the log writer has frozen that it is free.
 //!
 //! # Locking
-//! A lock for each group, and one for the blocks and the map of the file, which is let go of while the
+//! A lock for each group, and one for the blocks and the map of the file, which is released while the
 //! device is read.
 
 mod search;

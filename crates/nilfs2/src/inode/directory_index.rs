@@ -1,4 +1,4 @@
-//! What is known of the names in one directory. `directory` fills it and keeps it true.
+//! The index of the names in one directory. `directory` fills it and keeps it up to date.
 
 use drystone_nilfs2_format::directory::{NAME_BYTES_MAX, needed};
 use drystone_nilfs2_format::{FileBlock, InodeNumber};

@@ -1,12 +1,12 @@
 //! The inodes in memory, by number.
 //!
 //! # State
-//! An inode stays while callers hold references, while a thread uses it, and while something of it isn't
-//! logged. The others are dropped when more than a limit are in memory.
+//! An inode stays while callers hold references, while a thread uses it, and while a change of it isn't
+//! logged. Others are dropped when more than a limit are in memory.
 //!
 //! # Locking
-//! Shards, each with a lock. An inode is loaded with its shard locked, so that there is never a second one
-//! of its number, and never one from a record that is out of date.
+//! Shards, each with a lock. An inode is loaded with its shard locked, so that no number is in memory twice,
+//! and none is loaded from a stale record.
 
 use super::Inode;
 use crate::error::Result;

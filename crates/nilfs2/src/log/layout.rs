@@ -1,4 +1,4 @@
-//! Giving blocks their places: which log they are in, and where that is.
+//! Decides where blocks go: into which log, and where that log is.
 
 use super::segments::LogPosition;
 use crate::error::{Error, Result};

@@ -8,8 +8,8 @@
 //! One lock for the whole state, held while a log is built and written.
 //!
 //! # Crash
-//! A log is valid only as a whole, by its sums. If a checkpoint needs several logs, all but the one with
-//! the super root are flushed before that is written. What isn't in a valid log never was.
+//! Checksums cover a log as a whole. If a checkpoint needs several logs, all others are flushed before the one with
+//! the super root is written. Recovery ignores everything that isn't in a valid log.
 
 mod layout;
 mod segments;

@@ -1,4 +1,4 @@
-//! Writing planned logs.
+//! Writes planned logs.
 
 use super::layout::{BlockContent, LogPlan, LoggedBlock, PlannedLog};
 use crate::error::Result;

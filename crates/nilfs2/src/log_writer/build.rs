@@ -1,4 +1,4 @@
-//! Building logs from what was frozen: which blocks they have.
+//! Builds logs from the frozen inodes: decides which blocks a log holds.
 //!
 //! In this order: (1) the maps of files, and with them their records in the ifile; (2) the ifile, the
 //! checkpoint file and the segment usage file, each with new virtual blocks; (3) the DAT, which is

@@ -1,4 +1,4 @@
-//! Taking what is dirty, while no change is under way.
+//! Takes all dirty inodes and blocks, while no change is under way.
 
 use super::LogWriter;
 use crate::error::Result;

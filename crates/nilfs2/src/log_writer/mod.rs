@@ -1,9 +1,9 @@
-//! The log writer: takes what is dirty, gives it blocks, and writes it as a log.
+//! The log writer: takes dirty inodes and blocks, allocates blocks for them, and writes them as a log.
 //!
 //! # Locking
 //! The log's state is locked while a log is built and written. Changes are kept out only while `freeze`
-//! takes what is dirty. While the volume is frozen nothing is written; whoever has locked the state and finds
-//! the volume thawed may write.
+//! takes what is dirty. While the volume is frozen, nothing is written: a thread that has locked the state checks
+//! that the volume is thawed before it writes.
 
 mod build;
 mod freeze;

@@ -1,7 +1,7 @@
-//! Placing what a log has, and writing it.
+//! Places the blocks of a log, and writes it.
 //!
-//! Behind the steps of `build`: (4) places for all blocks; (5) what depends on places: DAT entries, the
-//! DAT's map, counts; (6) the super root.
+//! After the steps of `build`: (4) place all blocks; (5) set what depends on the places: DAT entries, the
+//! DAT's map, counts; (6) write the super root.
 
 use super::build::Builder;
 use crate::error::{Error, Result};

@@ -1,4 +1,4 @@
-//! What a mounted volume can do beyond the interface of file systems: checkpoints, and cleaning.
+//! Operations on a mounted volume that the `FileSystem` trait doesn't have: checkpoints, and cleaning.
 
 use super::Nilfs2;
 use crate::checkpoints::{CheckpointSummary, Checkpoints};

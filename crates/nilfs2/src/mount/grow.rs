@@ -1,4 +1,4 @@
-//! Growing a volume over a device that has become larger.
+//! Grows a volume to the size of a device that has become larger.
 //!
 //! # Crash
 //! The superblocks get the new size first, then the segment usage file counts the new segments. In between

@@ -1,4 +1,4 @@
-//! The trait itself: every call goes to the part that does it, and errors get their numbers.
+//! Implements the `FileSystem` trait: passes each call on, and turns errors into errno values.
 
 use super::Nilfs2;
 use crate::permission;

@@ -1,9 +1,9 @@
-//! Mounting a volume and unmounting it.
+//! Mounts and unmounts a volume.
 //!
 //! # Crash
-//! A volume that wasn't unmounted is brought to its newest state: the newest complete checkpoint, and the
-//! data that was synced after it. A mount for writing then frees inodes without names. A crash meanwhile
-//! leaves what was there before, or what comes of it.
+//! A volume that wasn't unmounted is recovered to its newest state: the newest complete checkpoint, and the
+//! data that was synced after it. A mount for writing then frees inodes without names. A crash during recovery
+//! leaves the state from before it or after it.
 
 mod control;
 mod grow;

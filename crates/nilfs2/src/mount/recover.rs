@@ -1,4 +1,4 @@
-//! What a mount does after a crash, once the newest state is found.
+//! Recovers a volume after a crash, once the newest state is found.
 
 use crate::checkpoints::Checkpoints;
 use crate::engine::Engine;

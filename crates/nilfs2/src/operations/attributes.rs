@@ -1,4 +1,4 @@
-//! Attributes: what `stat` shows, what `chmod`, `chown`, `utimes`, `truncate` and `chattr` change.
+//! Reads attributes for `stat`, and changes them for `chmod`, `chown`, `utimes`, `truncate` and `chattr`.
 
 use super::Operations;
 use crate::error::Result;

@@ -1,4 +1,4 @@
-//! Names that come: of new inodes, and of those that have some already.
+//! Adds names: creates inodes, and makes hard links.
 
 use super::Operations;
 use super::attributes::{stamp_attributes, stamp_content};

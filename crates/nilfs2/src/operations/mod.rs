@@ -1,8 +1,8 @@
-//! What the calls of the `FileSystem` trait do.
+//! Implements the calls of the `FileSystem` trait.
 //!
 //! # Locking
-//! A change passes the gate first, then takes the lock of renames if it needs it, the content locks of
-//! directories by number, and that of a file. What only reads doesn't pass the gate.
+//! A change first passes the gate. Then it takes the rename lock if it needs it, the content locks of
+//! directories in the order of inode numbers, and that of a file. A read doesn't pass the gate.
 
 mod attributes;
 mod create;

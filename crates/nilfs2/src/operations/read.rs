@@ -1,4 +1,4 @@
-//! What changes nothing: look-ups, listings, targets of links, space.
+//! Operations that change nothing: look-ups, listings, targets of links, free space.
 
 use super::Operations;
 use crate::directory;

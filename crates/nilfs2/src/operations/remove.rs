@@ -1,4 +1,4 @@
-//! Names that go.
+//! Removes names: unlink and rmdir.
 
 use super::Operations;
 use super::attributes::{stamp_attributes, stamp_content};

@@ -1,4 +1,4 @@
-//! Moving names.
+//! Renames: moves, replaces and exchanges names.
 //!
 //! # Locking
 //! A rename that could close a cycle holds the lock of renames, so that only one is under way. Then all

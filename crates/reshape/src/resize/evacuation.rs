@@ -1,8 +1,8 @@
-//! What has to leave the part of an image that is cut off, and where it goes.
+//! Plans what moves out of the part of an image that is cut off, and where it goes.
 //!
-//! Blocks in use beyond the new end move to free ones, in order: what was together stays together as far as
-//! free space allows. Bitmaps and inode tables of groups that stay get places in one piece. Inodes of
-//! groups that go get the lowest free numbers.
+//! Blocks in use beyond the new end move to free ones, in order: neighbours stay neighbours as far as free space
+//! allows. Bitmaps and inode tables of the remaining groups stay contiguous. Inodes of groups that are cut off get
+//! the lowest free numbers.
 
 use crate::error::{Refusal, Result};
 use crate::image::{Image, used_runs};

@@ -1,4 +1,4 @@
-//! The smallest size that holds all files.
+//! Finds the smallest size that holds all files.
 
 use super::evacuation::Evacuation;
 use super::geometry::resized;

@@ -1,4 +1,4 @@
-//! Cuts an image: what is beyond the new end moves first.
+//! Shrinks an image, after moving everything that is beyond the new end.
 
 use super::ReshapeProgress;
 use super::evacuation::{Evacuation, GroupMetadata};

@@ -1,4 +1,4 @@
-//! Extended attributes, after their block has moved or inodes that hold values got other numbers.
+//! Rewrites extended attributes whose block has moved, or whose value inodes got other numbers.
 
 use super::Rewriter;
 use crate::error::Result;

@@ -1,4 +1,4 @@
-//! The names in a directory, after inodes got other numbers.
+//! Rewrites the entries of directories after inodes got other numbers.
 
 use super::Rewriter;
 use super::map::MappedRun;

@@ -1,4 +1,4 @@
-//! What owners use, after files got more or fewer blocks that map them.
+//! Updates the quota usage of owners whose files got more or fewer nodes or pointer blocks.
 
 use super::Rewriter;
 use crate::error::{Refusal, Result};

@@ -1,7 +1,7 @@
-//! Features that are turned on and off.
+//! Turns features on and off.
 //!
-//! Some only allow what new files will do. The others come with files of the file system's own, or with
-//! another seed of checksums.
+//! Some features only affect files that are written later. The others need files of the file system itself, or
+//! change the seed of checksums.
 
 use super::files::{
     free_journal, free_orphan_file, free_quota_files, make_journal, make_orphan_file,

@@ -1,4 +1,4 @@
-//! The file system's own files: journal, orphan file, quota files.
+//! Makes and removes the file system's own files: journal, orphan file, quota files.
 
 use crate::error::{Refusal, Result};
 use crate::image::Image;

@@ -31,20 +31,21 @@ struct DifferenceJson {
     offset: Option<u64>,
 }
 
-/// A difference in words: what, values where there are such, an offset.
-struct Words {
+/// The parts of the line of a difference.
+struct DifferenceText {
     what: &'static str,
     values: [Option<String>; 2],
     attribute: Option<String>,
     offset: Option<u64>,
 }
 
-impl Words {
-    fn new(kind: &DifferenceKind) -> Words {
-        let mut words = Words { what: "", values: [None, None], attribute: None, offset: None };
+impl DifferenceText {
+    fn new(kind: &DifferenceKind) -> DifferenceText {
+        let mut text =
+            DifferenceText { what: "", values: [None, None], attribute: None, offset: None };
         let mut both = |what, first: String, second: String| {
-            words.what = what;
-            words.values = [Some(first), Some(second)];
+            text.what = what;
+            text.values = [Some(first), Some(second)];
         };
         match kind {
             DifferenceKind::Type(a, b) => both("type", type_name(*a).into(), type_name(*b).into()),
@@ -67,28 +68,28 @@ impl Words {
                 both("modified", time_exact(*a, &TimeZone::UTC), time_exact(*b, &TimeZone::UTC));
             }
             DifferenceKind::Xattr(name, a, b) => {
-                words.what = "xattr";
-                words.attribute = Some(Escaped(name).to_string());
-                words.values = [a, b].map(|value| value.as_deref().map(shown_value));
+                text.what = "xattr";
+                text.attribute = Some(Escaped(name).to_string());
+                text.values = [a, b].map(|value| value.as_deref().map(shown_value));
             }
             DifferenceKind::OnlyIn(which, file_type) => {
-                words.what = "only";
-                words.values[place(*which)] = Some(type_name(*file_type).to_string());
+                text.what = "only";
+                text.values[place(*which)] = Some(type_name(*file_type).to_string());
             }
             DifferenceKind::Links(which, name) => {
-                words.what = "links";
-                words.values[place(*which)] = Some(shown_path(name));
+                text.what = "links";
+                text.values[place(*which)] = Some(shown_path(name));
             }
             DifferenceKind::Content(offset) => {
-                words.what = "content";
-                words.offset = Some(*offset);
+                text.what = "content";
+                text.offset = Some(*offset);
             }
             DifferenceKind::Holes(offset) => {
-                words.what = "holes";
-                words.offset = Some(*offset);
+                text.what = "holes";
+                text.offset = Some(*offset);
             }
         }
-        words
+        text
     }
 }
 
@@ -129,7 +130,7 @@ pub(super) fn print(
     difference: &Difference,
     labels: [&str; 2],
 ) -> anyhow::Result<()> {
-    let Words { what, values, attribute, offset } = Words::new(&difference.kind);
+    let DifferenceText { what, values, attribute, offset } = DifferenceText::new(&difference.kind);
     let path = difference.path.as_os_str().as_bytes();
     if output.json {
         let [a, b] = values;
