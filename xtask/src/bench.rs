@@ -1,4 +1,4 @@
-//! Benchmarks by instructions.
+//! Runs benchmarks that count instructions.
 //!
 //! A benchmark binary prepares a case and runs a given number of rounds; a round's cost is the
 //! difference between a run of one round and a run of none. Instructions are counted by the

@@ -1,4 +1,4 @@
-//! Building an image, compared with other builders.
+//! Compares building an image with other builders.
 //!
 //! Source, archive and images lie in memory (`/dev/shm`, or `DRYSTONE_BENCH_DIRECTORY`), so that the
 //! programs are measured and not a disk. If a tree with its images doesn't fit there, a part of it is

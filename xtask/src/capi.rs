@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-/// What a program that was linked with the library looks for.
+/// The file that a program linked with the library looks for.
 const SONAME: &str = "libdrystone.so.0";
 
 #[derive(clap::Args)]

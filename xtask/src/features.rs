@@ -1,4 +1,4 @@
-//! What the library's features bring: without any it stays small, and each works alone.
+//! Checks the library's Cargo features: without any the library stays small, and each works alone.
 
 use crate::process;
 use anyhow::Context;

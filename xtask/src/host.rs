@@ -11,7 +11,7 @@ use std::time::Duration;
 const LOOKS_MAX: u32 = 50;
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What there is, in words.
+/// The state, as lines of text.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Host(BTreeSet<String>);
 

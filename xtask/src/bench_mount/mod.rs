@@ -1,5 +1,5 @@
-//! Mounts side by side: ours, fuse2fs, the kernel's ext4, and an empty FUSE server, which is as fast
-//! as any server can be. The same rows on each, in turns, and the ratios.
+//! Compares mounts: ours, fuse2fs, the kernel's ext4, and an empty FUSE server, which is as fast as any server
+//! can be. The same rows are measured on each, in turns, and the ratios printed.
 
 mod files;
 mod fsync;

@@ -1,4 +1,4 @@
-//! The mounts, from their images to their end.
+//! Makes the images, mounts them, and takes the mounts down.
 
 use super::{Options, Programs};
 use crate::ending::{AtEnd, at_end};

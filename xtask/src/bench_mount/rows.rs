@@ -1,4 +1,4 @@
-//! Which rows are measured.
+//! Selects the rows that are measured.
 
 use anyhow::bail;
 use std::collections::BTreeSet;

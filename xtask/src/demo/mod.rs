@@ -1,6 +1,6 @@
-//! A main job on real input: an image is made, a real tree copied in by several threads, part of it
-//! deleted and renamed, the program killed mid-way, the image recovered, checked by us and by
-//! `e2fsck`, and every file compared with its source through somebody else's reader.
+//! The demonstration: makes an image, copies a real tree in with several threads, deletes and renames a part,
+//! kills the program midway, recovers the image, checks it with our checker and `e2fsck`, and compares every file
+//! with its source through a reader that isn't ours.
 
 mod compare;
 mod judges;

@@ -1,5 +1,5 @@
-//! The server is killed while a program works, at moments that follow from a seed: the image can be
-//! mounted again, what was synced is there with its content, and `e2fsck` finds nothing.
+//! Kills the server while a program works, at moments that follow from a seed. Then it must be possible to mount the
+//! image, what was synced must be there with its content, and `e2fsck` must find nothing.
 //!
 //! Beside the program a witness writes and syncs files of its own and keeps outside of the mount what
 //! it was promised; programs that know what they were promised are asked as well.

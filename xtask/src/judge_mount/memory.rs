@@ -1,5 +1,5 @@
-//! How much memory the server takes while the kernel knows millions of files and programs have very many
-//! open: what the mount option `memory` allows, and a few bytes for each file that the kernel knows.
+//! Measures the memory of the server while the kernel knows millions of files and programs have very many open. The
+//! limit is what the mount option `memory` allows, and a few bytes for each file that the kernel knows.
 
 use super::{JudgedMount, Options};
 use crate::process;

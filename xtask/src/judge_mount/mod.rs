@@ -1,6 +1,6 @@
-//! Other people's programs on a mount: each does its work on a fresh image, then `e2fsck` finds nothing
-//! and the kernel's ext4 sees what the mount showed. With `--kill` the server is killed in the middle,
-//! at other moments each time (`kills`).
+//! Runs other people's programs on a mount. Each does its work on a fresh image; then `e2fsck` must find nothing
+//! and the kernel's ext4 must show what the mount showed. With `--kill` the server is killed in the middle,
+//! at different moments each time (`kills`).
 
 mod kills;
 mod memory;

@@ -7,7 +7,7 @@ use super::Finding;
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 
 /// What not to write and what to write instead, whatever the case of letters.
-const WORDS: [(&str, &str); 26] = [
+const WORDS: [(&str, &str); 27] = [
     ("a bar of", "a target of"),
     ("(bar:", "(target:"),
     ("the bars", "the targets"),
@@ -34,6 +34,7 @@ const WORDS: [(&str, &str); 26] = [
     ("one a line", "one on each line"),
     ("times of access", "access times"),
     ("time of last access", "access time"),
+    ("report of a bug", "bug report"),
 ];
 
 /// Checks the file at `path`.

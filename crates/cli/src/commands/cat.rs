@@ -1,4 +1,4 @@
-//! `cat`: the content of files.
+//! `cat`: prints the content of files.
 
 use crate::failure::Outcome;
 use crate::global::Global;

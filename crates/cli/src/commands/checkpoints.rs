@@ -1,4 +1,4 @@
-//! `checkpoints`: the states that an image of NILFS2 remembers.
+//! `checkpoints`: lists, makes, protects and deletes checkpoints of a NILFS2 image.
 
 use crate::failure::{Failure, Outcome};
 use crate::global::Global;

@@ -34,7 +34,7 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     let path = &arguments.image.image;
     shrink_to_minimum(path, global)?;
-    // What it says in JSON is the new size.
+    // The JSON output is that of the resize.
     let quiet = Global { quiet: true, json: false, ..global.clone() };
     clear(path, FreeSpaceAction::Discard, "discarded", if global.json { &quiet } else { global })
 }

@@ -1,4 +1,4 @@
-//! `completions`: a script that completes the command's arguments in a shell.
+//! `completions`: prints a script that completes the command's arguments in a shell.
 
 use crate::failure::Outcome;
 use std::io::Write;

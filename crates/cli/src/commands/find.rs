@@ -1,4 +1,4 @@
-//! `find`: the paths of files with given properties.
+//! `find`: prints the paths of files with given properties.
 
 use crate::failure::Outcome;
 use crate::global::Global;

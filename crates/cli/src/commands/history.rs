@@ -1,4 +1,4 @@
-//! `history`: how a file of a NILFS2 image came to be what it is.
+//! `history`: shows how a file changed from one checkpoint of a NILFS2 image to the next.
 
 use crate::failure::Outcome;
 use crate::global::Global;

@@ -1,4 +1,4 @@
-//! `info`: what an image is.
+//! `info`: shows what an image or a disk is.
 
 use crate::failure::{Failure, Outcome};
 use crate::global::Global;

@@ -1,4 +1,4 @@
-//! `ls`: the entries of directories.
+//! `ls`: lists directories.
 
 use crate::failure::Outcome;
 use crate::global::{Global, LongHelp};

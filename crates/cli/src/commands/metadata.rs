@@ -12,7 +12,7 @@ use crate::terminal::print_line;
 use serde::Serialize;
 use std::path::PathBuf;
 
-/// Copy an image without the data of its files, for a report of a bug
+/// Copy an image without the data of its files, for a bug report
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 The image may be damaged: it is copied as it is, and its journal isn't replayed. The copy has the size of the image \

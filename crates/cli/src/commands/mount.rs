@@ -1,4 +1,4 @@
-//! `mount`: an image as a directory.
+//! `mount`: shows the files of an image in a directory.
 
 use crate::failure::{Failure, Outcome};
 use crate::global::Global;
@@ -106,7 +106,7 @@ pub fn start_log(arguments: &Arguments, global: &Global) -> anyhow::Result<()> {
     log::start(destination, global.verbose)
 }
 
-/// Has the server of a mount change it.
+/// Asks the server of a mount to change the mount's options.
 fn change(arguments: &Arguments, global: &Global) -> Outcome {
     let name = arguments.directory.as_ref().unwrap_or(&arguments.image);
     let directory = std::fs::canonicalize(name).with_context(|| name.display().to_string())?;

@@ -124,7 +124,7 @@ fn ask(problem: &Problem, consent: &mut Consent) -> Decision {
     let mut error = std::io::stderr().lock();
     let text = problem.to_string();
     loop {
-        // Nobody answers a question that can't be asked.
+        // If the question can't be printed, there is no answer.
         let asked =
             write!(error, "{}\nRepair it? [y]es, [n]o, [a]ll, [q]uit: ", Escaped(text.as_bytes()));
         let mut answer = String::new();

@@ -93,12 +93,12 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
         ));
     }
     let path = &arguments.image.image;
-    // What is wrong with it is told when it is opened to be changed.
+    // The change itself reports what is wrong with the image.
     if let Ok(Some(FileSystemKind::Nilfs2)) = drystone::kind_of(path) {
         return grow_nilfs2(arguments, global);
     }
     let options = ChangeOptions { undo: arguments.undo.clone() };
-    // One of them is there.
+    // The parser requires one of the two.
     resize(path, arguments.size.unwrap_or(NewSize::Minimum), &options, global)
 }
 

@@ -1,4 +1,4 @@
-//! `stat`: everything about an inode.
+//! `stat`: shows all metadata of files.
 
 use crate::failure::Outcome;
 use crate::flags;

@@ -1,4 +1,4 @@
-//! `tree`: everything below a directory, drawn.
+//! `tree`: draws everything below a directory.
 
 use crate::failure::Outcome;
 use crate::global::Global;
@@ -75,8 +75,8 @@ struct Drawing<'d, 'w> {
     others: u64,
 }
 
-/// What stands left of the entries in a directory: the lines of the directories above that go on. It is
-/// kept from one entry to the next, since it is long in a deep tree.
+/// The lines to the left of an entry, for the directories above it that go on. They are kept from one entry to
+/// the next, because they are long in a deep tree.
 #[derive(Default)]
 struct BranchLines {
     text: Vec<u8>,
@@ -85,7 +85,7 @@ struct BranchLines {
 }
 
 impl BranchLines {
-    /// What stands left of an entry so far below the start, which is the last one in its directory or not.
+    /// The lines to the left of an entry at this depth; the last entry of a directory ends its line.
     fn above(&mut self, depth: usize, is_last: bool) -> &[u8] {
         self.ends.truncate(depth - 1);
         let end = self.ends.last().copied().unwrap_or(0);

@@ -1,4 +1,4 @@
-//! `undelete`: files that were deleted, listed or brought back.
+//! `undelete`: lists deleted files, and brings them back.
 
 use crate::failure::{Failure, Outcome};
 use crate::global::Global;

@@ -1,4 +1,4 @@
-//! `undo`: takes a change of an image back.
+//! `undo`: undoes a change of an image.
 
 use crate::failure::Outcome;
 use crate::global::Global;

@@ -1,6 +1,6 @@
-//! The disk around an image: a partition table, an EFI system partition, and the root.
+//! Makes the disk around an image: a partition table, an EFI system partition, and the root partition.
 //!
-//! The root comes last, so that it can grow with the disk; with `--verity-hash` its hashes follow it.
+//! The root comes last, so that it can grow with the disk; with `--verity-hash`, only the hash tree follows it.
 //!
 //! # Crash
 //! The table is written when the partitions are complete and durable.
@@ -24,7 +24,7 @@ const SECTOR_BYTES: u64 = 512;
 const ALIGNMENT: u64 = 1 << 20;
 /// The copy of the table at the end of the disk: 32 sectors of entries and the header.
 const TABLE_COPY_BYTES: u64 = 33 * SECTOR_BYTES;
-/// Where hashes can begin, behind an image with smaller blocks.
+/// The alignment of the hash tree, behind an image with smaller blocks.
 const HASH_BLOCK_BYTES: u64 = 4096;
 const ESP_LABEL: [u8; 11] = *b"ESP        ";
 
@@ -59,14 +59,14 @@ pub struct DiskLayout<'t> {
     root_type: PartitionType,
 }
 
-/// What there is in the partition of the root.
+/// The content of the root partition.
 #[derive(Clone, Copy, Debug)]
 pub struct RootContent<'a> {
     /// The identity of the file system.
     pub uuid: Uuid,
     /// Its bytes.
     pub image_bytes: u64,
-    /// With the hashes behind them.
+    /// Its bytes with the hash tree behind it.
     pub all_bytes: u64,
     /// The root hash, if there are hashes.
     pub hash: Option<&'a [u8; 32]>,

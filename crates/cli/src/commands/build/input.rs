@@ -1,4 +1,4 @@
-//! What an image is built from: sources, and what is changed in them.
+//! Options for the sources of an image, and for changes to what they hold.
 
 use crate::failure::{Failure, Outcome};
 use crate::interrupt::Interrupt;
@@ -88,8 +88,8 @@ impl InputArguments {
         Ok(warnings)
     }
 
-    /// Reads the sources of the EFI system partition into a tree. Of what is changed in the others, only the
-    /// limit of times holds for them.
+    /// Reads the sources of the EFI system partition into a tree. Of the options that change sources, only the
+    /// limit of times applies to them.
     pub fn read_esp(
         &self,
         sources: &[OsString],
@@ -159,7 +159,7 @@ fn read_lines(path: &Path) -> anyhow::Result<(String, PathBuf, Vec<u8>)> {
     Ok((name, path.parent().unwrap_or(Path::new("")).to_path_buf(), text))
 }
 
-/// Where uncompressed archives are kept meanwhile: there is room where the image goes.
+/// Where unpacked archives are kept meanwhile: beside the image, where there is space.
 pub fn spool_directory(image: &Path) -> PathBuf {
     let is_remote = || VolumeName::find(image).is_ok_and(|name| name.is_remote());
     let is_file = image.as_os_str() != "-" && !image.starts_with("/dev") && !is_remote();

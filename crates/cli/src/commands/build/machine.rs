@@ -1,17 +1,17 @@
-//! Which machine the programs of a tree are for.
+//! Detects the machine that the programs in a tree are for.
 
 use drystone_mkfs::tree::{FileTree, NodeKind, TreeNodeId};
 
 /// Where programs are looked for, in this order.
 const DIRECTORIES: [&str; 4] = ["usr/bin", "bin", "usr/sbin", "sbin"];
-/// The start of a program that tells its machine.
+/// How many bytes of a program are read: its header names the machine.
 const HEADER_BYTES: usize = 20;
 const BITS_32: u8 = 1;
 const BITS_64: u8 = 2;
 const LITTLE_ENDIAN: u8 = 1;
 
-/// The type of a root partition with these files, by the first program that is found; in the order of names.
-/// `None` without programs, or if the type isn't known.
+/// The type of a root partition with these files, by the first program that is found, in the order of names.
+/// `None` if there is no program, or its machine isn't known.
 pub fn root_type(tree: &FileTree) -> Option<&'static str> {
     let directories = DIRECTORIES.iter().filter_map(|path| {
         path.split('/').try_fold(TreeNodeId::ROOT, |at, name| tree.child(at, name.as_bytes()))

@@ -1,4 +1,4 @@
-//! `build`: an image from directories, archives and layers.
+//! `build`: builds an image from directories, archives and layers.
 
 mod disk;
 mod input;

@@ -1,4 +1,4 @@
-//! Building an image of NILFS2.
+//! Builds a NILFS2 image.
 
 use super::disk::{DiskLayout, MadeDisk, RootContent};
 use super::output::BuildOutput;

@@ -1,4 +1,4 @@
-//! `diff`: how two trees differ.
+//! `diff`: compares two trees.
 
 mod line;
 

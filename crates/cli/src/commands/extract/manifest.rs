@@ -1,4 +1,5 @@
-//! What could not be kept, a line for each entry: `/usr/bin/passwd mode=4755 uid=0 gid=0`.
+//! The manifest of metadata that could not be kept, a line for each entry:
+//! `/usr/bin/passwd mode=4755 uid=0 gid=0`.
 
 use super::whole_file::WholeFile;
 use anyhow::Context;

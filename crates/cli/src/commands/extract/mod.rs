@@ -1,4 +1,4 @@
-//! `extract`: the tree in an image, as a directory or as a tar archive.
+//! `extract`: extracts the tree in an image, as a directory or as a tar archive.
 
 mod manifest;
 mod whole_file;

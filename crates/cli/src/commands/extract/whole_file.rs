@@ -1,4 +1,4 @@
-//! A file that is there whole or not at all.
+//! Writes a file that gets its name only when it is complete.
 
 use crate::unfinished::{FilePlace, Unfinished};
 use anyhow::Context;

@@ -1,4 +1,4 @@
-//! `quota`: what users, groups and projects use, and may use.
+//! `quota`: shows and limits what users, groups and projects use.
 
 mod show;
 pub mod span;

@@ -1,4 +1,4 @@
-//! What `quota` prints.
+//! Prints usage and limits.
 
 use super::span;
 use crate::failure::Outcome;

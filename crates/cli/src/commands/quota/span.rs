@@ -1,4 +1,4 @@
-//! Spans of time as people write them: `7d`, `12h`, `6d23h`.
+//! Reads and writes spans of time such as `7d`, `12h` and `6d23h`.
 
 const UNITS: [(char, u64); 4] = [('d', 86_400), ('h', 3600), ('m', 60), ('s', 1)];
 
