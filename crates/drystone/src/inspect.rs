@@ -143,13 +143,13 @@ pub(crate) fn with_deleted<T>(
     body(&image, files)
 }
 
-/// Copies the metadata of the ext4 image that `name` stands for to a new file, sparse or a `.qcow2`: for a
-/// report of a bug, without the data of files. The journal isn't replayed. `progress` is told the inodes that
-/// were looked at, and how many there are.
+/// Copies the metadata of the ext4 image that `name` stands for to a new file, without the data of files, for a bug
+/// report. The file is sparse, or a qcow2 if its name ends with `.qcow2`. The journal isn't replayed. `progress` is
+/// called with the number of inodes that were read, and the number of inodes.
 ///
 /// # Errors
 ///
-/// There is a file of that name already; else as for [`inspect_image`].
+/// A file of that name exists; otherwise as for [`inspect_image`].
 pub fn save_metadata(
     name: &Path,
     target: &Path,
