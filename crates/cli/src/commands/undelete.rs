@@ -5,7 +5,7 @@ use crate::global::Global;
 use crate::image::AtImage;
 use crate::location::Location;
 use crate::messages::tell;
-use crate::output::{Escaped, NameJson, time_exact, type_letter};
+use crate::output::{Escaped, NameJson, counted, time_exact, type_letter};
 use crate::progress::Steps;
 use crate::size;
 use crate::terminal::Output;
@@ -252,12 +252,12 @@ fn bring_back(arguments: &Arguments, to: &Path, global: &Global) -> Outcome {
         tell(format_args!("inode {inode}: no deleted file with it is known"));
     }
     if lost > 0 && !global.quiet {
-        tell(format_args!("{lost} more deleted files are lost: nothing leads to their content"));
+        let files = counted(lost, "file");
+        tell(format_args!("lost, because nothing leads to the content any more: {files}"));
     }
     if not_made > 0 && !global.quiet {
-        tell(format_args!(
-            "{not_made} devices, pipes, sockets or directories without a name were not made"
-        ));
+        let files = counted(not_made, "file");
+        tell(format_args!("not made (devices, pipes, sockets, nameless directories): {files}"));
     }
     Output::with_stdout(global.json, |output| {
         for (file, at) in &written {
