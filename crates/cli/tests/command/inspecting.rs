@@ -242,5 +242,5 @@ fn pieces_of_files_and_free_space_are_counted() {
     let fixture = Fixture::empty();
     fixture.line("mkfs log.img --type nilfs2 --size 64M -B 64 -q").good();
     let message = fixture.line("info --fragmentation log.img").bad(1);
-    assert!(message.contains("nilfs2 has no count"), "{message}");
+    assert!(message.contains("nilfs2 has no report on fragmentation"), "{message}");
 }
