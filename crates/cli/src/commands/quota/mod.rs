@@ -33,7 +33,7 @@ pub struct Arguments {
     #[arg(value_name = "IMAGE", value_parser = Location::parser())]
     image: Location,
     #[command(flatten)]
-    who: OwnerArguments,
+    who: QuotaOwnerArguments,
     #[command(flatten)]
     limits: LimitChange,
     /// The grace period of soft limits of space, for users, groups and projects: 7d, 12h, 30m, 90s.
@@ -46,7 +46,7 @@ pub struct Arguments {
 
 #[derive(Debug, clap::Args)]
 #[group(id = "who", multiple = false)]
-struct OwnerArguments {
+struct QuotaOwnerArguments {
     /// A user, as a number.
     #[arg(short, long, value_name = "ID")]
     user: Option<u32>,
@@ -75,7 +75,7 @@ struct LimitChange {
     inodes_hard: Option<u64>,
 }
 
-impl OwnerArguments {
+impl QuotaOwnerArguments {
     fn owner(&self) -> Option<(QuotaKind, u32)> {
         let user = self.user.map(|id| (QuotaKind::User, id));
         let group = self.group.map(|id| (QuotaKind::Group, id));
