@@ -1,4 +1,4 @@
-//! Other owners for the files of a tree: the same options wherever a tree goes into an image or out of one.
+//! Options that change owners, for all commands that copy a tree into or out of an image.
 
 use drystone::vfs::{IdRange, OwnerMap};
 

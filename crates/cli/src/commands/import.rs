@@ -22,13 +22,13 @@ use std::path::PathBuf;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 The content of the archive is put into the directory DIR of the image, or into its root, as 'tar -x' and \
-'docker cp -' do it: files that exist are replaced, once the new ones are complete, and directories are \
-merged. Modes, owners, modification times in nanoseconds, hard links, holes, symbolic links, special \
-files, extended attributes, ACLs and file capabilities are kept. Whatever the archive says, nothing is \
-changed outside of DIR: symbolic links on the way lead to places in DIR.
+'docker cp -' do it: directories are merged, and existing files are replaced when the new ones are complete. \
+Modes, owners, modification times in nanoseconds, hard links, holes, symbolic links, special files, extended \
+attributes, ACLs and file capabilities are kept. Whatever the archive says, nothing outside of DIR changes, \
+because symbolic links on the way are resolved inside DIR.
 
-The archive may be of any tar format, plain or compressed by gzip, zstd, xz or bzip2. It is read to its \
-end first: one that is cut off or damaged changes nothing.
+The archive may have any tar format, plain or compressed with gzip, zstd, xz or bzip2. It is first read to its \
+end: one that is cut off or damaged changes nothing.
 
 A pattern without '/' leaves out entries of that name anywhere; one with '/' is a path from the top of \
 the archive. '*' stands for any bytes.

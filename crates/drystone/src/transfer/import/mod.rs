@@ -1,13 +1,12 @@
 //! Unpacks tar archives into an image.
 //!
-//! Every path of an archive is followed below the directory that it is unpacked into, which is the root for
-//! symbolic links and `..` on the way: no archive reaches anything else of the image.
+//! Paths are resolved below the directory that the archive is unpacked into. It is the root for symbolic links and
+//! `..` on the way, so no archive reaches anything else in the image.
 //!
-//! An entry is complete before it takes the place of what is there under its name. Directories get their
-//! attributes when everything is in them: times would change again, and a directory that may not be written
-//! would take no entries.
+//! An entry is complete before it replaces an existing one. Directories get their attributes at the end: otherwise
+//! their times would change again, and a read-only directory would take no entries.
 //!
-//! `places` follows paths and makes way for entries, `entry` makes one.
+//! `places` resolves paths and replaces existing entries; `entry` makes new ones.
 
 mod entry;
 mod places;
@@ -23,17 +22,17 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Unpacks `archive` into the directory `into` of an image, for the user that `context` names. A directory that is there is merged into, anything else
-/// replaced. An ordinary user owns what is unpacked. Of `options`, threads, devices and `lost+found` mean
-/// nothing here.
+/// Unpacks `archive` into the directory `into` of an image, for the user that `context` names. Existing directories
+/// are merged, anything else is replaced. If the user isn't root, the new entries belong to the user. The options about
+/// threads, devices and `lost+found` have no effect.
 ///
 /// The archive is first read to its end: one that is cut off in an entry, or has a damaged header, changes
-/// nothing. Content has no checksum in a tar.
+/// nothing. Damaged content isn't noticed, because a tar has no checksums of it.
 ///
 /// # Errors
 ///
-/// The archive can't be read or is damaged, or `into` is no directory. What goes wrong with entries is told
-/// to `monitor` and counted; what they would have replaced stays.
+/// The archive can't be read or is damaged, or `into` isn't a directory. Problems with entries are passed to
+/// `monitor` and counted; what those entries would have replaced stays.
 pub fn import(
     archive: &Archive,
     target: &dyn FileSystem,

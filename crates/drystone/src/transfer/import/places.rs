@@ -1,5 +1,5 @@
-//! Where entries of an archive come to be: paths below the directory that it is unpacked into, and names that
-//! something else has.
+//! Resolves the paths of entries below the directory that the archive is unpacked into, and makes entries under names
+//! that may be taken.
 
 use crate::replace::under_free_name;
 use drystone_vfs::{
