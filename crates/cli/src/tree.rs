@@ -174,15 +174,11 @@ impl<'a> ImageTree<'a> {
         self.has_reported.get()
     }
 
-    /// Runs `body` for each path; one that fails is reported and the others go on.
-    pub fn for_each<P: AsRef<Path>>(
-        &self,
-        paths: &[P],
-        mut body: impl FnMut(&Path) -> Outcome,
-    ) -> Outcome {
-        for path in paths {
+    /// Runs `body` for each path or the like; one that fails is reported and the others go on.
+    pub fn for_each<T>(&self, items: &[T], mut body: impl FnMut(&T) -> Outcome) -> Outcome {
+        for item in items {
             self.check_interrupt()?;
-            match body(path.as_ref()) {
+            match body(item) {
                 Err(Failure::Failed(error)) if error.downcast_ref::<std::io::Error>().is_none() => {
                     self.report_error(&error);
                 }

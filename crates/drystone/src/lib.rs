@@ -162,6 +162,7 @@ pub use disk::size_of;
 pub use disk::{DiskInformation, PartitionInformation};
 pub use drystone_blockdev::{BlockDevice, DeviceError, MemoryDevice, Region};
 pub use drystone_ext4::{AccessTimes, MemoryUse, Policy, QuotaLimits, QuotaReport, UnknownPolicy};
+pub use drystone_ext4_format::acl;
 pub use drystone_ext4_format::features::{FeatureChange, Features};
 pub use drystone_ext4_format::hash::HashVersion;
 pub use drystone_ext4_format::quota::{QuotaEntry, QuotaInfo, QuotaKind, SPACE_LIMIT_UNIT};

@@ -10,9 +10,11 @@
 //! Extended Attributes.
 
 mod stored;
+mod text;
 
 use crate::error::AclProblem;
 pub use stored::{ATTRIBUTE_VERSION, PACKED_VERSION, RawEntry, RawPackedEntry};
+pub use text::{AclTagText, parse_permissions, permission_letters};
 
 use stored::NO_ID;
 
@@ -124,7 +126,9 @@ impl Acl {
         &self.entries
     }
 
-    fn get(&self, tag: AclTag) -> Option<u8> {
+    /// The permissions of the first entry with this tag.
+    #[must_use]
+    pub fn get(&self, tag: AclTag) -> Option<u8> {
         self.entries.iter().find(|entry| entry.tag == tag).map(|entry| entry.permissions)
     }
 

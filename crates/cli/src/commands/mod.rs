@@ -14,6 +14,7 @@ pub mod cp;
 pub mod diff;
 pub mod extract;
 pub mod find;
+pub mod getfacl;
 pub mod getfattr;
 pub mod history;
 pub mod import;
@@ -35,6 +36,7 @@ mod repair;
 pub mod resize;
 pub mod rm;
 pub mod set;
+pub mod setfacl;
 pub mod setfattr;
 pub mod stat;
 pub mod touch;
@@ -83,6 +85,8 @@ pub enum Command {
     Lsattr(lsattr::Arguments),
     Setfattr(setfattr::Arguments),
     Getfattr(getfattr::Arguments),
+    Setfacl(setfacl::Arguments),
+    Getfacl(getfacl::Arguments),
     Quota(quota::Arguments),
     Check(check::Arguments),
     Inspect(inspect::Arguments),
@@ -136,6 +140,8 @@ pub fn run(command: &Command, global: &Global, definition: fn() -> clap::Command
         Command::Lsattr(arguments) => lsattr::run(arguments, global),
         Command::Setfattr(arguments) => setfattr::run(arguments, global),
         Command::Getfattr(arguments) => getfattr::run(arguments, global),
+        Command::Setfacl(arguments) => setfacl::run(arguments, global),
+        Command::Getfacl(arguments) => getfacl::run(arguments, global),
         Command::Quota(arguments) => quota::run(arguments, global),
         Command::Checkpoints(arguments) => checkpoints::run(arguments, global),
         Command::History(arguments) => history::run(arguments, global),

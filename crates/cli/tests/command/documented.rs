@@ -34,6 +34,7 @@ fn every_field_is_on_its_page() {
     fixture.line("ln -s motd disk.img:/etc/link").good();
     fixture.line("setfattr -n user.a --value b disk.img:/bin/tool").good();
     fixture.line("extract disk.img:/etc --to etc.tar -q").good();
+    fixture.line("setfacl -m u:5:r,d:u:5:r disk.img:/bin").good();
     // Nothing new gets its inode.
     fixture.line("rm disk.img:/gone").good();
     fixture.line("mkfs quota.img --size 8M -q -O quota,project").good();
@@ -65,6 +66,7 @@ fn every_field_is_on_its_page() {
         ("resize new.img +8M", 0),
         ("set new.img superblock volume_name=x mnt_count=1 --i-know", 0),
         ("getfattr disk.img:/bin/tool", 0),
+        ("getfacl disk.img:/bin", 0),
         ("quota quota.img", 0),
         ("checkpoints log.img", 0),
         ("history log.img:/motd", 0),

@@ -138,6 +138,7 @@ fn reading_changes_nothing() {
         "cat disk.img:/e",
         "find disk.img",
         "getfattr disk.img:/e",
+        "getfacl disk.img:/e",
         "info disk.img",
         "check disk.img",
         "cp disk.img:/a out",

@@ -73,6 +73,8 @@ fn nobody_reads_what_is_changed() {
         "truncate -s 100 disk.img:/a",
         "setfattr -n user.a -v b disk.img:/a",
         "getfattr disk.img:/a disk.img:/none",
+        "setfacl -m u:5:r disk.img:/a disk.img:/none",
+        "getfacl -R disk.img:/ disk.img:/none",
         "quota disk.img",
         "quota disk.img --user 5 --space-hard 1G",
         "inspect disk.img superblock",

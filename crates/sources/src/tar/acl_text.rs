@@ -10,7 +10,7 @@
 
 use super::error::TarProblem;
 use crate::bytes::decimal;
-use drystone_ext4_format::acl::{Acl, AclEntry, AclTag};
+use drystone_ext4_format::acl::{Acl, AclEntry, AclTag, AclTagText, parse_permissions};
 use std::collections::HashMap;
 
 /// The attribute that is a file's list.
@@ -87,19 +87,7 @@ pub(crate) fn parse(
 
 /// Writes a list, with numbers: `user::rwx,user:1001:r-x,group::r-x,mask::r-x,other::---`.
 pub(crate) fn format(list: &Acl) -> String {
-    let format_entry = |AclEntry { tag, permissions }: &AclEntry| {
-        let tag = match tag {
-            AclTag::Owner => "user:".to_owned(),
-            AclTag::User(id) => format!("user:{id}"),
-            AclTag::OwningGroup => "group:".to_owned(),
-            AclTag::Group(id) => format!("group:{id}"),
-            AclTag::Mask => "mask:".to_owned(),
-            AclTag::Other => "other:".to_owned(),
-        };
-        let letter = |bit, letter| if permissions & bit == 0 { '-' } else { letter };
-        format!("{tag}:{}{}{}", letter(4, 'r'), letter(2, 'w'), letter(1, 'x'))
-    };
-    list.entries().iter().map(format_entry).collect::<Vec<_>>().join(",")
+    list.entries().iter().map(AclEntry::to_string).collect::<Vec<_>>().join(",")
 }
 
 fn parse_entry(
@@ -121,26 +109,18 @@ fn parse_entry(
         };
         id.ok_or("has a name without a number, which this machine doesn't know")
     };
-    let tag = match (tag, name.is_empty()) {
-        (b"user" | b"u", true) => AclTag::Owner,
-        (b"user" | b"u", false) => AclTag::User(find(users)?),
-        (b"group" | b"g", true) => AclTag::OwningGroup,
-        (b"group" | b"g", false) => AclTag::Group(find(groups)?),
-        (b"mask" | b"m", true) => AclTag::Mask,
-        (b"other" | b"o", true) => AclTag::Other,
-        _ => return Err("has an entry for neither user, group, mask nor other"),
+    let tag = match AclTagText::parse(tag, name) {
+        Some(AclTagText::Owner) => AclTag::Owner,
+        Some(AclTagText::User(_)) => AclTag::User(find(users)?),
+        Some(AclTagText::OwningGroup) => AclTag::OwningGroup,
+        Some(AclTagText::Group(_)) => AclTag::Group(find(groups)?),
+        Some(AclTagText::Mask) => AclTag::Mask,
+        Some(AclTagText::Other) => AclTag::Other,
+        None => return Err("has an entry for neither user, group, mask nor other"),
     };
-    let mut bits = 0;
-    for permission in permissions {
-        bits |= match permission {
-            b'r' => 4,
-            b'w' => 2,
-            b'x' => 1,
-            b'-' => 0,
-            _ => return Err("has permissions other than r, w and x"),
-        };
-    }
-    Ok(AclEntry { tag, permissions: bits })
+    let permissions =
+        parse_permissions(permissions).ok_or("has permissions other than r, w and x")?;
+    Ok(AclEntry { tag, permissions })
 }
 
 #[cfg(test)]

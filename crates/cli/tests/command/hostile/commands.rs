@@ -17,7 +17,7 @@ const NAP: Duration = Duration::from_millis(2);
 const NAPS_MAX: u32 = 150_000;
 
 /// Commands that read an image. `OUT` is something new each time.
-pub const READING: [&str; 42] = [
+pub const READING: [&str; 44] = [
     "info disk.img",
     "info --fragmentation disk.img",
     "check disk.img",
@@ -32,6 +32,8 @@ pub const READING: [&str; 42] = [
     "stat disk.img:/ disk.img:/a",
     "cat disk.img:/a",
     "getfattr disk.img:/a",
+    "getfacl -R disk.img",
+    "lsattr -R disk.img",
     "quota disk.img",
     "quota disk.img --user 0",
     "label disk.img",
@@ -63,7 +65,7 @@ pub const READING: [&str; 42] = [
 ];
 
 /// Commands that change an image, each a copy of its own.
-const CHANGING: [&str; 33] = [
+const CHANGING: [&str; 36] = [
     "chown -R 5:5 OUT.img:/",
     "chmod -R 700 OUT.img:/",
     "rm -rf OUT.img:/a OUT.img:/d",
@@ -72,6 +74,9 @@ const CHANGING: [&str; 33] = [
     "ln OUT.img:/a OUT.img:/linked",
     "truncate --size 100 OUT.img:/a",
     "setfattr -n user.x -v y OUT.img:/a",
+    "setfacl -R -m u:5:rwX,d:g:5:r OUT.img:/",
+    "setfacl -Rb OUT.img:/",
+    "chattr -R +A OUT.img:/",
     "mkdir -p OUT.img:/d/new OUT.img:/new",
     "cp source OUT.img:/",
     "cp disk.img:/ OUT.img:/copy",
