@@ -44,6 +44,8 @@ const CHECKSUM_TYPE_CRC32C: u8 = 1;
 const REVISION_DYNAMIC: u32 = 1;
 /// First inode for files of revision 0, which has no field for it.
 const OLD_FIRST_INODE: u32 = 11;
+/// Bytes of an inode of revision 0.
+const OLD_INODE_SIZE: u16 = 128;
 
 /// A checked superblock.
 #[derive(Clone)]
@@ -194,6 +196,12 @@ impl Superblock {
         self.raw.feature_compat.set(features.compat.bits());
         self.raw.feature_incompat.set(features.incompat.bits());
         self.raw.feature_ro_compat.set(features.read_only_compat.bits());
+        // Revision 0 has no features, and no fields for what it takes for granted.
+        if self.raw.rev_level.get() < REVISION_DYNAMIC && features != Features::NONE {
+            self.raw.rev_level.set(REVISION_DYNAMIC);
+            self.raw.first_ino.set(OLD_FIRST_INODE);
+            self.raw.inode_size.set(OLD_INODE_SIZE);
+        }
     }
 
     /// Records whether the journal must be replayed before the image is used.

@@ -3,6 +3,7 @@
 use crate::block_set::BlockSet;
 use crate::checker::{AttributeUse, Checker, Directories, Orphans, QuotaUsage};
 use crate::claims::Claims;
+use crate::encryption::EncryptionPolicies;
 use crate::image::{Error, Image};
 use crate::inode_states::InodeStates;
 use crate::report::{CheckOptions, CheckProgress, Pass, Report, Reporter};
@@ -30,7 +31,8 @@ pub fn check(
     let Some(image) = open(device, &mut reporter)? else { return Ok(reporter.report) };
     let needs_recovery = image.superblock.features().incompat.contains(Incompat::RECOVER);
     let overlay = Overlay::new(device);
-    let replayed = replay::run(&image, &overlay, options.replay, &mut reporter)?.is_some();
+    let wanted = if options.replay { replay::Wanted::InMemory } else { replay::Wanted::No };
+    let replayed = replay::run(&image, &overlay, wanted, &mut reporter)?.is_some();
     let image = if replayed {
         let Some(image) = open(&overlay, &mut reporter)? else { return Ok(reporter.report) };
         image
@@ -82,6 +84,7 @@ pub(crate) fn examine<'a>(
         directories: Directories::default(),
         orphans: Orphans::default(),
         attributes: AttributeUse::default(),
+        policies: EncryptionPolicies::default(),
         usage: QuotaUsage::default(),
         has_large_file: false,
         counts_settled,

@@ -44,6 +44,11 @@ impl Names {
         }
     }
 
+    /// Whether names may have these characters.
+    pub fn accepts(&self, name: &[u8]) -> bool {
+        self.casefold.as_ref().is_none_or(|casefold| casefold.accepts(name))
+    }
+
     pub fn hash(&self, name: &[u8]) -> u64 {
         let mut hasher = DefaultHasher::new();
         self.key(name).hash(&mut hasher);
@@ -284,6 +289,11 @@ fn check_type(
     }
 }
 
+/// Whether inodes of a type have something that is encrypted.
+pub(crate) fn can_be_encrypted(kind: EntryType) -> bool {
+    matches!(kind, EntryType::Regular | EntryType::Directory | EntryType::Symlink)
+}
+
 /// Checks an ordinary entry.
 pub(crate) fn check_entry(
     checker: &mut Checker<'_>,
@@ -302,6 +312,8 @@ pub(crate) fn check_entry(
         || !context.layout.encrypted && entry.name.iter().any(is_illegal)
     {
         report(checker, context, at, DirectoryIssue::Name { name: name() });
+    } else if !names.accepts(entry.name) {
+        report(checker, context, at, DirectoryIssue::Encoding { name: name() });
     }
     names.add(entry.name);
     if !layout.contains_inode(target) {
@@ -322,6 +334,12 @@ pub(crate) fn check_entry(
     }
     let kind = checker.states.kind(target);
     check_type(checker, context, at, entry, kind);
+    if context.layout.encrypted
+        && can_be_encrypted(kind)
+        && !checker.policies.fits(context.inode.number, target)
+    {
+        report(checker, context, at, DirectoryIssue::Policy { name: name(), target });
+    }
     checker.states.add_name(target);
     if kind != EntryType::Directory {
         return;

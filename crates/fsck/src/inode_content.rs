@@ -2,6 +2,7 @@
 
 use crate::checker::Checker;
 use crate::claims::InodeClaims;
+use crate::entries::ENCRYPTED_NAME_BYTES_MIN;
 use crate::image::Error;
 use crate::issue::{InodeIssue, Issue};
 use crate::mapping::{self, MapEvent};
@@ -362,10 +363,14 @@ fn check_size(checker: &mut Checker<'_>, inode: &Inode, mapped: &Mapped) -> Resu
 
 fn check_symlink(checker: &mut Checker<'_>, inode: &Inode, mapped: &Mapped) -> Result<(), Error> {
     let size = inode.size_bytes;
+    let is_encrypted = inode.flags.contains(InodeFlags::ENCRYPT);
     let found = if let Some(target) = inode.fast_symlink_target() {
         // The byte behind the target is zero as well.
         let end = target.len().min(BLOCK_AREA_BYTES - 1) + 1;
-        text_length(&inode.block_area[..end])
+        match is_encrypted {
+            true => encrypted_length(&inode.block_area),
+            false => text_length(&inode.block_area[..end]),
+        }
     } else {
         // Readers of a block map look at no other pointer than the first.
         let has_others = !inode.flags.contains(InodeFlags::EXTENTS)
@@ -377,14 +382,16 @@ fn check_symlink(checker: &mut Checker<'_>, inode: &Inode, mapped: &Mapped) -> R
                     && !first.unwritten
                     && mapped.end == 1 =>
             {
-                target_length(&checker.image.read_block(first.physical)?).unwrap_or(0)
+                let block = checker.image.read_block(first.physical)?;
+                match is_encrypted {
+                    true => encrypted_length(&block),
+                    false => target_length(&block).unwrap_or(0),
+                }
             }
             _ => 0,
         }
     };
-    // The target of an encrypted link is not text.
-    let is_text = !inode.flags.contains(InodeFlags::ENCRYPT);
-    if is_text && (found != size || size == 0) {
+    if found != size || size == 0 {
         let issue = InodeIssue::Symlink { size, found };
         checker.reporter.report(Issue::Inode { inode: inode.number, issue });
     }
@@ -395,6 +402,14 @@ fn check_symlink(checker: &mut Checker<'_>, inode: &Inode, mapped: &Mapped) -> R
 pub(crate) fn target_length(block: &[u8]) -> Option<u64> {
     let length = text_length(block);
     (BLOCK_AREA_BYTES as u64..block.len() as u64).contains(&length).then_some(length)
+}
+
+/// The length of an encrypted target, with the two bytes in front that count its bytes; 0 if it can't be.
+fn encrypted_length(bytes: &[u8]) -> u64 {
+    let [low, high, ..] = bytes else { return 0 };
+    let length = usize::from(u16::from_le_bytes([*low, *high]));
+    let is_possible = length >= ENCRYPTED_NAME_BYTES_MIN && length + 2 < bytes.len();
+    if is_possible { length as u64 + 2 } else { 0 }
 }
 
 /// Bytes up to the first zero.

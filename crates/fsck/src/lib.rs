@@ -27,6 +27,7 @@ mod claims;
 mod directories;
 mod directory;
 mod duplicates;
+mod encryption;
 mod entries;
 mod groups;
 mod htree;

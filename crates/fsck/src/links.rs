@@ -2,25 +2,35 @@
 
 use crate::checker::Checker;
 use crate::image::Error;
-use crate::issue::{InodeIssue, Issue};
+use crate::issue::{InodeIssue, Issue, SuperblockIssue};
 use crate::report::Pass;
 use drystone_ext4_format::InodeNumber;
 use drystone_ext4_format::dir::EntryType;
 use drystone_ext4_format::layout::LINKS_MAX;
+
+/// What needs the feature `dir_nlink`, in messages.
+pub(crate) const UNCOUNTED_LINKS: &str = "a directory of more than 65000 links";
 
 /// Checks connections and counts.
 pub(crate) fn check(checker: &mut Checker<'_>) -> Result<(), Error> {
     check_parents(checker);
     check_connections(checker);
     let layout = checker.image.layout;
+    let mut has_uncounted = false;
     for group in layout.groups() {
         let inodes: Vec<InodeNumber> = checker.states.used_in(group).collect();
         for inode in inodes {
             let is_ordinary = inode >= layout.first_inode() || inode == InodeNumber::ROOT;
             if is_ordinary && !checker.states.is_nameless(inode) {
                 check_count(checker, inode);
+                has_uncounted |= checker.states.kind(inode) == EntryType::Directory
+                    && checker.states.names(inode) > u32::from(LINKS_MAX);
             }
         }
+    }
+    if has_uncounted && !layout.has_unlimited_subdirectories() {
+        let (feature, needed) = (UNCOUNTED_LINKS, "dir_nlink");
+        checker.reporter.report(SuperblockIssue::FeatureNeeds { feature, needed });
     }
     checker.reporter.step(Pass::Links, 1, 1);
     Ok(())
@@ -101,13 +111,12 @@ fn check_count(checker: &mut Checker<'_>, inode: InodeNumber) {
     }
     if is_directory {
         // The count stops where it would overflow, and then stays.
-        let may_be_uncounted = layout.has_unlimited_subdirectories()
-            && checker
-                .directories
-                .position(inode)
-                .is_some_and(|position| checker.directories.all[position].is_indexed);
-        let is_uncounted = stored == 1 && may_be_uncounted;
+        let is_unlimited = layout.has_unlimited_subdirectories();
+        let position = checker.directories.position(inode);
+        let is_indexed = position.is_some_and(|at| checker.directories.all[at].is_indexed);
         let limit_reached = counted > u32::from(LINKS_MAX);
+        let may_be_uncounted = limit_reached || is_unlimited && is_indexed;
+        let is_uncounted = stored == 1 && may_be_uncounted;
         if !is_uncounted && (u32::from(stored) != counted || limit_reached) {
             report(InodeIssue::Links { stored, counted });
         }

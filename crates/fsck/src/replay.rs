@@ -38,14 +38,25 @@ pub(crate) struct Replayed {
     pub next_sequence: u32,
 }
 
+/// Whether a log is to be replayed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    No,
+    /// For a look at what a mount would find.
+    InMemory,
+    /// Onto the image. With a fast commit it isn't: only the engine replays those.
+    OnDisk,
+}
+
 /// Replays the journal of `image` onto `target`, a view of the same device, if that is needed and
 /// wanted. Nothing if it wasn't replayed.
 pub(crate) fn run(
     image: &Image<'_>,
     target: &dyn BlockDevice,
-    is_wanted: bool,
+    wanted: Wanted,
     reporter: &mut Reporter<'_>,
 ) -> Result<Option<Replayed>, Error> {
+    let is_wanted = wanted != Wanted::No;
     let features = image.superblock.features();
     if !features.compat.contains(Compat::HAS_JOURNAL) {
         return Ok(None);
@@ -80,7 +91,7 @@ pub(crate) fn run(
         reporter.report(JournalIssue::NeedsReplay);
         return Ok(None);
     }
-    let Some(replayed) = journal.replay(start, target, reporter)? else { return Ok(None) };
+    let Some(replayed) = journal.replay(start, target, wanted, reporter)? else { return Ok(None) };
     reporter.summarize(|summary| summary.transactions_replayed = u64::from(replayed));
     let Some(superblock) = mapping::find(&journal.extents, LogicalBlock::FIRST) else {
         return Ok(None);
@@ -295,12 +306,19 @@ impl<'a> Journal<'a> {
         &self,
         start: u32,
         target: &dyn BlockDevice,
+        wanted: Wanted,
         reporter: &mut Reporter<'_>,
     ) -> Result<Option<u32>, Error> {
         let LogEnd { sequence: end, damage } = self.walk(start, None, &mut |_, _| Ok(()))?;
         if let Some(damage) = damage {
             reporter.report(JournalIssue::Corrupt(damage));
             return Ok(None);
+        }
+        if self.is_fast_commit_pending(end)? {
+            reporter.report(JournalIssue::FastCommit);
+            if wanted == Wanted::OnDisk {
+                return Ok(None);
+            }
         }
         // The last transaction that revoked each block.
         let mut revoked: HashMap<u64, u32> = HashMap::new();
@@ -337,9 +355,6 @@ impl<'a> Journal<'a> {
             target.write_at(tag.block << self.image.layout.log_block_size(), &copy)?;
             Ok(())
         })?;
-        if self.is_fast_commit_pending(end)? {
-            reporter.report(JournalIssue::FastCommit);
-        }
         Ok(Some(end.wrapping_sub(self.superblock.sequence())))
     }
 

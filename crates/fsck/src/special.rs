@@ -282,8 +282,11 @@ pub(crate) fn check(checker: &mut Checker<'_>) -> Result<(), Error> {
         .contains(Compat::ORPHAN_FILE)
         .then(|| checker.image.superblock.orphan_file_inode())
         .flatten();
+    // A journal that was added to a mounted file system is a file with a name.
+    let first = checker.image.layout.first_inode();
+    let file_journal = checker.image.superblock.journal_inode().filter(|inode| *inode >= first);
     for inode in named.chain(orphan_file) {
-        if checker.states.is_used(inode) {
+        if checker.states.is_used(inode) && file_journal != Some(inode) {
             checker.states.add_name(inode);
         }
     }

@@ -1,6 +1,7 @@
 //! Extended attributes: in inodes, in shared blocks, and in inodes of their own.
 
 use crate::checker::{AttributeUse, Checker, SharedBlock, ValueInode};
+use crate::encryption;
 use crate::entries;
 use crate::image::Error;
 use crate::issue::{AttributeIssue, InodeIssue, Issue};
@@ -16,16 +17,25 @@ use drystone_ext4_format::{Corrupt, InodeNumber, PhysicalBlock};
 /// Checks the attributes of an inode; whether it has an attribute block.
 pub(crate) fn check(checker: &mut Checker<'_>, inode: &Inode, bytes: &[u8]) -> Result<bool, Error> {
     let has_block = check_all(checker, inode, bytes)?;
-    if inode.flags.contains(InodeFlags::ENCRYPT) && !checker.attributes.has_encryption {
-        let issue = AttributeIssue::NoEncryptionContext;
-        checker.reporter.report(Issue::Attributes { inode: inode.number, issue });
+    if inode.flags.contains(InodeFlags::ENCRYPT) {
+        check_encryption(checker, inode.number);
     }
     Ok(has_block)
 }
 
+fn check_encryption(checker: &mut Checker<'_>, inode: InodeNumber) {
+    let context = checker.attributes.encryption.take();
+    let issue = match context.as_deref().map(encryption::policy_of) {
+        Some(Some(policy)) => return checker.policies.add(inode, policy),
+        Some(None) => AttributeIssue::EncryptionContext,
+        None => AttributeIssue::NoEncryptionContext,
+    };
+    checker.reporter.report(Issue::Attributes { inode, issue });
+}
+
 fn check_all(checker: &mut Checker<'_>, inode: &Inode, bytes: &[u8]) -> Result<bool, Error> {
     checker.attributes.charged.clear();
-    checker.attributes.has_encryption = false;
+    checker.attributes.encryption = None;
     let layout = checker.image.layout;
     let place = AttributePlace { inode: inode.number, block: None };
     let area = bytes.get(inode.attribute_area(&layout)).unwrap_or(&[]);
@@ -53,7 +63,9 @@ fn check_block(
 ) -> Result<(), Error> {
     if let Some(shared) = checker.attributes.blocks.get_mut(&block.get()) {
         shared.counted = shared.counted.saturating_add(1);
-        checker.attributes.has_encryption |= shared.has_encryption;
+        if let Some(context) = &shared.encryption {
+            checker.attributes.encryption = Some(context.clone());
+        }
         let values = shared.values.clone();
         add_values(checker, &values);
         return Ok(());
@@ -71,13 +83,12 @@ fn check_block(
         stored: None,
         counted: 1,
         values: Vec::new(),
-        has_encryption: false,
+        encryption: None,
     };
     match AttributesBlock::check(&bytes, place) {
         Ok(found) => {
             shared.stored = Some(found.reference_count());
-            let is_context = |entry: AttributeEntry<'_>| entry.index == AttributeName::ENCRYPTION;
-            shared.has_encryption = found.attributes().iter().any(is_context);
+            shared.encryption = found.attributes().iter().find_map(|entry| context_in(&entry));
             shared.values = check_entries(checker, inode, found.attributes(), place)?;
             let computed = block_hash(found.attributes().iter().map(|entry| entry.hash));
             let stored = found.hash();
@@ -103,7 +114,9 @@ fn check_entries(
 ) -> Result<Vec<(InodeNumber, u64)>, Error> {
     let mut values = Vec::new();
     for entry in attributes.iter() {
-        checker.attributes.has_encryption |= entry.index == AttributeName::ENCRYPTION;
+        if let Some(context) = context_in(&entry) {
+            checker.attributes.encryption = Some(context);
+        }
         if let Some(issue) = name_issue(&entry) {
             checker.reporter.report(Issue::Attributes { inode: inode.number, issue });
         }
@@ -130,6 +143,17 @@ fn check_entries(
         }
     }
     Ok(values)
+}
+
+/// The encryption context, if the attribute is one. One in an inode of its own is none that Linux reads.
+fn context_in(entry: &AttributeEntry<'_>) -> Option<Vec<u8>> {
+    if entry.index != AttributeName::ENCRYPTION {
+        return None;
+    }
+    match entry.value {
+        Value::Inline(bytes) => Some(bytes.to_vec()),
+        Value::Inode { .. } => Some(Vec::new()),
+    }
 }
 
 /// What is wrong with a name.

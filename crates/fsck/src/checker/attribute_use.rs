@@ -13,7 +13,8 @@ pub(crate) struct SharedBlock {
     pub counted: u32,
     /// The inodes that hold its values.
     pub values: Vec<(InodeNumber, u64)>,
-    pub has_encryption: bool,
+    /// The encryption context in it.
+    pub encryption: Option<Vec<u8>>,
 }
 
 /// An inode that holds a value.
@@ -33,6 +34,6 @@ pub(crate) struct AttributeUse {
     /// Space and inodes of the values of the inode that is being checked: quota charges them to
     /// each that refers to them.
     pub charged: Vec<u64>,
-    /// Whether the inode that is being checked has an encryption context.
-    pub has_encryption: bool,
+    /// The encryption context of the inode that is being checked.
+    pub encryption: Option<Vec<u8>>,
 }

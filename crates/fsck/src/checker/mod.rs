@@ -10,6 +10,7 @@ pub(crate) use quota_usage::{QuotaUsage, QuotaUse};
 
 use crate::block_set::BlockSet;
 use crate::claims::Claims;
+use crate::encryption::EncryptionPolicies;
 use crate::image::{Error, Image};
 use crate::inode_states::InodeStates;
 use crate::report::Reporter;
@@ -56,6 +57,7 @@ pub(crate) struct Checker<'a> {
     pub directories: Directories,
     pub orphans: Orphans,
     pub attributes: AttributeUse,
+    pub policies: EncryptionPolicies,
     pub usage: QuotaUsage,
     /// Whether a regular file is of 2 GiB or more.
     pub has_large_file: bool,

@@ -56,6 +56,20 @@ pub enum DirectoryIssue {
         /// The name.
         name: String,
     },
+    /// The name isn't UTF-8, where a directory ignores case and must know each character.
+    #[error("entry {name:?} has a name that is no UTF-8")]
+    Encoding {
+        /// The name.
+        name: String,
+    },
+    /// An encrypted directory names an inode that isn't encrypted, or by another policy.
+    #[error("entry {name:?} names inode {target}, which isn't encrypted as the directory is")]
+    Policy {
+        /// The name.
+        name: String,
+        /// The inode.
+        target: InodeNumber,
+    },
     /// The name is in the directory twice.
     #[error("name {name:?} is in the directory twice")]
     Duplicate {

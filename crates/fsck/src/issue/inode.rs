@@ -232,6 +232,9 @@ pub enum AttributeIssue {
     /// The inode is encrypted, but doesn't say how.
     #[error("encrypted, without an encryption context")]
     NoEncryptionContext,
+    /// The inode is encrypted, and what should say how is no encryption context.
+    #[error("encrypted, with a damaged encryption context")]
+    EncryptionContext,
     /// The inode holds its data, but lacks the attribute that says so.
     #[error("inline data without the attribute that holds the rest")]
     NoInlineData,

@@ -45,6 +45,9 @@ pub enum SuperblockIssue {
         /// What is missing.
         needed: &'static str,
     },
+    /// Features in an image of the revision that has none.
+    #[error("features are set, but revision 0 has none")]
+    OldRevision,
     /// A field is set that has no meaning without a feature.
     #[error("{field} is {value}, without the feature {feature}")]
     FieldWithoutFeature {

@@ -6,6 +6,9 @@ use drystone_ext4_format::extent::{self, DEPTH_MAX, ExtentNode, NodePlace};
 use drystone_ext4_format::{Corrupt, LogicalBlock, PhysicalBlock};
 use drystone_ext4_format::{error::ExtentEntryProblem, error::ExtentHeaderProblem};
 
+/// The deepest tree that is walked, though none may be so deep.
+const DEPTH_WALKED_MAX: u16 = 2 * DEPTH_MAX;
+
 /// What a node must be to fit under its parent.
 #[derive(Clone, Copy)]
 struct Expected {
@@ -45,9 +48,13 @@ fn node(
     let found = node.depth();
     let is_depth_right = expected.depth.map_or(found <= DEPTH_MAX, |depth| depth == found);
     if !is_depth_right {
+        // What a root that is too deep leads to can be saved still.
+        let is_walkable = expected.depth.is_none() && found <= DEPTH_WALKED_MAX;
         let expected = expected.depth.unwrap_or(DEPTH_MAX);
         walk.issue(header(ExtentHeaderProblem::Depth { found, expected }));
-        return Ok(());
+        if !is_walkable {
+            return Ok(());
+        }
     }
     // Only the root of a file without blocks is an empty leaf.
     if node.is_empty() && (block.is_some() || !node.is_leaf()) {

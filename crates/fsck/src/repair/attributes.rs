@@ -4,7 +4,7 @@ use super::fields;
 use super::mender::{Mended, Mender};
 use super::salvage;
 use crate::image::Error;
-use drystone_ext4_format::inode::InodeFlags;
+use drystone_ext4_format::inode::{BLOCK_AREA_BYTES, Inode, InodeFlags};
 use drystone_ext4_format::xattr::{
     self, AttributeName, AttributePlace, AttributeSet, AttributeValue, AttributesBlock, XattrView,
 };
@@ -101,7 +101,7 @@ pub(super) fn rewrite_area(
     }
     let mut encoded = vec![0; range.len()];
     if set.encode_in_inode(&mut encoded).is_err() {
-        return Ok(None);
+        return if is_missing { give_up_inline(mender, &inode) } else { Ok(None) };
     }
     mender.edit_inode(number, |bytes| bytes[range].copy_from_slice(&encoded))?;
     if is_missing {
@@ -109,6 +109,19 @@ pub(super) fn rewrite_area(
         fields::set_size(mender, number, size)?;
     }
     Ok(DONE)
+}
+
+/// Takes inline data from an inode without room for the attribute that goes with them.
+fn give_up_inline(mender: &Mender<'_, '_>, inode: &Inode) -> Result<Mended, Error> {
+    if !inode.is_regular() {
+        return mender.clear_inode(inode.number);
+    }
+    mender.edit_fields(inode.number, |inode| {
+        inode.flags.remove(InodeFlags::INLINE_DATA);
+        inode.block_area = [0; BLOCK_AREA_BYTES];
+        inode.size_bytes = 0;
+    })?;
+    Ok(Some("the file was cut to nothing: it had no room for its data"))
 }
 
 pub(super) fn rewrite_block(

@@ -75,13 +75,23 @@ fn named_lost_and_found(mender: &Mender<'_, '_>) -> Result<Option<InodeNumber>, 
     Ok(found)
 }
 
-/// The directory for what has no name.
-fn lost_and_found(mender: &Mender<'_, '_>) -> Result<Option<InodeNumber>, Error> {
-    let is_usable = |inode: &InodeNumber| {
-        mender.checker.states.is_used(*inode)
-            && mender.checker.states.kind(*inode) == EntryType::Directory
-    };
-    Ok(named_lost_and_found(mender)?.filter(is_usable))
+/// The directory for what has no name. One that takes no other names loses its own, and is connected like
+/// the rest.
+fn lost_and_found(mender: &mut Mender<'_, '_>) -> Result<Option<InodeNumber>, Error> {
+    let Some(named) = named_lost_and_found(mender)? else { return Ok(None) };
+    if !mender.checker.states.is_used(named) {
+        return Ok(None);
+    }
+    match mender.checker.inode(named)? {
+        Some((inode, _)) if takes_names(&inode) => Ok(Some(named)),
+        _ => {
+            rebuild(mender, InodeNumber::ROOT, Some(named))?;
+            if let Some(directory) = mender.checker.directories.get_mut(named) {
+                directory.parent = 0;
+            }
+            Ok(None)
+        }
+    }
 }
 
 /// Whether the root names `lost+found`, whatever that is. A root that is lost may have.
@@ -111,14 +121,18 @@ pub(super) fn connect(mender: &mut Mender<'_, '_>, number: InodeNumber) -> Resul
             found
         }
     };
-    let Some(target) = target else { return Ok(None) };
-    if target == number {
+    if target == Some(number) {
         return Ok(Some("lost+found got its name back"));
     }
     let name = format!("#{number}");
     let kind = mender.checker.states.kind(number);
+    // Without room for a directory the root takes the names.
+    let target = target.unwrap_or(InodeNumber::ROOT);
     let added = add(mender, target, name.as_bytes(), number, kind)?;
-    Ok(added.and(Some("the inode got a name in lost+found")))
+    Ok(added.and(Some(match target {
+        InodeNumber::ROOT => "the inode got a name in the root: there is no room for lost+found",
+        _ => "the inode got a name in lost+found",
+    })))
 }
 
 /// Whether [`add`] can give a directory another name.
@@ -221,7 +235,8 @@ pub(super) fn make_lost_and_found(
     // The one that has lost its name, or a new one.
     let old = layout.first_inode();
     let directories = &mender.checker.directories;
-    if directories.position(old).is_some_and(|at| directories.all[at].parent == 0) {
+    let is_nameless = directories.position(old).is_some_and(|at| directories.all[at].parent == 0);
+    if is_nameless && mender.checker.inode(old)?.is_some_and(|(old, _)| takes_names(&old)) {
         let added = add(mender, InodeNumber::ROOT, LOST_AND_FOUND, old, EntryType::Directory)?;
         return Ok(added.map(|_| old));
     }
@@ -240,7 +255,12 @@ pub(super) fn make_root(mender: &mut Mender<'_, '_>) -> Result<Mended, Error> {
     let pieces = maps::take_apart(mender, number)?;
     if pieces.is_some_and(|pieces| !pieces.extents.is_empty()) {
         let mode = ModeFileType::Directory.mode_bits();
-        return mender.edit_fields(number, |inode| inode.mode = inode.mode & 0o7777 | mode);
+        return mender.edit_fields(number, |inode| {
+            inode.mode = inode.mode & 0o7777 | mode;
+            // One without links is free. They are counted later.
+            inode.links_count = inode.links_count.max(2);
+            inode.deletion_time = 0;
+        });
     }
     Ok(make(mender, number, 0o755)?.and(Some("an empty root was made")))
 }

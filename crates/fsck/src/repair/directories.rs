@@ -3,14 +3,16 @@
 //! An index that is wrong is given up, and built anew when everything else is mended.
 
 use super::fields;
+use super::maps;
 use super::mender::{Mended, Mender};
 use crate::directory::DirectoryContext;
-use crate::entries::{ENCRYPTED_NAME_BYTES_MIN, Names};
+use crate::entries::{ENCRYPTED_NAME_BYTES_MIN, Names, can_be_encrypted};
 use crate::image::Error;
 use crate::mapping;
 use drystone_ext4_format::dir::{
     self, DirectoryBlock, DirectoryBlockBuilder, DirectoryLayout, EntryType, NewEntry,
 };
+use drystone_ext4_format::extent::Extent;
 use drystone_ext4_format::inline::{self, InlineDirectoryMut};
 use drystone_ext4_format::inode::InodeFlags;
 use drystone_ext4_format::xattr::{
@@ -59,23 +61,31 @@ struct Sieve {
 }
 
 impl Sieve {
+    /// A name as it can be; nothing if none can be made of it.
+    fn possible_name(&self, name: &[u8]) -> Option<Vec<u8>> {
+        if self.encrypted {
+            return (name.len() >= ENCRYPTED_NAME_BYTES_MIN).then(|| name.to_vec());
+        }
+        let possible = without_impossible(name, &self.names);
+        (!possible.is_empty() && possible != b"." && possible != b"..").then_some(possible)
+    }
+
     /// The entry as it should be; nothing if there should be none.
     fn keep(&mut self, mender: &Mender<'_, '_>, entry: &dir::Entry<'_>) -> Option<KeptEntry> {
         let states = &mender.checker.states;
         let layout = mender.checker.image.layout;
         let target = entry.inode;
-        let is_name = if self.encrypted {
-            entry.name.len() >= ENCRYPTED_NAME_BYTES_MIN
-        } else {
-            !entry.name.is_empty() && !entry.name.iter().any(|&byte| byte == 0 || byte == b'/')
-        };
+        let mut name = self.possible_name(entry.name)?;
         let is_target = layout.contains_inode(target)
             && target >= layout.first_inode()
             && target != self.own
             && !states.holds_value(target)
             && !mender.checker.serves_image(target)
             && states.is_used(target);
-        if !is_name || !is_target || entry.is_dot() || self.unwanted == Some(target) {
+        let is_permitted = !self.encrypted
+            || !can_be_encrypted(states.kind(target))
+            || mender.checker.policies.fits(self.own, target);
+        if !is_target || !is_permitted || self.unwanted == Some(target) {
             return None;
         }
         // A directory has one name, in the directory that the check has met first.
@@ -85,7 +95,7 @@ impl Sieve {
                 return None;
             }
         }
-        let mut name = entry.name.to_vec();
+        let first = name.clone();
         // Two names may share a hash. Then one of two different files gets a longer name.
         let mut number = 0u32;
         while !self.met.insert(self.names.hash(&name)) {
@@ -94,12 +104,27 @@ impl Sieve {
             }
             number += 1;
             let suffix = format!("~{number}");
-            name = entry.name[..entry.name.len().min(255 - suffix.len())].to_vec();
+            name = first[..first.len().min(255 - suffix.len())].to_vec();
             name.extend_from_slice(suffix.as_bytes());
         }
         let entry_type = if self.file_type { states.kind(target) } else { EntryType::Unknown };
         Some(KeptEntry { name, inode: target, entry_type, hash: entry.hash })
     }
+}
+
+/// A name with dots in place of what no name has.
+fn without_impossible(name: &[u8], names: &Names) -> Vec<u8> {
+    let mut possible: Vec<u8> =
+        name.iter().map(|&byte| if byte == 0 || byte == b'/' { b'.' } else { byte }).collect();
+    if !names.accepts(&possible) {
+        let chunks = possible.utf8_chunks();
+        let parts = chunks.flat_map(|chunk| {
+            let dots = std::iter::repeat_n(b'.', chunk.invalid().len());
+            chunk.valid().bytes().chain(dots)
+        });
+        possible = parts.collect();
+    }
+    possible
 }
 
 /// Makes the blocks of a directory anew, without names of `unwanted`.
@@ -121,9 +146,10 @@ pub(super) fn rebuild(
         return rebuild_inline(mender, number, &bytes, parent, unwanted);
     }
     let context = DirectoryContext::new(&mender.checker.image, inode);
-    let blocks = blocks_of(mender, &context)?;
+    let mut blocks = blocks_of(mender, &context)?;
     if blocks.is_empty() {
-        return Ok(None);
+        let Some(block) = give_block(mender, number)? else { return Ok(None) };
+        blocks.push(block);
     }
     let layout = context.layout;
     let mut waiting: VecDeque<KeptEntry> = VecDeque::new();
@@ -169,6 +195,23 @@ pub(super) fn rebuild(
     }
     fields::clear_flags(mender, number, InodeFlags::INDEX)?;
     Ok(DONE)
+}
+
+/// Gives a directory without blocks its first one.
+fn give_block(
+    mender: &mut Mender<'_, '_>,
+    number: InodeNumber,
+) -> Result<Option<PhysicalBlock>, Error> {
+    let Some(mut pieces) = maps::take_apart(mender, number)? else { return Ok(None) };
+    let Some(block) = mender.allocate()? else { return Ok(None) };
+    pieces.extents = vec![Extent::of_block(LogicalBlock::FIRST, block)];
+    let empty = mender.checker.image.block_buffer();
+    mender.write_block(block, &empty)?;
+    if maps::store(mender, pieces)?.is_none() {
+        return Ok(None);
+    }
+    fields::set_size(mender, number, empty.len() as u64)?;
+    Ok(Some(block))
 }
 
 fn sieve(

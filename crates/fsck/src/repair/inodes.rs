@@ -11,6 +11,7 @@ use crate::image::Error;
 use crate::inode_content::{HOLDS_TARGET, is_reserved, text_length};
 use crate::issue::InodeIssue;
 use crate::mapping;
+use drystone_ext4_format::dir::EntryType;
 use drystone_ext4_format::error::InodeProblem;
 use drystone_ext4_format::extent::Extent;
 use drystone_ext4_format::features::{Incompat, ReadOnlyCompat};
@@ -43,7 +44,10 @@ pub(super) fn mend(
 ) -> Result<Mended, Error> {
     let is_of_map = matches!(
         issue,
-        InodeIssue::Size { .. } | InodeIssue::Sectors { .. } | InodeIssue::Symlink { .. }
+        InodeIssue::Size { .. }
+            | InodeIssue::Sectors { .. }
+            | InodeIssue::Symlink { .. }
+            | InodeIssue::Field { field: "i_size_high", .. }
     );
     if is_of_map && mender.rebuilt_maps.contains(&inode.get()) {
         // What was counted is of the map before.
@@ -125,13 +129,13 @@ pub(super) fn mend(
         }
         InodeIssue::ReservedInUse => mender.clear_inode(inode),
         InodeIssue::Links { counted, .. } => {
-            let unlimited = mender.checker.image.layout.has_unlimited_subdirectories();
+            let is_directory = mender.checker.states.kind(inode) == EntryType::Directory;
             match u16::try_from(counted) {
                 Ok(counted) if counted <= drystone_ext4_format::layout::LINKS_MAX => {
                     set(mender, inode, LINKS, u64::from(counted))
                 }
-                // The count stops where it would overflow.
-                _ if unlimited => set(mender, inode, LINKS, 1),
+                // A directory's count stops where it would overflow.
+                _ if is_directory => set(mender, inode, LINKS, 1),
                 _ => Ok(None),
             }
         }
@@ -161,6 +165,14 @@ pub(super) fn mend(
         }
         _ => Ok(None),
     }
+}
+
+/// Whether an inode is a directory whose blocks end where none may.
+pub(super) fn is_too_large(mender: &Mender<'_, '_>, inode: InodeNumber, size: u64) -> bool {
+    let features = mender.checker.image.layout.features();
+    mender.checker.states.kind(inode) == EntryType::Directory
+        && u32::try_from(size).is_err()
+        && !features.incompat.contains(Incompat::LARGE_DIR)
 }
 
 /// Whether a link maps more than the block with its target, which is sound.

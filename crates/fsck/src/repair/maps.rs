@@ -193,6 +193,9 @@ pub(super) fn unshare(
     is_own_twice: bool,
 ) -> Result<Mended, Error> {
     const DONE: Mended = Some("the inode got copies of the blocks that it shared");
+    const NO_ROOM: Mended =
+        Some("the inode lost blocks that it shared: there is no room for copies");
+    let mut done = DONE;
     if !mender.rebuilt_maps.insert(number.get()) {
         return Ok(DONE);
     }
@@ -225,9 +228,12 @@ pub(super) fn unshare(
                     let stays = if is_own_twice { met.insert(cluster) } else { !is_shared };
                     if stays {
                         cluster
-                    } else {
-                        let Some(block) = mender.allocate()? else { return Ok(None) };
+                    } else if let Some(block) = mender.allocate()? {
                         mender.checker.claims.cluster(block.get())
+                    } else {
+                        done = NO_ROOM;
+                        current = None;
+                        continue;
                     }
                 }
             };
@@ -244,7 +250,7 @@ pub(super) fn unshare(
         }
     }
     pieces.extents = unshared;
-    Ok(store(mender, pieces)?.and(DONE))
+    Ok(store(mender, pieces)?.and(done))
 }
 
 /// Gives an inode an attribute block of its own, if something else has its block.

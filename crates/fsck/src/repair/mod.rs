@@ -40,7 +40,7 @@ mod totals;
 use crate::check::{self, Examined};
 use crate::image::Error;
 use crate::issue::{InodeIssue, Issue, JournalIssue, Severity};
-use crate::replay;
+use crate::replay::{self, Wanted};
 use crate::report::{CheckOptions, CheckProgress, CheckSummary, Pass, Problem, Report, Reporter};
 use drystone_blockdev::BlockDevice;
 use drystone_ext4_format::InodeNumber;
@@ -222,7 +222,7 @@ impl Session<'_> {
             return Ok(Round::Settled);
         };
         if !self.is_journal_kept {
-            let replayed = replay::run(&image, device, true, &mut reporter)?;
+            let replayed = replay::run(&image, device, Wanted::OnDisk, &mut reporter)?;
             let problems = &reporter.report.problems;
             let fast_commit = Issue::Journal(JournalIssue::FastCommit);
             self.is_journal_kept = problems.iter().any(|problem| problem.issue == fast_commit);

@@ -106,8 +106,10 @@ pub(super) fn give_up_inode(
         (QuotaKind::Group, superblock.group_quota_inode()),
         (QuotaKind::Project, superblock.project_quota_inode()),
     ];
-    match files.into_iter().find(|(_, inode)| *inode == Some(number)) {
-        Some((kind, _)) => give_up(mender, kind),
-        None => Ok(None),
+    // A damaged superblock may name it for several kinds.
+    let mut done = None;
+    for (kind, _) in files.into_iter().filter(|(_, inode)| *inode == Some(number)) {
+        done = give_up(mender, kind)?.or(done);
     }
+    Ok(done)
 }

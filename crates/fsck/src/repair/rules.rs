@@ -56,7 +56,7 @@ pub(super) fn mend(mender: &mut Mender<'_, '_>, issue: &Issue) -> Result<Mended,
             AttributeIssue::ValueHash { value, computed, .. } => {
                 inodes::set_value_hash(mender, *value, *computed)
             }
-            AttributeIssue::NoEncryptionContext => {
+            AttributeIssue::NoEncryptionContext | AttributeIssue::EncryptionContext => {
                 fields::clear_flags(mender, *inode, InodeFlags::ENCRYPT)
             }
             _ => attributes::rewrite(mender, *inode),
@@ -70,6 +70,13 @@ pub(super) fn mend(mender: &mut Mender<'_, '_>, issue: &Issue) -> Result<Mended,
                 if quota::is_taken_for_one(mender, *target)? =>
             {
                 quota::give_up_inode(mender, *target)
+            }
+            // It is a file if it has a name, and no attribute has it for a value.
+            DirectoryIssue::Reserved { target, .. }
+                if mender.checker.states.holds_value(*target)
+                    && mender.checker.states.names(*target) == 0 =>
+            {
+                fields::clear_flags(mender, *target, InodeFlags::EA_INODE)
             }
             DirectoryIssue::Type { target, found: EntryType::Directory, .. } => {
                 match salvage::restore_directory(mender, *target)? {
@@ -238,6 +245,10 @@ fn mend_inode(
         }
         InodeIssue::Parent { .. } => directories::rebuild(mender, inode, None),
         InodeIssue::DirectoryHole { .. } | InodeIssue::DirectoryUnwritten { .. } => {
+            maps::close_holes(mender, inode)
+        }
+        // No directory is so large, but one of its blocks may be at a wrong place.
+        InodeIssue::Size { expected, .. } if inodes::is_too_large(mender, inode, expected) => {
             maps::close_holes(mender, inode)
         }
         _ => inodes::mend(mender, inode, issue),

@@ -3,6 +3,7 @@
 use super::mender::{Mended, Mender};
 use crate::image::Error;
 use crate::issue::{BackupIssue, SuperblockIssue};
+use crate::links::UNCOUNTED_LINKS;
 use drystone_ext4_format::features::{Compat, Features, Incompat, ReadOnlyCompat};
 use drystone_ext4_format::group::GroupDescriptor;
 use drystone_ext4_format::hash::HashVersion;
@@ -40,6 +41,8 @@ pub(super) fn mend(mender: &mut Mender<'_, '_>, issue: &SuperblockIssue) -> Resu
             })
         }
         SuperblockIssue::FeatureNeeds { feature, .. } => mend_need(mender, feature),
+        // The revision is that of the features.
+        SuperblockIssue::OldRevision => change_features(mender, |_| {}),
         SuperblockIssue::FieldWithoutFeature { field, .. } => match *field {
             "s_journal_uuid" => {
                 mender.edit_superblock(|superblock| superblock.set_journal_uuid([0; 16]))
@@ -73,7 +76,7 @@ pub(super) fn mend(mender: &mut Mender<'_, '_>, issue: &SuperblockIssue) -> Resu
         }
         SuperblockIssue::Field { field, .. } => match *field {
             // The check went on with the right number.
-            "s_inodes_count" | "s_inodes_per_group" | "s_feature_incompat" => {
+            "s_inodes_count" | "s_inodes_per_group" | "s_first_meta_bg" | "s_feature_incompat" => {
                 let bytes = mender.checker.image.superblock.encode();
                 mender.device().write_at(SUPERBLOCK_OFFSET_BYTES, &bytes)?;
                 Ok(Some("the superblock was corrected"))
@@ -128,6 +131,9 @@ fn mend_need(mender: &mut Mender<'_, '_>, feature: &str) -> Result<Mended, Error
         "dir_index" => {
             mender.edit_superblock(|superblock| superblock.set_hash_version(HashVersion::HalfMd4))
         }
+        UNCOUNTED_LINKS => change_features(mender, |features| {
+            features.read_only_compat.insert(ReadOnlyCompat::DIR_NLINK)
+        }),
         "a file of 2 GiB or more" => mender.edit_superblock(Superblock::set_large_file),
         _ => Ok(None),
     }

@@ -36,6 +36,7 @@ const BLOCKS_COUNT: usize = 4;
 const FIRST_DATA_BLOCK: usize = 0x14;
 const BLOCKS_PER_GROUP: usize = 0x20;
 const INODES_PER_GROUP: usize = 0x28;
+const FIRST_META_GROUP: usize = 0x104;
 
 /// The largest group ends here; a smaller one has its copy before.
 const ODD_BACKUP_BYTES_MAX: u64 = 129 << 20;
@@ -115,7 +116,7 @@ fn find_usable(
         }
         None if is_none(&problem) => Err(Error::NotExt(problem)),
         None => {
-            let found = with_possible_inodes(device)?;
+            let found = with_another_field(device)?;
             reporter.report(match &found {
                 Some((_, field, value)) => SuperblockIssue::Field { field, value: (*value).into() },
                 None => SuperblockIssue::Damaged { problem },
@@ -125,18 +126,24 @@ fn find_usable(
     }
 }
 
-/// The primary superblock with as many inodes as its groups have, or with a part of its inodes in each group, if it
-/// can be used then; and which field was wrong, with what it said.
-fn with_possible_inodes(
+/// The primary superblock with as many inodes as its groups have, with a part of its inodes in each group, or
+/// with all groups in meta groups, if it can be used then; and which field was wrong, with what it said.
+fn with_another_field(
     device: &dyn BlockDevice,
 ) -> Result<Option<(Superblock, &'static str, u32)>, Error> {
     let mut bytes = [0; SUPERBLOCK_BYTES];
     device.read_at(SUPERBLOCK_OFFSET_BYTES, &mut bytes)?;
     let word =
         |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-    let [inodes, blocks, first, blocks_per_group, inodes_per_group] =
-        [INODES_COUNT, BLOCKS_COUNT, FIRST_DATA_BLOCK, BLOCKS_PER_GROUP, INODES_PER_GROUP]
-            .map(word);
+    let [inodes, blocks, first, blocks_per_group, inodes_per_group, meta_group] = [
+        INODES_COUNT,
+        BLOCKS_COUNT,
+        FIRST_DATA_BLOCK,
+        BLOCKS_PER_GROUP,
+        INODES_PER_GROUP,
+        FIRST_META_GROUP,
+    ]
+    .map(word);
     if blocks_per_group == 0 {
         return Ok(None);
     }
@@ -148,6 +155,7 @@ fn with_possible_inodes(
     for (field, at, new, old) in [
         ("s_inodes_per_group", INODES_PER_GROUP, in_each, inodes_per_group),
         ("s_inodes_count", INODES_COUNT, of_groups, inodes),
+        ("s_first_meta_bg", FIRST_META_GROUP, Some(0), meta_group),
     ] {
         let Some(new) = new else { continue };
         let mut changed = bytes;

@@ -88,6 +88,9 @@ fn check_features(superblock: &Superblock, features: Features, issues: &mut Vec<
             issues.push(SuperblockIssue::FeatureConflict { first, second });
         }
     }
+    if superblock.revision() == 0 && features != Features::NONE {
+        issues.push(SuperblockIssue::OldRevision);
+    }
     let has_extents = incompat.contains(Incompat::EXTENTS);
     let has_journal = compat.contains(Compat::HAS_JOURNAL);
     let has_quota = read_only_compat.contains(ReadOnlyCompat::QUOTA);

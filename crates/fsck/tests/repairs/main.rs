@@ -5,6 +5,8 @@
 //! `DRYSTONE_SEED=n` others; `DRYSTONE_DAMAGE_CASE=n` does only the image of this number, and says all.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod edited;
+mod mending;
 mod patient;
 mod table;
 mod targeted;

@@ -1,7 +1,7 @@
 //! One image, damaged, repaired and judged.
 
-use drystone_blockdev::{BlockDevice, MemoryDevice, Overlay};
-use drystone_fsck::{CheckOptions, Decision, Error, RepairReport, check, repair};
+use crate::mending::{NOW_SECONDS, content, finds_nothing, mend, repaired, told};
+use drystone_blockdev::{BlockDevice, MemoryDevice};
 use drystone_testkit::contents::ImageContents;
 use drystone_testkit::damage::{self, Damage};
 use drystone_testkit::judges::{Scratch, SmallImage, e2fsck_at, make_small_image};
@@ -13,8 +13,6 @@ use std::io::Read;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 
-/// Repairs happen at this time.
-pub const NOW_SECONDS: u64 = 1_800_000_000;
 /// Blocks that one wipe takes at most.
 const WIPED_MAX: u64 = 12;
 
@@ -72,17 +70,6 @@ pub struct Patient {
     file: PathBuf,
     /// The metadata blocks of each kind.
     kinds: BTreeMap<String, Vec<u64>>,
-}
-
-pub fn mend(device: &dyn BlockDevice) -> Result<RepairReport, Error> {
-    repair(device, NOW_SECONDS, &mut |_, _| Decision::Repair, &mut |_| {})
-}
-
-/// All bytes of a device.
-pub fn content(device: &dyn BlockDevice) -> Vec<u8> {
-    let mut bytes = vec![0; device.size_bytes() as usize];
-    device.read_at(0, &mut bytes).unwrap();
-    bytes
 }
 
 impl Patient {
@@ -158,39 +145,16 @@ impl Patient {
     }
 
     fn our_repair(&self, damaged: &[u8], is_told: bool) -> Result<Option<ImageContents>, String> {
-        let device = MemoryDevice::from_bytes(damaged);
-        let repaired = mend(&device);
-        if is_told {
-            eprintln!("{}", told(&repaired));
-        }
-        let Ok(report) = repaired else { return Ok(None) };
-        if !report.is_clean() {
-            return Ok(None);
-        }
-        let options = CheckOptions { now_seconds: Some(NOW_SECONDS), ..CheckOptions::default() };
-        let ours = check(&device, &options, &mut |_| {}).map_err(|error| error.to_string())?;
-        if !ours.is_clean() {
-            return Err(format!("not clean for us:\n{:?}\n{}", ours.problems, told(&Ok(report))));
-        }
-        let again = Overlay::new(&device);
-        let second = mend(&again);
-        if again.changed_bytes() > 0 {
-            return Err(format!(
-                "a second repair changes it:\n{}\nfirst:\n{}",
-                told(&second),
-                told(&Ok(report))
-            ));
-        }
+        let Some(device) = repaired(damaged, is_told)? else { return Ok(None) };
+        let told = || told(&mend(&MemoryDevice::from_bytes(damaged)));
         fs::write(&self.file, content(&device)).unwrap();
         let theirs = e2fsck_at(NOW_SECONDS, "-fn", &self.file).unwrap();
-        // It would also make trees narrower, but a wide one is no error.
-        let would_mend = |line: &str| line.ends_with("? no") && !line.ends_with("Optimize? no");
-        if theirs.code != 0 || theirs.output.lines().any(would_mend) {
-            return Err(format!("not clean for e2fsck:\n{}\n{}", theirs.output, told(&Ok(report))));
+        if !finds_nothing(&theirs) {
+            return Err(format!("not clean for e2fsck:\n{}\n{}", theirs.output, told()));
         }
         match ImageContents::of(device) {
             Some(contents) => Ok(Some(contents)),
-            None => Err(format!("it can't be read:\n{}", told(&Ok(report)))),
+            None => Err(format!("it can't be read:\n{}", told())),
         }
     }
 
@@ -251,23 +215,5 @@ impl Patient {
         let damage = damages[random.usize(..damages.len())];
         damage::apply(&self.map, device, block, damage, random);
         format!("{damage:?} {name} {block}")
-    }
-}
-
-/// What a repair did, for people.
-pub fn told(report: &Result<RepairReport, Error>) -> String {
-    match report {
-        Err(error) => error.to_string(),
-        Ok(report) => {
-            let lines = report.problems.iter().map(|problem| {
-                let done = problem.done.unwrap_or("-");
-                format!("  {} [{:?}: {done}]\n", problem.problem, problem.repair)
-            });
-            let lines: Vec<String> = lines.collect();
-            let left = lines.len().saturating_sub(60);
-            let head: String = lines.iter().take(40).cloned().collect();
-            let tail: String = lines.iter().skip(40.max(left + 40)).cloned().collect();
-            head + &tail
-        }
     }
 }

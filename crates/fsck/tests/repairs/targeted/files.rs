@@ -1,7 +1,8 @@
 //! Damaged maps, links and values of files.
 
 use super::{blocks_of, inode_of, inodes_of, place_of, treat};
-use crate::patient::{Patient, mend};
+use crate::mending::mend;
+use crate::patient::Patient;
 use drystone_blockdev::{BlockDevice, MemoryDevice};
 use drystone_ext4_format::InodeNumber;
 use drystone_ext4_format::inode::{Inode, InodeFlags};
