@@ -7,6 +7,7 @@
 // These macros panic if standard output is closed, and an image may be open: see `messages` and `terminal`.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+mod accounts;
 mod acl;
 mod allocator;
 mod arguments;

@@ -63,6 +63,10 @@ pub struct InodeJson {
     pub links: u32,
     pub user: u32,
     pub group: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user_name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group_name: Option<String>,
     pub size: u64,
     /// Space used, in bytes.
     pub allocated: u64,
@@ -78,8 +82,14 @@ pub struct InodeJson {
 }
 
 impl InodeJson {
-    /// `target`: of a symbolic link.
-    pub fn new(name: &[u8], attributes: &InodeAttributes, target: Option<&[u8]>) -> InodeJson {
+    /// `target`: of a symbolic link. `names`: those of user and group, if any.
+    pub fn new(
+        name: &[u8],
+        attributes: &InodeAttributes,
+        target: Option<&[u8]>,
+        names: [Option<&[u8]>; 2],
+    ) -> InodeJson {
+        let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
         InodeJson {
             name: name.into(),
             inode: attributes.inode.0,
@@ -88,6 +98,8 @@ impl InodeJson {
             links: attributes.links,
             user: attributes.user,
             group: attributes.group,
+            user_name: names[0].map(text),
+            group_name: names[1].map(text),
             size: attributes.size,
             allocated: attributes.sectors.saturating_mul(512),
             device: is_device(attributes.file_type).then_some(attributes.device),

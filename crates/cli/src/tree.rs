@@ -1,5 +1,6 @@
 //! The files of an image as the commands see them: paths, names, and errors with their place.
 
+use crate::accounts::AccountNames;
 use crate::failure::{Failure, Outcome};
 use crate::interrupt::Interrupt;
 use crate::output::Escaped;
@@ -9,7 +10,7 @@ use drystone::vfs::{
     self, Dots, Errno, FileSystem, FileType, InodeAttributes, InodeNumber, RequestContext,
     check_listed, resolve, resolve_parent,
 };
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::collections::HashSet;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -23,6 +24,7 @@ pub struct ImageTree<'a> {
     /// The identity that calls are made with.
     pub context: RequestContext,
     image: &'a Path,
+    names: OnceCell<AccountNames>,
     has_reported: Cell<bool>,
     interrupt: Option<Interrupt>,
 }
@@ -74,7 +76,8 @@ impl<'a> ImageTree<'a> {
         let fs = Fs::over(file_system).with_umask(0);
         let context = RequestContext::superuser();
         let has_reported = Cell::new(false);
-        ImageTree { fs, file_system, context, image, has_reported, interrupt: None }
+        let names = OnceCell::new();
+        ImageTree { fs, file_system, context, image, names, has_reported, interrupt: None }
     }
 
     /// The same, for work that ends early after an interrupt.
@@ -146,6 +149,16 @@ impl<'a> ImageTree<'a> {
             FileType::Symlink => self.file_system.read_link(attributes.inode).map(Some),
             _ => Ok(None),
         }
+    }
+
+    /// What the user called the image.
+    pub fn image(&self) -> &'a Path {
+        self.image
+    }
+
+    /// The names that the image has for users and groups.
+    pub fn names(&self) -> &AccountNames {
+        self.names.get_or_init(|| AccountNames::of_image(&self.fs))
     }
 
     /// An error with its place.

@@ -9,6 +9,7 @@ use crate::size;
 use crate::terminal::Output;
 use crate::tree::ImageTree;
 use crate::walk::{Visitor, WalkStep, walk};
+use anyhow::anyhow;
 use drystone::glob;
 use std::ffi::OsString;
 use std::io::Write;
@@ -41,9 +42,9 @@ pub struct Arguments {
     /// It has N hard links.
     #[arg(short, long, value_name = "[+-]N", allow_hyphen_values = true, value_parser = parse_number)]
     links: Option<Bound>,
-    /// The owner has this user number.
+    /// The owner is this user: a number, or a name that the image has.
     #[arg(short, long)]
-    user: Option<u32>,
+    user: Option<String>,
     /// The depth to which to look.
     #[arg(long, value_name = "DEPTH")]
     max_depth: Option<usize>,
@@ -112,12 +113,16 @@ fn find(
     output: &mut Output<'_>,
 ) -> Outcome {
     let start = tree.find(path, false)?;
-    let mut search = FindQuery { arguments, output };
+    let user = arguments.user.as_deref().map(|name| tree.names().user_id(name)).transpose();
+    let user = user.map_err(|message| anyhow!("{}: {message}", tree.image().display()))?;
+    let mut search = FindQuery { arguments, user, output };
     walk(tree, start, path.as_os_str().as_bytes(), &mut search)
 }
 
 struct FindQuery<'d, 'w> {
     arguments: &'d Arguments,
+    /// The number of the user that is looked for.
+    user: Option<u32>,
     output: &'d mut Output<'w>,
 }
 
@@ -134,7 +139,7 @@ impl FindQuery<'_, '_> {
                 .is_none_or(|types| types.0.contains(type_letter(attributes.file_type)))
             && arguments.size.is_none_or(|bound| bound.admits(attributes.size))
             && arguments.links.is_none_or(|bound| bound.admits(attributes.links.into()))
-            && arguments.user.is_none_or(|user| user == attributes.user)
+            && self.user.is_none_or(|user| user == attributes.user)
     }
 }
 
@@ -145,7 +150,12 @@ impl Visitor for FindQuery<'_, '_> {
                 match tree.link_target(&step.node.attributes) {
                     Ok(target) => {
                         let (path, attributes) = (step.path, &step.node.attributes);
-                        self.output.json(&InodeJson::new(path, attributes, target.as_deref()))?;
+                        self.output.json(&InodeJson::new(
+                            path,
+                            attributes,
+                            target.as_deref(),
+                            tree.names().owners(attributes),
+                        ))?;
                     }
                     Err(error) => tree.report(step.path, &error),
                 }

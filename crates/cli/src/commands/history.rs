@@ -101,7 +101,7 @@ fn show(
     let (checkpoint, made) = (checkpoint.number, checkpoint.created_s);
     if output.json {
         let name = arguments.file.path_bytes();
-        let file = file.map(|attributes| InodeJson::new(name, attributes, None));
+        let file = file.map(|attributes| InodeJson::new(name, attributes, None, [None; 2]));
         return Ok(output.json(&StateJson { checkpoint, made, file })?);
     }
     let seconds = i64::try_from(made).unwrap_or(i64::MAX);

@@ -6,7 +6,7 @@ use crate::global::Global;
 use crate::image::{Intent, with_each};
 use crate::location::Location;
 use crate::mode;
-use crate::output::{InodeJson, is_device, time_stat, type_words};
+use crate::output::{Escaped, InodeJson, is_device, time_stat, type_words};
 use crate::terminal::Output;
 use crate::tree::ImageTree;
 use drystone::vfs::{self, ExtentFlags, FileExtent, InodeAttributes};
@@ -36,6 +36,9 @@ pub struct Arguments {
     /// Show where the content lies on the device, in bytes.
     #[arg(short, long)]
     extents: bool,
+    /// Show the numbers of users and groups without their names.
+    #[arg(short, long)]
+    numeric: bool,
 }
 
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
@@ -81,6 +84,10 @@ fn show(
         true => Some(all_extents(tree, attributes).map_err(problem)?),
         false => None,
     };
+    let names = match arguments.numeric {
+        true => [None; 2],
+        false => tree.names().owners(attributes),
+    };
     if output.json {
         let to_json = |extent: &FileExtent| ExtentJson {
             logical: extent.logical,
@@ -89,7 +96,7 @@ fn show(
             flags: extent_flags(extent.flags),
         };
         output.json(&StatJson {
-            inode: InodeJson::new(bytes, attributes, target.as_deref()),
+            inode: InodeJson::new(bytes, attributes, target.as_deref(), names),
             generation: attributes.generation,
             project: attributes.project,
             flags: flags::names(attributes.flags),
@@ -104,7 +111,7 @@ fn show(
         output.name(&target)?;
     }
     writeln!(output)?;
-    print_attributes(attributes, zone, output)?;
+    print_attributes(attributes, names, zone, output)?;
     for (index, extent) in extents.iter().flatten().enumerate() {
         if index == 0 {
             writeln!(output, "Extents: logical .. end, physical, length, flags")?;
@@ -124,6 +131,7 @@ fn show(
 
 fn print_attributes(
     attributes: &InodeAttributes,
+    names: [Option<&[u8]>; 2],
     zone: &TimeZone,
     output: &mut Output<'_>,
 ) -> std::io::Result<()> {
@@ -143,13 +151,14 @@ fn print_attributes(
         write!(output, "Generation: {}", attributes.generation)?;
     }
     writeln!(output)?;
+    let InodeAttributes { user, group, .. } = *attributes;
     writeln!(
         output,
         "Access: ({:04o}/{})  Uid: {}   Gid: {}   Project: {}",
         attributes.permissions,
         mode::text(attributes.file_type, attributes.permissions),
-        attributes.user,
-        attributes.group,
+        with_name(user, names[0]),
+        with_name(group, names[1]),
         attributes.project
     )?;
     if !attributes.flags.is_empty() {
@@ -160,6 +169,11 @@ fn print_attributes(
     writeln!(output, "Change: {}", time_stat(attributes.changed, zone))?;
     let created = attributes.created.map(|time| time_stat(time, zone));
     writeln!(output, " Birth: {}", created.as_deref().unwrap_or("-"))
+}
+
+/// A number and the name that goes with it, if any.
+fn with_name(id: u32, name: Option<&[u8]>) -> String {
+    name.map_or_else(|| id.to_string(), |name| format!("{id}/{}", Escaped(name)))
 }
 
 fn all_extents(tree: &ImageTree<'_>, attributes: &InodeAttributes) -> vfs::Result<Vec<FileExtent>> {

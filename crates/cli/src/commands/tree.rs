@@ -113,7 +113,12 @@ impl Visitor for Drawing<'_, '_> {
             }
         };
         if self.output.json {
-            let json = InodeJson::new(step.path, &step.node.attributes, target.as_deref());
+            let json = InodeJson::new(
+                step.path,
+                &step.node.attributes,
+                target.as_deref(),
+                tree.names().owners(&step.node.attributes),
+            );
             self.output.json(&json)?;
         } else {
             if let Some(last) = step.lasts.last() {

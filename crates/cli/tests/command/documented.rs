@@ -31,6 +31,9 @@ fn keys(value: &Value, found: &mut Vec<String>) {
 fn every_field_is_on_its_page() {
     let fixture = Fixture::new();
     fixture.fill(&["etc/motd", "bin/tool", "gone"]);
+    fixture.put("etc/passwd", "root:x:0:0::/root:/bin/sh\n");
+    fixture.put("etc/group", "root:x:0:\n");
+    fixture.line("cp etc/passwd etc/group disk.img:/etc/").good();
     fixture.line("ln -s motd disk.img:/etc/link").good();
     fixture.line("setfattr -n user.a --value b disk.img:/bin/tool").good();
     fixture.line("extract disk.img:/etc --to etc.tar -q").good();

@@ -13,7 +13,6 @@ fn prepared() -> Fixture {
         "etc/fstab",
         "etc/hosts",
         "etc/motd",
-        "etc/passwd",
         "etc/shadow",
         "etc/link.conf",
         "a",
@@ -38,6 +37,9 @@ fn prepared() -> Fixture {
     fixture.put("share/x", "x");
     fixture.put("rootfs/y", "y");
     fixture.put("root/etc/x", "x");
+    fixture.put("passwd", "root:x:0:0::/root:/bin/sh\n");
+    fixture.put("group", "root:x:0:\n");
+    fixture.line("cp passwd group disk.img:/etc/").good();
     // A program, which tells the machine.
     fixture.put("root/bin/sh", b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x02\0\x3e\0");
     fixture.put("esp/EFI/BOOT/BOOTX64.EFI", "x");

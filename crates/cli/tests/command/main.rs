@@ -5,6 +5,7 @@
 //! tests until they have started their program.
 #![allow(clippy::unwrap_used, reason = "a test may fail so")]
 
+mod accounts;
 mod acls;
 mod archiving;
 mod building;

@@ -1,14 +1,16 @@
 //! `ls`: lists directories.
 
+mod columns;
+
 use crate::failure::Outcome;
 use crate::global::{Global, LongHelp};
 use crate::image::{Intent, with_each};
 use crate::location::Location;
-use crate::output::{InodeJson, is_device, time_short};
+use crate::mode;
+use crate::output::{InodeJson, time_short};
 use crate::terminal::Output;
 use crate::tree::{Entered, ImageNode, ImageTree, join, push};
-use crate::{mode, size};
-use drystone::vfs::InodeAttributes;
+use columns::{Columns, aligned, owner_names, owner_texts, size_text};
 use jiff::tz::TimeZone;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -19,7 +21,7 @@ use std::path::Path;
 #[command(
     disable_help_flag = true,
     after_help = "\
-Owners and groups are numbers: an image has names of its own for them, if any.
+Names of users and groups are those in /etc/passwd and /etc/group of the image; others are numbers.
 
 Examples:
   drystone ls disk.img
@@ -33,6 +35,9 @@ pub struct Arguments {
     /// Show type, permissions, links, owner, group, size and time of each entry.
     #[arg(short, long)]
     long: bool,
+    /// Like --long, with the numbers of users and groups.
+    #[arg(short, long)]
+    numeric: bool,
     /// List subdirectories recursively.
     #[arg(short = 'R', long)]
     recursive: bool,
@@ -59,6 +64,12 @@ pub struct Arguments {
     reverse: bool,
     #[command(flatten)]
     help: LongHelp,
+}
+
+impl Arguments {
+    fn is_long(&self) -> bool {
+        self.long || self.numeric
+    }
 }
 
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
@@ -102,11 +113,11 @@ impl<'r> Listing<'r> {
     ) -> Outcome {
         let bytes = path.as_os_str().as_bytes();
         // As in ls: a link that is named is followed unless its own attributes are shown.
-        let follow = !(self.arguments.long || self.arguments.directory);
+        let follow = !(self.arguments.is_long() || self.arguments.directory);
         let node = tree.find(path, follow)?;
         if !node.is_directory() || self.arguments.directory {
             let mut columns = Columns::default();
-            columns.widen(&node.attributes, self.arguments);
+            columns.widen(&node.attributes, self.arguments, tree);
             self.has_printed = true;
             return self.line(tree, bytes, bytes, &node, &columns, output);
         }
@@ -191,14 +202,15 @@ impl<'r> Listing<'r> {
         names: &mut Vec<Box<[u8]>>,
         json: bool,
     ) -> Columns {
-        let Arguments { by_time, by_size, long, inode, reverse, .. } = *self.arguments;
+        let Arguments { by_time, by_size, inode, reverse, .. } = *self.arguments;
+        let long = self.arguments.is_long();
         let mut columns = Columns::default();
         if by_time || by_size || (long || inode) && !json {
             let mut keyed = Vec::with_capacity(names.len());
             for name in std::mem::take(names) {
                 match tree.child(directory.inode(), &name) {
                     Ok(Some(node)) => {
-                        columns.widen(&node.attributes, self.arguments);
+                        columns.widen(&node.attributes, self.arguments, tree);
                         let modified = node.attributes.modified;
                         let key = match (by_time, by_size) {
                             (true, _) => (modified.seconds, modified.nanoseconds),
@@ -242,68 +254,37 @@ impl<'r> Listing<'r> {
             }
         };
         if output.json {
-            return Ok(output.json(&InodeJson::new(shown, attributes, target.as_deref()))?);
+            return Ok(output.json(&InodeJson::new(
+                shown,
+                attributes,
+                target.as_deref(),
+                owner_names(attributes, self.arguments, tree),
+            ))?);
         }
         if self.arguments.inode {
             write!(output, "{:>width$} ", attributes.inode.0, width = columns.inode)?;
         }
-        if self.arguments.long {
+        if self.arguments.is_long() {
+            let [user, group] = owner_texts(attributes, self.arguments, tree);
             write!(
                 output,
-                "{} {:>links$} {:>user$} {:>group$} {:>size$} {} ",
+                "{} {:>links$} {} {} {:>size$} {} ",
                 mode::text(attributes.file_type, attributes.permissions),
                 attributes.links,
-                attributes.user,
-                attributes.group,
+                aligned(&user, columns.user),
+                aligned(&group, columns.group),
                 size_text(attributes, self.arguments),
                 time_short(attributes.modified, self.now, &self.zone),
                 links = columns.links,
-                user = columns.user,
-                group = columns.group,
                 size = columns.size,
             )?;
         }
         output.name(shown)?;
-        if let (true, Some(target)) = (self.arguments.long, &target) {
+        if let (true, Some(target)) = (self.arguments.is_long(), &target) {
             output.write_all(b" -> ")?;
             output.name(target)?;
         }
         Ok(writeln!(output)?)
-    }
-}
-
-/// How wide the numbers are.
-#[derive(Default)]
-struct Columns {
-    inode: usize,
-    links: usize,
-    user: usize,
-    group: usize,
-    size: usize,
-}
-
-impl Columns {
-    fn widen(&mut self, attributes: &InodeAttributes, arguments: &Arguments) {
-        let digits = |number: u64| number.checked_ilog10().unwrap_or(0) as usize + 1;
-        for (width, needed) in [
-            (&mut self.inode, digits(attributes.inode.0)),
-            (&mut self.links, digits(attributes.links.into())),
-            (&mut self.user, digits(attributes.user.into())),
-            (&mut self.group, digits(attributes.group.into())),
-            (&mut self.size, size_text(attributes, arguments).len()),
-        ] {
-            *width = needed.max(*width);
-        }
-    }
-}
-
-fn size_text(attributes: &InodeAttributes, arguments: &Arguments) -> String {
-    if is_device(attributes.file_type) {
-        format!("{}, {}", attributes.device.major, attributes.device.minor)
-    } else if arguments.human_readable {
-        size::human(attributes.size)
-    } else {
-        attributes.size.to_string()
     }
 }
 
