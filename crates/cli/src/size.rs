@@ -19,6 +19,23 @@ pub fn human(bytes: u64) -> String {
     if amount < 10.0 { format!("{amount:.1}{suffix}") } else { format!("{amount:.0}{suffix}") }
 }
 
+/// Writes a number of bytes that are used, as du(1) does: rounded up, without a blank.
+pub fn human_used(bytes: u64) -> String {
+    let bytes = u128::from(bytes);
+    let mut unit = 1;
+    for letter in ["", "K", "M", "G", "T", "P"] {
+        let tenths = (bytes * 10).div_ceil(unit);
+        if tenths < 100 && unit > 1 {
+            return format!("{}.{}{letter}", tenths / 10, tenths % 10);
+        }
+        if bytes.div_ceil(unit) < 1024 {
+            return format!("{}{letter}", bytes.div_ceil(unit));
+        }
+        unit *= 1024;
+    }
+    format!("{}E", bytes.div_ceil(unit))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -31,5 +48,23 @@ mod tests {
             assert_eq!(human(bytes), text);
         }
         assert_eq!(human(u64::MAX), "16E");
+    }
+
+    #[test]
+    fn used_sizes_are_rounded_up() {
+        for (bytes, text) in [
+            (0, "0"),
+            (1023, "1023"),
+            (1024, "1.0K"),
+            (1025, "1.1K"),
+            (10_137, "9.9K"),
+            (10_138, "10K"),
+            (10_241, "11K"),
+            (1_047_552, "1023K"),
+            (1_047_553, "1.0M"),
+            (u64::MAX, "16E"),
+        ] {
+            assert_eq!(human_used(bytes), text, "{bytes}");
+        }
     }
 }

@@ -23,7 +23,8 @@ pub struct ImageTree<'a> {
     pub file_system: &'a dyn FileSystem,
     /// The identity that calls are made with.
     pub context: RequestContext,
-    image: &'a Path,
+    /// The name of the image.
+    pub image: &'a Path,
     names: OnceCell<AccountNames>,
     has_reported: Cell<bool>,
     interrupt: Option<Interrupt>,

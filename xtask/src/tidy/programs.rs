@@ -21,10 +21,11 @@ const RELATED: [(&str, &[&str]); 7] = [
 ];
 
 /// What every Debian has, what Rust comes with, and what no test finds.
-const EVERYWHERE: [&str; 19] = [
+const EVERYWHERE: [&str; 20] = [
     "chmod",
     "cp",
     "dd",
+    "df",
     "du",
     "find",
     "ls",

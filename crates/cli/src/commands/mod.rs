@@ -11,7 +11,9 @@ pub mod chown;
 pub mod compact;
 pub mod completions;
 pub mod cp;
+pub mod df;
 pub mod diff;
+pub mod du;
 pub mod extract;
 pub mod find;
 pub mod getfacl;
@@ -68,6 +70,8 @@ pub enum Command {
     Stat(stat::Arguments),
     Cat(cat::Arguments),
     Find(find::Arguments),
+    Du(du::Arguments),
+    Df(df::Arguments),
     Cp(cp::Arguments),
     Extract(extract::Arguments),
     Import(import::Arguments),
@@ -126,6 +130,8 @@ pub fn run(command: &Command, global: &Global, definition: fn() -> clap::Command
         Command::Extract(arguments) => extract::run(arguments, global),
         Command::Import(arguments) => import::run(arguments, global),
         Command::Find(arguments) => find::run(arguments, global),
+        Command::Du(arguments) => du::run(arguments, global),
+        Command::Df(arguments) => df::run(arguments, global),
         Command::Cp(arguments) => cp::run(arguments, global),
         Command::Mkdir(arguments) => mkdir::run(arguments, global),
         Command::Mknod(arguments) => mknod::run(arguments, global),

@@ -69,6 +69,8 @@ fn every_field_is_on_its_page() {
         ("resize new.img +8M", 0),
         ("set new.img superblock volume_name=x mnt_count=1 --i-know", 0),
         ("getfattr disk.img:/bin/tool", 0),
+        ("du disk.img", 0),
+        ("df disk.img", 0),
         ("getfacl disk.img:/bin", 0),
         ("quota quota.img", 0),
         ("checkpoints log.img", 0),

@@ -35,6 +35,7 @@ mod servers;
 mod setting;
 mod shrinking;
 mod signatures;
+mod space;
 mod stopping;
 mod support;
 mod threads;

@@ -17,7 +17,7 @@ const NAP: Duration = Duration::from_millis(2);
 const NAPS_MAX: u32 = 150_000;
 
 /// Commands that read an image. `OUT` is something new each time.
-pub const READING: [&str; 44] = [
+pub const READING: [&str; 47] = [
     "info disk.img",
     "info --fragmentation disk.img",
     "check disk.img",
@@ -33,6 +33,9 @@ pub const READING: [&str; 44] = [
     "cat disk.img:/a",
     "getfattr disk.img:/a",
     "getfacl -R disk.img",
+    "du -a disk.img",
+    "du --json disk.img:/ disk.img:/a",
+    "df disk.img",
     "lsattr -R disk.img",
     "quota disk.img",
     "quota disk.img --user 0",
