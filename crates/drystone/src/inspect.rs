@@ -17,15 +17,25 @@ use std::path::Path;
 /// Called with the current step, the number of inodes that were read, and the number of inodes.
 pub(crate) type DeletedProgress<'p> = dyn FnMut(&'static str, u64, u64) + 'p;
 
-/// Has `body` read the volume that `name` stands for, after checking that no change of it was interrupted.
+/// What NILFS2 hasn't, in errors.
+const INSPECTION: &str = "inspection";
+pub(crate) const UNDELETE: &str = "undelete: read the files in an older checkpoint (IMAGE@NUMBER)";
+
+/// Has `body` read the ext4 volume that `name` stands for, after checking that no change of it was interrupted. What
+/// is asked for is `what`.
 pub(crate) fn look_into<T>(
     operation: &'static str,
+    what: &'static str,
     name: &Path,
     body: impl FnOnce(&dyn BlockDevice) -> Result<T, Error>,
 ) -> Result<T, Error> {
     on_image(operation, name, || {
         let name = VolumeName::find_whole(name)?;
-        body(&*open_settled(&name, OpenMode::ReadOnly)?)
+        let device = open_settled(&name, OpenMode::ReadOnly)?;
+        if let Some(kind @ FileSystemKind::Nilfs2) = FileSystemKind::of(&*device)? {
+            return Err(ErrorCause::Lacks { kind, what }.into());
+        }
+        body(&*device)
     })
 }
 
@@ -35,7 +45,7 @@ pub(crate) fn look_into<T>(
 ///
 /// [`ErrorCause::Inspect`](crate::ErrorCause::Inspect) if there is no such part. Damage is no error: it is shown.
 pub fn inspect_image(name: &Path, subject: &ImagePart) -> Result<Decoded, Error> {
-    look_into("inspect", name, |device| Ok(inspect(device, subject)?))
+    look_into("inspect", INSPECTION, name, |device| Ok(inspect(device, subject)?))
 }
 
 /// Sets fields of a part of the ext4 image that `name` stands for, as [`inspection::set_fields`] says: each assignment
@@ -73,7 +83,9 @@ pub fn set_fields(
 ///
 /// As for [`inspect_image`].
 pub fn which_inode(name: &Path, blocks: &[u64]) -> Result<Vec<BlockOwner>, Error> {
-    look_into("inspect", name, |device| Ok(owners_of(&InspectedImage::open(device)?, blocks)?))
+    look_into("inspect", INSPECTION, name, |device| {
+        Ok(owners_of(&InspectedImage::open(device)?, blocks)?)
+    })
 }
 
 /// All names of these inodes, in the ext4 image that `name` stands for.
@@ -82,7 +94,7 @@ pub fn which_inode(name: &Path, blocks: &[u64]) -> Result<Vec<BlockOwner>, Error
 ///
 /// As for [`inspect_image`].
 pub fn which_name(name: &Path, inodes: &[u32]) -> Result<Vec<InodeName>, Error> {
-    look_into("inspect", name, |device| {
+    look_into("inspect", INSPECTION, name, |device| {
         let inodes: Vec<InodeNumber> =
             inodes.iter().map(|&inode| InodeNumber::new(inode)).collect();
         Ok(names_of(&InspectedImage::open(device)?, &inodes)?)
@@ -99,11 +111,7 @@ pub fn fragmentation(
     name: &Path,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Fragmentation, Error> {
-    look_into("inspect", name, |device| {
-        if let Some(kind @ FileSystemKind::Nilfs2) = FileSystemKind::of(device)? {
-            let what = "report on fragmentation";
-            return Err(ErrorCause::Lacks { kind, what }.into());
-        }
+    look_into("inspect", "report on fragmentation", name, |device| {
         Ok(fragmentation_of(&InspectedImage::open(device)?, progress)?)
     })
 }
@@ -119,7 +127,7 @@ pub fn deleted_files(
     name: &Path,
     progress: &mut DeletedProgress<'_>,
 ) -> Result<Vec<DeletedFile>, Error> {
-    look_into("look for deleted files in", name, |device| {
+    look_into("look for deleted files in", UNDELETE, name, |device| {
         with_deleted(device, progress, |_, files| Ok(files))
     })
 }
@@ -130,10 +138,6 @@ pub(crate) fn with_deleted<T>(
     progress: &mut DeletedProgress<'_>,
     body: impl FnOnce(&InspectedImage<'_>, Vec<DeletedFile>) -> Result<T, Error>,
 ) -> Result<T, Error> {
-    if let Some(kind @ FileSystemKind::Nilfs2) = FileSystemKind::of(device)? {
-        let what = "undelete: read the files in an older checkpoint (IMAGE@NUMBER)";
-        return Err(ErrorCause::Lacks { kind, what }.into());
-    }
     let stored = InspectedImage::open(device)?;
     let log = JournalLog::read(&stored)?;
     let view = Overlay::new(device);
@@ -155,7 +159,7 @@ pub fn save_metadata(
     target: &Path,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<MetadataSummary, Error> {
-    look_into("copy the metadata of", name, |device| {
+    look_into("copy the metadata of", "copy of its metadata", name, |device| {
         let image = InspectedImage::open(device)?;
         let make = || -> Result<Box<dyn BlockDevice>, Error> {
             let size_bytes = device.size_bytes();

@@ -5,7 +5,7 @@
 
 use crate::Error;
 use crate::VolumeName;
-use crate::inspect::{DeletedProgress, look_into, with_deleted};
+use crate::inspect::{DeletedProgress, UNDELETE, look_into, with_deleted};
 use crate::transfer::FINAL;
 use drystone_inspect::{DeletedFile, InspectedImage, Recoverable, visit_content};
 use drystone_vfs::FileType;
@@ -69,7 +69,7 @@ pub fn undelete(
     progress: &mut DeletedProgress<'_>,
     told: &mut dyn FnMut(&DeletedFile, &Undeleted),
 ) -> Result<(), Error> {
-    look_into("bring back deleted files of", name, |device| {
+    look_into("bring back deleted files of", UNDELETE, name, |device| {
         let problem = |error: Error| error.during("write to").at(to);
         let start = open_empty(to, VolumeName::find_whole(name)?.source()).map_err(problem)?;
         with_deleted(device, progress, |image, mut files| {

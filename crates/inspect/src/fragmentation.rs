@@ -1,6 +1,6 @@
 //! Counts the fragments of files and of free space.
 //!
-//! A fragment, here a *piece*, is a run of blocks that follow one another on the device. Neither a hole nor a node of
+//! A *fragment* is a run of blocks that follow one another on the device. Neither a hole nor a node of
 //! the file's own extent tree or block map ends one.
 
 use crate::error::Result;
@@ -22,39 +22,39 @@ const NAMED_MAX: usize = 10;
 #[non_exhaustive]
 pub struct Fragmentation {
     /// Regular files with names.
-    pub files: FilePieces,
+    pub files: FileFragments,
     /// Directories.
-    pub directories: FilePieces,
-    /// The files and directories with the most pieces. One in a single piece isn't listed.
-    pub most_scattered: Vec<ScatteredFile>,
+    pub directories: FileFragments,
+    /// The files and directories with the most fragments. One in a single fragment isn't listed.
+    pub most_fragmented: Vec<FragmentedFile>,
     /// Free space, by the bitmaps.
-    pub free: FreePieces,
+    pub free: FreeFragments,
 }
 
 /// How fragmented the files of a kind are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct FilePieces {
+pub struct FileFragments {
     /// Files that have blocks.
     pub count: u64,
-    /// Those among them that are in several pieces.
-    pub scattered: u64,
+    /// Those among them that are in several fragments.
+    pub fragmented: u64,
     /// Pieces of all of them.
-    pub pieces: u64,
+    pub fragments: u64,
     /// Bytes of their blocks.
     pub bytes: u64,
 }
 
-/// A file that is in several pieces.
+/// A file that is in several fragments.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct ScatteredFile {
+pub struct FragmentedFile {
     /// Its inode.
     pub inode: u32,
     /// A path to it; what isn't UTF-8 is replaced.
     pub path: String,
-    /// Its pieces.
-    pub pieces: u64,
+    /// Its fragments.
+    pub fragments: u64,
     /// Bytes of its blocks.
     pub bytes: u64,
 }
@@ -62,25 +62,25 @@ pub struct ScatteredFile {
 /// How fragmented free space is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct FreePieces {
+pub struct FreeFragments {
     /// Free bytes.
     pub bytes: u64,
-    /// Its pieces. None goes on into the next group.
-    pub pieces: u64,
-    /// The largest piece.
+    /// Its fragments. None goes on into the next group.
+    pub fragments: u64,
+    /// The largest fragment.
     pub largest_bytes: u64,
     /// Pieces by their size, the smallest first.
-    pub by_size: Vec<FreePiecesOfSize>,
+    pub by_size: Vec<FreeFragmentsOfSize>,
 }
 
-/// Free pieces of about one size.
+/// Free fragments of about one size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct FreePiecesOfSize {
+pub struct FreeFragmentsOfSize {
     /// The smallest size, a power of two. All are smaller than twice that.
     pub from_bytes: u64,
     /// How many there are.
-    pub pieces: u64,
+    pub fragments: u64,
     /// Bytes of all.
     pub bytes: u64,
 }
@@ -94,9 +94,9 @@ pub fn fragmentation_of(
     image: &InspectedImage<'_>,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Fragmentation> {
-    let mut found = Fragmentation { free: free_pieces(image)?, ..Fragmentation::default() };
+    let mut found = Fragmentation { free: free_fragments(image)?, ..Fragmentation::default() };
     let total = u64::from(image.layout.inodes_count());
-    let mut scattered: Vec<(u64, u64, InodeNumber)> = Vec::new();
+    let mut fragmented: Vec<(u64, u64, InodeNumber)> = Vec::new();
     image.each_inode(&mut |stored| {
         let inode = &stored.inode;
         progress(u64::from(inode.number.get()), total);
@@ -106,11 +106,11 @@ pub fn fragmentation_of(
             () if inode.is_regular() => &mut found.files,
             () => return Ok(true),
         };
-        let (mut pieces, mut blocks, mut end) = (0, 0, None);
+        let (mut fragments, mut blocks, mut end) = (0, 0, None);
         walk_map(image, inode, &mut |part| {
             match part {
                 MapPart::Run(run) => {
-                    pieces += u64::from(end != Some(run.physical.get()));
+                    fragments += u64::from(end != Some(run.physical.get()));
                     blocks += u64::from(run.length);
                     end = Some(run.physical_end().get());
                 }
@@ -126,43 +126,43 @@ pub fn fragmentation_of(
         }
         let bytes = blocks << image.layout.log_block_size();
         kind.count += 1;
-        kind.pieces += pieces;
+        kind.fragments += fragments;
         kind.bytes += bytes;
-        if pieces > 1 {
-            kind.scattered += 1;
-            scattered.push((pieces, bytes, inode.number));
-            if scattered.len() > 2 * NAMED_MAX {
-                keep_most(&mut scattered);
+        if fragments > 1 {
+            kind.fragmented += 1;
+            fragmented.push((fragments, bytes, inode.number));
+            if fragmented.len() > 2 * NAMED_MAX {
+                keep_most(&mut fragmented);
             }
         }
         Ok(true)
     })?;
-    keep_most(&mut scattered);
-    let numbers: Vec<InodeNumber> = scattered.iter().map(|&(.., number)| number).collect();
+    keep_most(&mut fragmented);
+    let numbers: Vec<InodeNumber> = fragmented.iter().map(|&(.., number)| number).collect();
     let names = names_of(image, &numbers)?;
-    found.most_scattered = scattered
+    found.most_fragmented = fragmented
         .into_iter()
-        .map(|(pieces, bytes, number)| {
+        .map(|(fragments, bytes, number)| {
             let name = names.iter().find(|name| name.inode == number);
             let path =
                 name.map_or(String::new(), |name| String::from_utf8_lossy(&name.path).into_owned());
-            ScatteredFile { inode: number.get(), path, pieces, bytes }
+            FragmentedFile { inode: number.get(), path, fragments, bytes }
         })
         .collect();
     Ok(found)
 }
 
-/// Keeps those with the most pieces, and among equals those with the lowest inode numbers.
-fn keep_most(scattered: &mut Vec<(u64, u64, InodeNumber)>) {
-    scattered.sort_by_key(|&(pieces, _, number)| (std::cmp::Reverse(pieces), number));
-    scattered.truncate(NAMED_MAX);
+/// Keeps those with the most fragments, and among equals those with the lowest inode numbers.
+fn keep_most(fragmented: &mut Vec<(u64, u64, InodeNumber)>) {
+    fragmented.sort_by_key(|&(fragments, _, number)| (std::cmp::Reverse(fragments), number));
+    fragmented.truncate(NAMED_MAX);
 }
 
-fn free_pieces(image: &InspectedImage<'_>) -> Result<FreePieces> {
+fn free_fragments(image: &InspectedImage<'_>) -> Result<FreeFragments> {
     let layout = &image.layout;
     let parts = parts_of_groups(image)?;
-    let mut free = FreePieces::default();
-    let mut by_size: BTreeMap<u32, FreePiecesOfSize> = BTreeMap::new();
+    let mut free = FreeFragments::default();
+    let mut by_size: BTreeMap<u32, FreeFragmentsOfSize> = BTreeMap::new();
     image.each_descriptor(&mut |group, descriptor, _| {
         let bits = match descriptor.flags.contains(GroupFlags::BLOCK_UNINIT) {
             true => unwritten_bitmap(image, group, &parts),
@@ -176,12 +176,12 @@ fn free_pieces(image: &InspectedImage<'_>) -> Result<FreePieces> {
             let blocks = blocks.min(layout.blocks_count().saturating_sub(first));
             let bytes = blocks << layout.log_block_size();
             let Some(log) = bytes.checked_ilog2() else { continue };
-            free.pieces += 1;
+            free.fragments += 1;
             free.bytes += bytes;
             free.largest_bytes = free.largest_bytes.max(bytes);
             let of_size = by_size.entry(log).or_default();
             of_size.from_bytes = 1 << log;
-            of_size.pieces += 1;
+            of_size.fragments += 1;
             of_size.bytes += bytes;
         }
         Ok(true)

@@ -26,7 +26,8 @@ mod undelete;
 pub use decode::{ChecksumVerdict, Decoded, DecodedField, FieldValue, ImagePart, inspect};
 pub use error::InspectError;
 pub use fragmentation::{
-    FilePieces, Fragmentation, FreePieces, FreePiecesOfSize, ScatteredFile, fragmentation_of,
+    FileFragments, Fragmentation, FragmentedFile, FreeFragments, FreeFragmentsOfSize,
+    fragmentation_of,
 };
 pub use image::{InspectedImage, StoredInode};
 pub use map::{MapPart, walk_map};

@@ -1,7 +1,7 @@
 //! Finds the paths of inodes, and the inodes of paths.
 
 use crate::block_ranges::BlockRanges;
-use crate::error::Result;
+use crate::error::{InspectError, Result};
 use crate::image::{InspectedImage, StoredInode};
 use crate::map::runs_of;
 use drystone_ext4_format::InodeNumber;
@@ -91,6 +91,10 @@ pub(crate) fn find_path(image: &InspectedImage<'_>, path: &[u8]) -> Result<Optio
 /// # Errors
 /// The device fails.
 pub fn names_of(image: &InspectedImage<'_>, inodes: &[InodeNumber]) -> Result<Vec<InodeName>> {
+    if let Some(inode) = inodes.iter().find(|inode| !image.layout.contains_inode(**inode)) {
+        let count = image.layout.inodes_count();
+        return Err(InspectError::missing(format!("it has no inode {inode}, but 1 to {count}")));
+    }
     let mut found: BTreeMap<InodeNumber, Vec<(InodeNumber, Vec<u8>)>> =
         inodes.iter().map(|&inode| (inode, Vec::new())).collect();
     // The parent and name of each directory, by inode number.

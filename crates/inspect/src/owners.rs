@@ -1,6 +1,6 @@
 //! Finds what blocks are used for, and by which inode.
 
-use crate::error::Result;
+use crate::error::{InspectError, Result};
 use crate::image::InspectedImage;
 use crate::map::{MapPart, walk_map};
 use drystone_ext4_format::extent::Extent;
@@ -125,6 +125,10 @@ impl std::fmt::Display for BlockPurpose {
 /// # Errors
 /// The device fails.
 pub fn owners_of(image: &InspectedImage<'_>, blocks: &[u64]) -> Result<Vec<BlockOwner>> {
+    let outside = |block: &&u64| **block >= image.layout.blocks_count();
+    if let Some(block) = blocks.iter().find(outside) {
+        return Err(InspectError::missing(format!("block {block} isn't part of the image")));
+    }
     let mut found: BTreeMap<u64, Vec<BlockPurpose>> =
         blocks.iter().map(|&block| (block, Vec::new())).collect();
     fixed(image, &mut found)?;

@@ -9,7 +9,7 @@ use crate::output::time_stat;
 use crate::progress::Steps;
 use crate::size;
 use crate::terminal::Output;
-use drystone::inspection::{FilePieces, Fragmentation};
+use drystone::inspection::{FileFragments, Fragmentation};
 use drystone::vfs::Timestamp;
 use drystone::{
     DiskInformation, Ext4Information, Information, Nilfs2Information, PartitionInformation,
@@ -199,12 +199,12 @@ fn show_rows(rows: &[(&str, String)], output: &mut Output<'_>) -> std::io::Resul
 
 fn show_fragmentation(found: &Fragmentation, output: &mut Output<'_>) -> std::io::Result<()> {
     let bytes = |bytes| format!("{}B", size::human(bytes).trim());
-    let of = |kind: &FilePieces| {
-        let (fragments, all) = (counted(kind.pieces, "fragment"), bytes(kind.bytes));
-        format!("{} in {fragments}, {} of them fragmented; {all}", kind.count, kind.scattered)
+    let of = |kind: &FileFragments| {
+        let (fragments, all) = (counted(kind.fragments, "fragment"), bytes(kind.bytes));
+        format!("{} in {fragments}, {} of them fragmented; {all}", kind.count, kind.fragmented)
     };
     let free = &found.free;
-    let (fragments, largest) = (counted(free.pieces, "fragment"), bytes(free.largest_bytes));
+    let (fragments, largest) = (counted(free.fragments, "fragment"), bytes(free.largest_bytes));
     let mut rows = vec![
         ("Files", of(&found.files)),
         ("Directories", of(&found.directories)),
@@ -212,11 +212,11 @@ fn show_fragmentation(found: &Fragmentation, output: &mut Output<'_>) -> std::io
     ];
     for of_size in &free.by_size {
         let (from, to) = (bytes(of_size.from_bytes), bytes(of_size.from_bytes.saturating_mul(2)));
-        let (fragments, all) = (counted(of_size.pieces, "fragment"), bytes(of_size.bytes));
+        let (fragments, all) = (counted(of_size.fragments, "fragment"), bytes(of_size.bytes));
         rows.push(("", format!("{fragments} of {from} to {to}, {all} in all")));
     }
-    for file in &found.most_scattered {
-        let fragments = counted(file.pieces, "fragment");
+    for file in &found.most_fragmented {
+        let fragments = counted(file.fragments, "fragment");
         let text = format!("{fragments}, {}: {}", bytes(file.bytes), file.path);
         rows.push(("Most fragmented", text));
     }

@@ -137,6 +137,9 @@ fn list(path: &Path, global: &Global) -> Outcome {
         drystone::deleted_files(path, &mut |step, done, total| steps.step(step, done, total));
     steps.end();
     let files = files.at_image(path)?;
+    if files.is_empty() && !global.quiet && !global.json {
+        tell(format_args!("{}: nothing is known of deleted files", path.display()));
+    }
     Output::with_stdout(global.json, |output| {
         if !output.json && !files.is_empty() {
             let [inode, deleted, size, left] = ["INODE", "DELETED (UTC)", "SIZE", "LEFT"];

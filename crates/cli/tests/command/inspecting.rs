@@ -207,7 +207,7 @@ fn a_copy_of_the_metadata_is_sound_and_has_no_data() {
 
 /// A large file takes the gaps that small ones have left.
 #[test]
-fn pieces_of_files_and_free_space_are_counted() {
+fn fragments_of_files_and_free_space_are_counted() {
     let block_maps = "^extent,^64bit,^metadata_csum,^metadata_csum_seed";
     for options in [&["-m", "0"][..], &["-m", "0", "-O", block_maps]] {
         let fixture = filled(options);
@@ -216,7 +216,7 @@ fn pieces_of_files_and_free_space_are_counted() {
         let fragmentation = &before["fragmentation"];
         // A link is no file of its own.
         assert_eq!(fragmentation["files"]["count"], 122);
-        assert!(fragmentation["files"]["pieces"].as_u64().unwrap() < 125, "{fragmentation}");
+        assert!(fragmentation["files"]["fragments"].as_u64().unwrap() < 125, "{fragmentation}");
         let bytes = |value: &Value| {
             value["blocks_free"].as_u64().unwrap() * value["block_size"].as_u64().unwrap()
         };
@@ -232,15 +232,32 @@ fn pieces_of_files_and_free_space_are_counted() {
         fixture.put("filling", vec![1; free - 900_000]);
         fixture.line("cp filling disk.img:/").good();
         let after = information();
-        let worst = &after["fragmentation"]["most_scattered"][0];
+        let worst = &after["fragmentation"]["most_fragmented"][0];
         assert_eq!(worst["path"], "/filling");
-        assert!(worst["pieces"].as_u64().unwrap() > 10, "{worst}");
+        assert!(worst["fragments"].as_u64().unwrap() > 10, "{worst}");
         assert_eq!(after["fragmentation"]["free"]["bytes"], bytes(&after));
         let told = fixture.line("info --fragmentation disk.img").good();
         assert!(told.contains("/filling") && told.contains("Free space"), "{told}");
     }
-    let fixture = Fixture::empty();
+}
+
+/// What isn't there, in the image or in its kind, is an error.
+#[test]
+fn what_is_not_there_is_named() {
+    let fixture = filled(&[]);
     fixture.line("mkfs log.img --type nilfs2 --size 64M -B 64 -q").good();
-    let message = fixture.line("info --fragmentation log.img").bad(1);
-    assert!(message.contains("nilfs2 has no report on fragmentation"), "{message}");
+    for (line, said) in [
+        ("which-inode disk.img 999999999", "block 999999999 isn't part of the image"),
+        ("which-name disk.img 0", "has no inode 0"),
+        ("which-name disk.img 999999999", "has no inode 999999999"),
+        ("info --fragmentation log.img", "nilfs2 has no report on fragmentation"),
+        ("inspect log.img superblock", "nilfs2 has no inspection"),
+        ("which-inode log.img 1", "nilfs2 has no inspection"),
+        ("which-name log.img 2", "nilfs2 has no inspection"),
+        ("metadata log.img copy.img", "nilfs2 has no copy of its metadata"),
+        ("undelete log.img", "nilfs2 has no undelete"),
+    ] {
+        let message = fixture.line(line).bad(1);
+        assert!(message.contains(said), "{line}: {message}");
+    }
 }

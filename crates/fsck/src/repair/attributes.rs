@@ -1,7 +1,7 @@
 //! Extended attributes: what can be read is encoded anew, and the rest dropped.
 
 use super::fields;
-use super::mender::{Mended, Mender};
+use super::repairer::{Done, Repairer};
 use super::salvage;
 use crate::image::Error;
 use drystone_ext4_format::inode::{BLOCK_AREA_BYTES, Inode, InodeFlags};
@@ -11,7 +11,7 @@ use drystone_ext4_format::xattr::{
 use drystone_ext4_format::{InodeNumber, PhysicalBlock};
 use std::ops::Range;
 
-const DONE: Mended = Some("the attributes were written anew, without what can't be read");
+const DONE: Done = Some("the attributes were written anew, without what can't be read");
 
 /// Where an inode names its attribute block.
 const ATTRIBUTE_BLOCK_LOW: Range<usize> = 104..108;
@@ -24,17 +24,17 @@ const VALUE_HASH: Range<usize> = 8..12;
 const BLOCK_HEADER: Range<usize> = 0..12;
 
 /// Encodes the attributes of an inode anew, in the inode and in its block.
-pub(super) fn rewrite(mender: &mut Mender<'_, '_>, number: InodeNumber) -> Result<Mended, Error> {
-    rewrite_area(mender, number)?;
-    let Some((inode, _)) = mender.checker.inode(number)? else { return Ok(None) };
+pub(super) fn rewrite(repairer: &mut Repairer<'_, '_>, number: InodeNumber) -> Result<Done, Error> {
+    rewrite_area(repairer, number)?;
+    let Some((inode, _)) = repairer.checker.inode(number)? else { return Ok(None) };
     match inode.attribute_block {
-        Some(block) => rewrite_block(mender, number, block),
+        Some(block) => rewrite_block(repairer, number, block),
         None => Ok(DONE),
     }
 }
 
 /// The attributes that are worth keeping.
-fn kept(mender: &Mender<'_, '_>, attributes: &XattrView<'_>) -> AttributeSet {
+fn kept(repairer: &Repairer<'_, '_>, attributes: &XattrView<'_>) -> AttributeSet {
     let mut set = AttributeSet::read(attributes);
     let bad: Vec<AttributeName> = set
         .iter()
@@ -42,7 +42,7 @@ fn kept(mender: &Mender<'_, '_>, attributes: &XattrView<'_>) -> AttributeSet {
             let is_lost = match value {
                 AttributeValue::Inline(_) => false,
                 AttributeValue::Inode { inode, length, .. } => {
-                    !mender.holds_value(*inode, u64::from(*length))
+                    !repairer.holds_value(*inode, u64::from(*length))
                 }
             };
             name.index == 0 || name.suffix.contains(&0) || is_lost
@@ -57,7 +57,7 @@ fn kept(mender: &Mender<'_, '_>, attributes: &XattrView<'_>) -> AttributeSet {
         .iter()
         .filter_map(|(name, value)| match *value {
             AttributeValue::Inode { inode, length, .. } => {
-                let (_, bytes) = mender.checker.inode(inode).ok()??;
+                let (_, bytes) = repairer.checker.inode(inode).ok()??;
                 let hash = u32::from_le_bytes(*bytes.get(VALUE_HASH)?.first_chunk()?);
                 Some((name.clone(), AttributeValue::in_inode(name, inode, length, hash)))
             }
@@ -71,16 +71,16 @@ fn kept(mender: &Mender<'_, '_>, attributes: &XattrView<'_>) -> AttributeSet {
 }
 
 pub(super) fn rewrite_area(
-    mender: &mut Mender<'_, '_>,
+    repairer: &mut Repairer<'_, '_>,
     number: InodeNumber,
-) -> Result<Mended, Error> {
-    let layout = mender.checker.image.layout;
-    let Some((mut inode, mut bytes)) = mender.checker.inode(number)? else { return Ok(None) };
+) -> Result<Done, Error> {
+    let layout = repairer.checker.image.layout;
+    let Some((mut inode, mut bytes)) = repairer.checker.inode(number)? else { return Ok(None) };
     if inode.flags.contains(InodeFlags::INLINE_DATA) {
-        if let Some(done) = salvage::restore_extra_size(mender, number)? {
+        if let Some(done) = salvage::restore_extra_size(repairer, number)? {
             return Ok(Some(done));
         }
-        let Some(again) = mender.checker.inode(number)? else { return Ok(None) };
+        let Some(again) = repairer.checker.inode(number)? else { return Ok(None) };
         (inode, bytes) = again;
     }
     let range = inode.attribute_area(&layout);
@@ -89,7 +89,7 @@ pub(super) fn rewrite_area(
     let checked = XattrView::check_in_inode(area, place);
     // What has no attributes stays as it is.
     let is_bare = checked.as_ref().is_ok_and(|attributes| attributes.iter().next().is_none());
-    let mut set = checked.map(|attributes| kept(mender, &attributes)).unwrap_or_default();
+    let mut set = checked.map(|attributes| kept(repairer, &attributes)).unwrap_or_default();
     let is_inline = inode.flags.contains(InodeFlags::INLINE_DATA);
     let name = AttributeName::inline_data();
     let is_missing = is_inline && set.get(&name).is_none();
@@ -101,22 +101,22 @@ pub(super) fn rewrite_area(
     }
     let mut encoded = vec![0; range.len()];
     if set.encode_in_inode(&mut encoded).is_err() {
-        return if is_missing { give_up_inline(mender, &inode) } else { Ok(None) };
+        return if is_missing { give_up_inline(repairer, &inode) } else { Ok(None) };
     }
-    mender.edit_inode(number, |bytes| bytes[range].copy_from_slice(&encoded))?;
+    repairer.edit_inode(number, |bytes| bytes[range].copy_from_slice(&encoded))?;
     if is_missing {
         let size = inode.size_bytes.min(60);
-        fields::set_size(mender, number, size)?;
+        fields::set_size(repairer, number, size)?;
     }
     Ok(DONE)
 }
 
 /// Takes inline data from an inode without room for the attribute that goes with them.
-fn give_up_inline(mender: &Mender<'_, '_>, inode: &Inode) -> Result<Mended, Error> {
+fn give_up_inline(repairer: &Repairer<'_, '_>, inode: &Inode) -> Result<Done, Error> {
     if !inode.is_regular() {
-        return mender.clear_inode(inode.number);
+        return repairer.clear_inode(inode.number);
     }
-    mender.edit_fields(inode.number, |inode| {
+    repairer.edit_fields(inode.number, |inode| {
         inode.flags.remove(InodeFlags::INLINE_DATA);
         inode.block_area = [0; BLOCK_AREA_BYTES];
         inode.size_bytes = 0;
@@ -125,15 +125,15 @@ fn give_up_inline(mender: &Mender<'_, '_>, inode: &Inode) -> Result<Mended, Erro
 }
 
 pub(super) fn rewrite_block(
-    mender: &mut Mender<'_, '_>,
+    repairer: &mut Repairer<'_, '_>,
     number: InodeNumber,
     block: PhysicalBlock,
-) -> Result<Mended, Error> {
-    let layout = mender.checker.image.layout;
-    if !layout.contains_blocks(block, 1) || !mender.is_alone(block) {
-        return drop_block(mender, number);
+) -> Result<Done, Error> {
+    let layout = repairer.checker.image.layout;
+    if !layout.contains_blocks(block, 1) || !repairer.is_alone(block) {
+        return drop_block(repairer, number);
     }
-    let mut bytes = mender.checker.image.read_block(block)?;
+    let mut bytes = repairer.checker.image.read_block(block)?;
     let place = AttributePlace { inode: number, block: Some(block) };
     if AttributesBlock::check(&bytes, place).is_err() {
         // The header of a block that is one: its magic number, one reference, one block.
@@ -143,15 +143,15 @@ pub(super) fn rewrite_block(
         }
     }
     let (set, references) = match AttributesBlock::check(&bytes, place) {
-        Ok(found) => (kept(mender, &found.attributes()), found.reference_count()),
-        Err(_) => return drop_block(mender, number),
+        Ok(found) => (kept(repairer, &found.attributes()), found.reference_count()),
+        Err(_) => return drop_block(repairer, number),
     };
-    let mut encoded = mender.checker.image.block_buffer();
+    let mut encoded = repairer.checker.image.block_buffer();
     if set.is_empty() || set.encode_block(&mut encoded, references).is_err() {
-        return drop_block(mender, number);
+        return drop_block(repairer, number);
     }
     xattr::seal_block(&mut encoded, layout.checksum_seed(), block);
-    mender.write_block(block, &encoded)?;
+    repairer.write_block(block, &encoded)?;
     Ok(DONE)
 }
 
@@ -165,10 +165,10 @@ fn xattr_header() -> [u8; 12] {
 
 /// Takes the attribute block from an inode.
 pub(super) fn drop_block(
-    mender: &mut Mender<'_, '_>,
+    repairer: &mut Repairer<'_, '_>,
     number: InodeNumber,
-) -> Result<Mended, Error> {
-    mender.edit_inode(number, |bytes| {
+) -> Result<Done, Error> {
+    repairer.edit_inode(number, |bytes| {
         bytes[ATTRIBUTE_BLOCK_LOW].fill(0);
         bytes[ATTRIBUTE_BLOCK_HIGH].fill(0);
     })?;
@@ -176,23 +176,23 @@ pub(super) fn drop_block(
 }
 
 /// Takes attribute blocks from all inodes that have them where none can be.
-pub(super) fn drop_impossible(mender: &mut Mender<'_, '_>) -> Result<Mended, Error> {
-    const SWEPT: Mended = Some("attribute blocks outside of the image were given up");
-    if mender.is_swept {
+pub(super) fn drop_impossible(repairer: &mut Repairer<'_, '_>) -> Result<Done, Error> {
+    const SWEPT: Done = Some("attribute blocks outside of the image were given up");
+    if repairer.is_swept {
         return Ok(SWEPT);
     }
-    mender.is_swept = true;
-    let layout = mender.checker.image.layout;
+    repairer.is_swept = true;
+    let layout = repairer.checker.image.layout;
     let mut done = None;
     for group in layout.groups() {
-        let inodes: Vec<InodeNumber> = mender.checker.states.used_in(group).collect();
+        let inodes: Vec<InodeNumber> = repairer.checker.states.used_in(group).collect();
         for number in inodes {
-            let Some((inode, _)) = mender.checker.inode(number)? else { continue };
+            let Some((inode, _)) = repairer.checker.inode(number)? else { continue };
             let is_impossible = inode.attribute_block.is_some_and(|block| {
                 !layout.contains_blocks(block, 1)
                     || block.get() <= u64::from(layout.first_data_block())
             });
-            if is_impossible && drop_block(mender, number)?.is_some() {
+            if is_impossible && drop_block(repairer, number)?.is_some() {
                 done = SWEPT;
             }
         }

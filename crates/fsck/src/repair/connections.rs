@@ -3,7 +3,7 @@
 use super::directories::{blocks_of, rebuild};
 use super::fields;
 use super::maps;
-use super::mender::{Mended, Mender};
+use super::repairer::{Done, Repairer};
 use crate::directories;
 use crate::directory::DirectoryContext;
 use crate::image::Error;
@@ -22,30 +22,30 @@ const LOST_AND_FOUND: &[u8] = b"lost+found";
 
 /// Takes one of two names from a directory: it stays where `..` leads, if that is in the tree without it.
 pub(super) fn choose_parent(
-    mender: &mut Mender<'_, '_>,
+    repairer: &mut Repairer<'_, '_>,
     number: InodeNumber,
     first: InodeNumber,
     second: InodeNumber,
-) -> Result<Mended, Error> {
+) -> Result<Done, Error> {
     // One that was made anew in this round has lost the name already.
     let is_second = first != second
-        && !mender.rebuilt_directories.contains(&second.get())
-        && mender.checker.directories.get_mut(number).is_some_and(|directory| {
+        && !repairer.rebuilt_directories.contains(&second.get())
+        && repairer.checker.directories.get_mut(number).is_some_and(|directory| {
             directory.parent == first.get() && directory.dotdot == second.get()
         })
-        && reaches_root(mender, second, number);
+        && reaches_root(repairer, second, number);
     if !is_second {
-        return rebuild(mender, second, None);
+        return rebuild(repairer, second, None);
     }
-    if let Some(directory) = mender.checker.directories.get_mut(number) {
+    if let Some(directory) = repairer.checker.directories.get_mut(number) {
         directory.parent = second.get();
     }
-    rebuild(mender, first, Some(number))
+    rebuild(repairer, first, Some(number))
 }
 
 /// Whether a directory is below the root by a way that doesn't pass another one.
-fn reaches_root(mender: &Mender<'_, '_>, from: InodeNumber, without: InodeNumber) -> bool {
-    let directories = &mender.checker.directories;
+fn reaches_root(repairer: &Repairer<'_, '_>, from: InodeNumber, without: InodeNumber) -> bool {
+    let directories = &repairer.checker.directories;
     let mut at = from;
     // A longer way is a loop.
     for _ in 0..=directories.all.len() {
@@ -63,11 +63,11 @@ fn reaches_root(mender: &Mender<'_, '_>, from: InodeNumber, without: InodeNumber
 }
 
 /// What the root names `lost+found`.
-fn named_lost_and_found(mender: &Mender<'_, '_>) -> Result<Option<InodeNumber>, Error> {
-    let Some((root, bytes)) = mender.checker.inode(InodeNumber::ROOT)? else { return Ok(None) };
-    let context = DirectoryContext::new(&mender.checker.image, root);
+fn named_lost_and_found(repairer: &Repairer<'_, '_>) -> Result<Option<InodeNumber>, Error> {
+    let Some((root, bytes)) = repairer.checker.inode(InodeNumber::ROOT)? else { return Ok(None) };
+    let context = DirectoryContext::new(&repairer.checker.image, root);
     let mut found = None;
-    directories::for_each_entry(mender.checker, &context, &bytes, &mut |_, _, name, inode| {
+    directories::for_each_entry(repairer.checker, &context, &bytes, &mut |_, _, name, inode| {
         if name == LOST_AND_FOUND {
             found = Some(inode);
         }
@@ -77,16 +77,16 @@ fn named_lost_and_found(mender: &Mender<'_, '_>) -> Result<Option<InodeNumber>, 
 
 /// The directory for what has no name. One that takes no other names loses its own, and is connected like
 /// the rest.
-fn lost_and_found(mender: &mut Mender<'_, '_>) -> Result<Option<InodeNumber>, Error> {
-    let Some(named) = named_lost_and_found(mender)? else { return Ok(None) };
-    if !mender.checker.states.is_used(named) {
+fn lost_and_found(repairer: &mut Repairer<'_, '_>) -> Result<Option<InodeNumber>, Error> {
+    let Some(named) = named_lost_and_found(repairer)? else { return Ok(None) };
+    if !repairer.checker.states.is_used(named) {
         return Ok(None);
     }
-    match mender.checker.inode(named)? {
+    match repairer.checker.inode(named)? {
         Some((inode, _)) if takes_names(&inode) => Ok(Some(named)),
         _ => {
-            rebuild(mender, InodeNumber::ROOT, Some(named))?;
-            if let Some(directory) = mender.checker.directories.get_mut(named) {
+            rebuild(repairer, InodeNumber::ROOT, Some(named))?;
+            if let Some(directory) = repairer.checker.directories.get_mut(named) {
                 directory.parent = 0;
             }
             Ok(None)
@@ -95,29 +95,29 @@ fn lost_and_found(mender: &mut Mender<'_, '_>) -> Result<Option<InodeNumber>, Er
 }
 
 /// Whether the root names `lost+found`, whatever that is. A root that is lost may have.
-pub(super) fn has_lost_and_found(mender: &Mender<'_, '_>) -> Result<bool, Error> {
-    let root = mender.checker.inode(InodeNumber::ROOT)?;
+pub(super) fn has_lost_and_found(repairer: &Repairer<'_, '_>) -> Result<bool, Error> {
+    let root = repairer.checker.inode(InodeNumber::ROOT)?;
     let is_lost = !root.is_some_and(|(root, _)| root.is_directory());
-    Ok(is_lost || named_lost_and_found(mender)?.is_some())
+    Ok(is_lost || named_lost_and_found(repairer)?.is_some())
 }
 
 /// Gives an inode without a name one in `lost+found`.
-pub(super) fn connect(mender: &mut Mender<'_, '_>, number: InodeNumber) -> Result<Mended, Error> {
-    if mender.lost_and_found == Some(Some(number)) {
+pub(super) fn connect(repairer: &mut Repairer<'_, '_>, number: InodeNumber) -> Result<Done, Error> {
+    if repairer.lost_and_found == Some(Some(number)) {
         return Ok(Some("lost+found got its name back"));
     }
-    if mender.checker.states.holds_value(number) {
+    if repairer.checker.states.holds_value(number) {
         // No attribute has this value.
-        return mender.clear_inode(number);
+        return repairer.clear_inode(number);
     }
-    let target = match mender.lost_and_found {
+    let target = match repairer.lost_and_found {
         Some(known) => known,
         None => {
-            let found = match lost_and_found(mender)? {
+            let found = match lost_and_found(repairer)? {
                 Some(target) => Some(target),
-                None => make_lost_and_found(mender)?,
+                None => make_lost_and_found(repairer)?,
             };
-            mender.lost_and_found = Some(found);
+            repairer.lost_and_found = Some(found);
             found
         }
     };
@@ -125,10 +125,10 @@ pub(super) fn connect(mender: &mut Mender<'_, '_>, number: InodeNumber) -> Resul
         return Ok(Some("lost+found got its name back"));
     }
     let name = format!("#{number}");
-    let kind = mender.checker.states.kind(number);
+    let kind = repairer.checker.states.kind(number);
     // Without room for a directory the root takes the names.
     let target = target.unwrap_or(InodeNumber::ROOT);
-    let added = add(mender, target, name.as_bytes(), number, kind)?;
+    let added = add(repairer, target, name.as_bytes(), number, kind)?;
     Ok(added.and(Some(match target {
         InodeNumber::ROOT => "the inode got a name in the root: there is no room for lost+found",
         _ => "the inode got a name in lost+found",
@@ -142,71 +142,71 @@ fn takes_names(inode: &Inode) -> bool {
 
 /// Adds a name to a directory without an index.
 fn add(
-    mender: &mut Mender<'_, '_>,
+    repairer: &mut Repairer<'_, '_>,
     directory: InodeNumber,
     name: &[u8],
     number: InodeNumber,
     kind: EntryType,
-) -> Result<Mended, Error> {
-    let Some((inode, _)) = mender.checker.inode(directory)? else { return Ok(None) };
+) -> Result<Done, Error> {
+    let Some((inode, _)) = repairer.checker.inode(directory)? else { return Ok(None) };
     if !takes_names(&inode) {
         return Ok(None);
     }
     if inode.flags.contains(InodeFlags::INDEX) {
-        rebuild(mender, directory, None)?;
+        rebuild(repairer, directory, None)?;
     }
-    let context = DirectoryContext::new(&mender.checker.image, inode);
+    let context = DirectoryContext::new(&repairer.checker.image, inode);
     let entry_type = if context.layout.file_type { kind } else { EntryType::Unknown };
     let entry = NewEntry { name, inode: number, entry_type, hash: None };
     // The block with the last name probably has room for another.
-    let is_lost_and_found = mender.lost_and_found == Some(Some(directory));
-    let last = mender.lost_and_found_block.filter(|_| is_lost_and_found);
+    let is_lost_and_found = repairer.lost_and_found == Some(Some(directory));
+    let last = repairer.lost_and_found_block.filter(|_| is_lost_and_found);
     let blocks = match last {
         Some(block) => vec![block],
-        None => blocks_of(mender, &context)?,
+        None => blocks_of(repairer, &context)?,
     };
     for block in blocks {
-        let mut bytes = mender.checker.image.read_block(block)?;
+        let mut bytes = repairer.checker.image.read_block(block)?;
         if DirectoryBlockMut::trusted(&mut bytes, &context.layout).insert(&entry).is_ok() {
             dir::seal(&mut bytes, &context.layout);
-            mender.write_block(block, &bytes)?;
-            mender.lost_and_found_block = Some(block).filter(|_| is_lost_and_found);
+            repairer.write_block(block, &bytes)?;
+            repairer.lost_and_found_block = Some(block).filter(|_| is_lost_and_found);
             return Ok(Some("the name was added"));
         }
     }
     // A new block behind the others.
-    let Some(mut pieces) = maps::take_apart(mender, directory)? else { return Ok(None) };
-    let layout = mender.checker.image.layout;
+    let Some(mut pieces) = maps::take_apart(repairer, directory)? else { return Ok(None) };
+    let layout = repairer.checker.image.layout;
     let end = pieces.extents.last().map_or(0, Extent::logical_end);
     let Ok(logical) = u32::try_from(end).map(LogicalBlock::new) else { return Ok(None) };
-    let Some(block) = mender.allocate_for(&pieces.extents, logical)? else { return Ok(None) };
+    let Some(block) = repairer.allocate_for(&pieces.extents, logical)? else { return Ok(None) };
     pieces.extents.push(Extent::of_block(logical, block));
-    let mut bytes = mender.checker.image.block_buffer();
+    let mut bytes = repairer.checker.image.block_buffer();
     let mut builder = DirectoryBlockBuilder::new(&mut bytes, &context.layout);
     if builder.push(&entry).is_err() {
         return Ok(None);
     }
     builder.finish();
     dir::seal(&mut bytes, &context.layout);
-    mender.write_block(block, &bytes)?;
-    if maps::store(mender, pieces)?.is_none() {
+    repairer.write_block(block, &bytes)?;
+    if maps::store(repairer, pieces)?.is_none() {
         return Ok(None);
     }
-    mender.lost_and_found_block = Some(block).filter(|_| is_lost_and_found);
-    fields::set_size(mender, directory, (end + 1) << layout.log_block_size())
+    repairer.lost_and_found_block = Some(block).filter(|_| is_lost_and_found);
+    fields::set_size(repairer, directory, (end + 1) << layout.log_block_size())
 }
 
 /// An inode that nothing uses: of those that readers look at, or the next one behind them.
-fn free_inode(mender: &mut Mender<'_, '_>) -> Result<Option<InodeNumber>, Error> {
-    let layout = mender.checker.image.layout;
+fn free_inode(repairer: &mut Repairer<'_, '_>) -> Result<Option<InodeNumber>, Error> {
+    let layout = repairer.checker.image.layout;
     let inodes = || (layout.first_inode().get()..=layout.inodes_count()).map(InodeNumber::new);
-    let states = &mender.checker.states;
-    let found = inodes().find(|inode| !states.is_used(*inode) && mender.can_use(*inode));
+    let states = &repairer.checker.states;
+    let found = inodes().find(|inode| !states.is_used(*inode) && repairer.can_use(*inode));
     if found.is_some() {
         return Ok(found);
     }
     for group in layout.groups() {
-        let state = &mender.checker.groups[group.index()];
+        let state = &repairer.checker.groups[group.index()];
         let unused = state.descriptor.unused_inodes_count;
         let is_open = state.has_inode_table && !state.flags.contains(GroupFlags::INODE_UNINIT);
         if !is_open || unused == 0 || unused > layout.inodes_per_group() {
@@ -216,7 +216,7 @@ fn free_inode(mender: &mut Mender<'_, '_>) -> Result<Option<InodeNumber>, Error>
             continue;
         };
         if number >= layout.first_inode() {
-            mender.edit_descriptor(group, |descriptor| descriptor.unused_inodes_count -= 1)?;
+            repairer.edit_descriptor(group, |descriptor| descriptor.unused_inodes_count -= 1)?;
             return Ok(Some(number));
         }
     }
@@ -225,57 +225,57 @@ fn free_inode(mender: &mut Mender<'_, '_>) -> Result<Option<InodeNumber>, Error>
 
 /// Makes `lost+found` in the root.
 pub(super) fn make_lost_and_found(
-    mender: &mut Mender<'_, '_>,
+    repairer: &mut Repairer<'_, '_>,
 ) -> Result<Option<InodeNumber>, Error> {
-    let layout = mender.checker.image.layout;
-    let root = mender.checker.inode(InodeNumber::ROOT)?;
+    let layout = repairer.checker.image.layout;
+    let root = repairer.checker.inode(InodeNumber::ROOT)?;
     if !root.is_some_and(|(root, _)| takes_names(&root)) {
         return Ok(None);
     }
     // The one that has lost its name, or a new one.
     let old = layout.first_inode();
-    let directories = &mender.checker.directories;
+    let directories = &repairer.checker.directories;
     let is_nameless = directories.position(old).is_some_and(|at| directories.all[at].parent == 0);
-    if is_nameless && mender.checker.inode(old)?.is_some_and(|(old, _)| takes_names(&old)) {
-        let added = add(mender, InodeNumber::ROOT, LOST_AND_FOUND, old, EntryType::Directory)?;
+    if is_nameless && repairer.checker.inode(old)?.is_some_and(|(old, _)| takes_names(&old)) {
+        let added = add(repairer, InodeNumber::ROOT, LOST_AND_FOUND, old, EntryType::Directory)?;
         return Ok(added.map(|_| old));
     }
-    let Some(number) = free_inode(mender)? else { return Ok(None) };
-    if make(mender, number, 0o700)?.is_none() {
+    let Some(number) = free_inode(repairer)? else { return Ok(None) };
+    if make(repairer, number, 0o700)?.is_none() {
         return Ok(None);
     }
-    mender.checker.states.set_used(number, EntryType::Directory, 2, false);
-    let added = add(mender, InodeNumber::ROOT, LOST_AND_FOUND, number, EntryType::Directory)?;
+    repairer.checker.states.set_used(number, EntryType::Directory, 2, false);
+    let added = add(repairer, InodeNumber::ROOT, LOST_AND_FOUND, number, EntryType::Directory)?;
     Ok(added.map(|_| number))
 }
 
 /// Makes the root a directory: with the blocks that it has, or an empty one.
-pub(super) fn make_root(mender: &mut Mender<'_, '_>) -> Result<Mended, Error> {
+pub(super) fn make_root(repairer: &mut Repairer<'_, '_>) -> Result<Done, Error> {
     let number = InodeNumber::ROOT;
-    let pieces = maps::take_apart(mender, number)?;
+    let pieces = maps::take_apart(repairer, number)?;
     if pieces.is_some_and(|pieces| !pieces.extents.is_empty()) {
         let mode = ModeFileType::Directory.mode_bits();
-        return mender.edit_fields(number, |inode| {
+        return repairer.edit_fields(number, |inode| {
             inode.mode = inode.mode & 0o7777 | mode;
             // One without links is free. They are counted later.
             inode.links_count = inode.links_count.max(2);
             inode.deletion_time = 0;
         });
     }
-    Ok(make(mender, number, 0o755)?.and(Some("an empty root was made")))
+    Ok(make(repairer, number, 0o755)?.and(Some("an empty root was made")))
 }
 
 /// Makes an inode an empty directory of the root.
 fn make(
-    mender: &mut Mender<'_, '_>,
+    repairer: &mut Repairer<'_, '_>,
     number: InodeNumber,
     permissions: u16,
-) -> Result<Mended, Error> {
-    let layout = mender.checker.image.layout;
+) -> Result<Done, Error> {
+    let layout = repairer.checker.image.layout;
     let has_extents = layout.features().incompat.contains(Incompat::EXTENTS);
-    let Some(block) = mender.allocate()? else { return Ok(None) };
+    let Some(block) = repairer.allocate()? else { return Ok(None) };
     let mode = ModeFileType::Directory.mode_bits() | permissions;
-    let now = InodeTimestamp::from_seconds(i64::from(mender.now));
+    let now = InodeTimestamp::from_seconds(i64::from(repairer.now));
     let mut inode = Inode::new(number, mode, now, &layout);
     inode.links_count = 2;
     inode.size_bytes = layout.block_size() as u64;
@@ -288,14 +288,14 @@ fn make(
     } else {
         return Ok(None);
     }
-    let context = DirectoryContext::new(&mender.checker.image, inode.clone());
-    let mut bytes = mender.checker.image.block_buffer();
+    let context = DirectoryContext::new(&repairer.checker.image, inode.clone());
+    let mut bytes = repairer.checker.image.block_buffer();
     dir::init_with_dots(&mut bytes, &context.layout, number, InodeNumber::ROOT);
     dir::seal(&mut bytes, &context.layout);
-    mender.write_block(block, &bytes)?;
+    repairer.write_block(block, &bytes)?;
     let mut encoded = vec![0; layout.inode_size()];
     if inode.encode_into(&mut encoded, &layout).is_err() {
         return Ok(None);
     }
-    mender.edit_inode(number, |bytes| bytes.copy_from_slice(&encoded))
+    repairer.edit_inode(number, |bytes| bytes.copy_from_slice(&encoded))
 }

@@ -1,10 +1,10 @@
 //! Directories: each block is made anew from the entries that hold.
 //!
-//! An index that is wrong is given up, and built anew when everything else is mended.
+//! An index that is wrong is given up, and built anew when everything else is repaired.
 
 use super::fields;
 use super::maps;
-use super::mender::{Mended, Mender};
+use super::repairer::{Done, Repairer};
 use crate::directory::DirectoryContext;
 use crate::entries::{ENCRYPTED_NAME_BYTES_MIN, Names, can_be_encrypted};
 use crate::image::Error;
@@ -71,26 +71,26 @@ impl Sieve {
     }
 
     /// The entry as it should be; nothing if there should be none.
-    fn keep(&mut self, mender: &Mender<'_, '_>, entry: &dir::Entry<'_>) -> Option<KeptEntry> {
-        let states = &mender.checker.states;
-        let layout = mender.checker.image.layout;
+    fn keep(&mut self, repairer: &Repairer<'_, '_>, entry: &dir::Entry<'_>) -> Option<KeptEntry> {
+        let states = &repairer.checker.states;
+        let layout = repairer.checker.image.layout;
         let target = entry.inode;
         let mut name = self.possible_name(entry.name)?;
         let is_target = layout.contains_inode(target)
             && target >= layout.first_inode()
             && target != self.own
             && !states.holds_value(target)
-            && !mender.checker.serves_image(target)
+            && !repairer.checker.serves_image(target)
             && states.is_used(target);
         let is_permitted = !self.encrypted
             || !can_be_encrypted(states.kind(target))
-            || mender.checker.policies.fits(self.own, target);
+            || repairer.checker.policies.fits(self.own, target);
         if !is_target || !is_permitted || self.unwanted == Some(target) {
             return None;
         }
         // A directory has one name, in the directory that the check has met first.
-        if let Some(at) = mender.checker.directories.position(target) {
-            let parent = mender.checker.directories.all[at].parent;
+        if let Some(at) = repairer.checker.directories.position(target) {
+            let parent = repairer.checker.directories.all[at].parent;
             if parent != 0 && parent != self.own.get() || !self.children.insert(target.get()) {
                 return None;
             }
@@ -129,35 +129,35 @@ fn without_impossible(name: &[u8], names: &Names) -> Vec<u8> {
 
 /// Makes the blocks of a directory anew, without names of `unwanted`.
 pub(super) fn rebuild(
-    mender: &mut Mender<'_, '_>,
+    repairer: &mut Repairer<'_, '_>,
     number: InodeNumber,
     unwanted: Option<InodeNumber>,
-) -> Result<Mended, Error> {
-    const DONE: Mended = Some("the directory was made anew from the entries that hold");
-    if !mender.rebuilt_directories.insert(number.get()) && unwanted.is_none() {
+) -> Result<Done, Error> {
+    const DONE: Done = Some("the directory was made anew from the entries that hold");
+    if !repairer.rebuilt_directories.insert(number.get()) && unwanted.is_none() {
         return Ok(DONE);
     }
-    let Some((inode, bytes)) = mender.checker.inode(number)? else { return Ok(None) };
+    let Some((inode, bytes)) = repairer.checker.inode(number)? else { return Ok(None) };
     if !inode.is_directory() {
         return Ok(None);
     }
-    let parent = parent_of(mender, number);
+    let parent = parent_of(repairer, number);
     if inode.flags.contains(InodeFlags::INLINE_DATA) {
-        return rebuild_inline(mender, number, &bytes, parent, unwanted);
+        return rebuild_inline(repairer, number, &bytes, parent, unwanted);
     }
-    let context = DirectoryContext::new(&mender.checker.image, inode);
-    let mut blocks = blocks_of(mender, &context)?;
+    let context = DirectoryContext::new(&repairer.checker.image, inode);
+    let mut blocks = blocks_of(repairer, &context)?;
     if blocks.is_empty() {
-        let Some(block) = give_block(mender, number)? else { return Ok(None) };
+        let Some(block) = give_block(repairer, number)? else { return Ok(None) };
         blocks.push(block);
     }
     let layout = context.layout;
     let mut waiting: VecDeque<KeptEntry> = VecDeque::new();
-    let mut buffer = mender.checker.image.block_buffer();
-    let mut new = mender.checker.image.block_buffer();
-    let mut sieve = sieve(mender, &context, unwanted);
+    let mut buffer = repairer.checker.image.block_buffer();
+    let mut new = repairer.checker.image.block_buffer();
+    let mut sieve = sieve(repairer, &context, unwanted);
     for (position, block) in blocks.iter().enumerate() {
-        mender.checker.image.read_blocks(*block, &mut buffer)?;
+        repairer.checker.image.read_blocks(*block, &mut buffer)?;
         let mut builder = DirectoryBlockBuilder::new(&mut new, &layout);
         if position == 0 {
             for (name, inode) in [(&b"."[..], number), (b"..", parent)] {
@@ -168,12 +168,12 @@ pub(super) fn rebuild(
             }
         }
         for (entry, is_doubtful) in DirectoryBlock::trusted(&buffer, &layout).salvage() {
-            let kind = mender.checker.states.kind(entry.inode);
+            let kind = repairer.checker.states.kind(entry.inode);
             // What follows a damaged record has to be right in every respect.
             if is_doubtful && layout.file_type && entry.entry_type != kind {
                 continue;
             }
-            let Some(entry) = sieve.keep(mender, &entry) else { continue };
+            let Some(entry) = sieve.keep(repairer, &entry) else { continue };
             if builder.push(&entry.as_new()).is_err() && waiting.len() < WAITING_MAX {
                 waiting.push_back(entry);
             }
@@ -187,40 +187,40 @@ pub(super) fn rebuild(
         builder.finish();
         dir::seal(&mut new, &layout);
         if new != buffer {
-            mender.write_block(*block, &new)?;
+            repairer.write_block(*block, &new)?;
         }
     }
     if context.inode.flags.contains(InodeFlags::INDEX) {
-        mender.unindexed.insert(number.get());
+        repairer.unindexed.insert(number.get());
     }
-    fields::clear_flags(mender, number, InodeFlags::INDEX)?;
+    fields::clear_flags(repairer, number, InodeFlags::INDEX)?;
     Ok(DONE)
 }
 
 /// Gives a directory without blocks its first one.
 fn give_block(
-    mender: &mut Mender<'_, '_>,
+    repairer: &mut Repairer<'_, '_>,
     number: InodeNumber,
 ) -> Result<Option<PhysicalBlock>, Error> {
-    let Some(mut pieces) = maps::take_apart(mender, number)? else { return Ok(None) };
-    let Some(block) = mender.allocate()? else { return Ok(None) };
+    let Some(mut pieces) = maps::take_apart(repairer, number)? else { return Ok(None) };
+    let Some(block) = repairer.allocate()? else { return Ok(None) };
     pieces.extents = vec![Extent::of_block(LogicalBlock::FIRST, block)];
-    let empty = mender.checker.image.block_buffer();
-    mender.write_block(block, &empty)?;
-    if maps::store(mender, pieces)?.is_none() {
+    let empty = repairer.checker.image.block_buffer();
+    repairer.write_block(block, &empty)?;
+    if maps::store(repairer, pieces)?.is_none() {
         return Ok(None);
     }
-    fields::set_size(mender, number, empty.len() as u64)?;
+    fields::set_size(repairer, number, empty.len() as u64)?;
     Ok(Some(block))
 }
 
 fn sieve(
-    mender: &Mender<'_, '_>,
+    repairer: &Repairer<'_, '_>,
     context: &DirectoryContext,
     unwanted: Option<InodeNumber>,
 ) -> Sieve {
     Sieve {
-        names: Names::new(&mender.checker.image, &context.layout),
+        names: Names::new(&repairer.checker.image, &context.layout),
         met: HashSet::new(),
         children: HashSet::new(),
         own: context.inode.number,
@@ -232,23 +232,23 @@ fn sieve(
 
 /// Whether an inode is a directory, and a block that it claims isn't one of a directory.
 pub(super) fn is_foreign(
-    mender: &Mender<'_, '_>,
+    repairer: &Repairer<'_, '_>,
     number: InodeNumber,
     block: PhysicalBlock,
 ) -> Result<bool, Error> {
-    let Some((inode, _)) = mender.checker.inode(number)? else { return Ok(false) };
+    let Some((inode, _)) = repairer.checker.inode(number)? else { return Ok(false) };
     if !inode.is_directory() {
         return Ok(false);
     }
-    let bytes = mender.checker.image.read_block(block)?;
-    let context = DirectoryContext::new(&mender.checker.image, inode);
+    let bytes = repairer.checker.image.read_block(block)?;
+    let context = DirectoryContext::new(&repairer.checker.image, inode);
     let layout = DirectoryLayout { checksum: None, ..context.layout };
     Ok(DirectoryBlock::check(&bytes, &layout, context.place(LogicalBlock::FIRST)).is_err())
 }
 
 /// The parent that a directory should name.
-fn parent_of(mender: &Mender<'_, '_>, number: InodeNumber) -> InodeNumber {
-    let directories = &mender.checker.directories;
+fn parent_of(repairer: &Repairer<'_, '_>, number: InodeNumber) -> InodeNumber {
+    let directories = &repairer.checker.directories;
     let known = directories.position(number).map(|position| directories.all[position]);
     let parent =
         known.map_or(0, |known| if known.parent == 0 { known.dotdot } else { known.parent });
@@ -261,28 +261,28 @@ fn parent_of(mender: &Mender<'_, '_>, number: InodeNumber) -> InodeNumber {
 
 /// The blocks of a directory in order, without what has a fixed place: a map that isn't one may lead there.
 pub(super) fn blocks_of(
-    mender: &Mender<'_, '_>,
+    repairer: &Repairer<'_, '_>,
     context: &DirectoryContext,
 ) -> Result<Vec<PhysicalBlock>, Error> {
-    let extents = mapping::extents_of(&mender.checker.image, &context.inode)?;
+    let extents = mapping::extents_of(&repairer.checker.image, &context.inode)?;
     let blocks = extents.iter().filter(|extent| !extent.unwritten).flat_map(|extent| {
         (0..u64::from(extent.length)).filter_map(|offset| extent.physical.checked_add(offset))
     });
     let is_fixed = |block: &PhysicalBlock| {
-        let fixed = &mender.checker.claims.fixed;
+        let fixed = &repairer.checker.claims.fixed;
         fixed.iter().any(|range| (range.start..range.end).contains(&block.get()))
     };
     Ok(blocks.filter(|block| !is_fixed(block)).collect())
 }
 
 fn rebuild_inline(
-    mender: &mut Mender<'_, '_>,
+    repairer: &mut Repairer<'_, '_>,
     number: InodeNumber,
     bytes: &[u8],
     parent: InodeNumber,
     unwanted: Option<InodeNumber>,
-) -> Result<Mended, Error> {
-    let image = &mender.checker.image;
+) -> Result<Done, Error> {
+    let image = &repairer.checker.image;
     let Ok(inode) = image.parse_inode(bytes, number) else { return Ok(None) };
     let area = inode.attribute_area(&image.layout);
     let context = DirectoryContext::new(image, inode);
@@ -297,9 +297,9 @@ fn rebuild_inline(
     let Some(AttributeValue::Inline(old)) = set.get(&name).cloned() else { return Ok(None) };
     let old_directory =
         inline::InlineDirectory::trusted(&context.inode.block_area, &old, &context.layout);
-    let mut sieve = sieve(mender, &context, unwanted);
+    let mut sieve = sieve(repairer, &context, unwanted);
     let kept: Vec<KeptEntry> =
-        old_directory.entries().filter_map(|entry| sieve.keep(mender, &entry)).collect();
+        old_directory.entries().filter_map(|entry| sieve.keep(repairer, &entry)).collect();
     let mut head = inline::init_directory(parent, &context.layout);
     let mut rest = Vec::new();
     if old.len() >= 12 {
@@ -316,10 +316,10 @@ fn rebuild_inline(
     if set.encode_in_inode(&mut encoded).is_err() {
         return Ok(None);
     }
-    mender.edit_inode(number, |bytes| {
+    repairer.edit_inode(number, |bytes| {
         bytes[BLOCK_AREA].copy_from_slice(&head);
         bytes[area].copy_from_slice(&encoded);
     })?;
-    fields::set_size(mender, number, size)?;
+    fields::set_size(repairer, number, size)?;
     Ok(Some("the directory was made anew from the entries that hold"))
 }

@@ -1,6 +1,6 @@
 //! Fields of inodes that several rules set.
 
-use super::mender::{Mended, Mender};
+use super::repairer::{Done, Repairer};
 use crate::image::Error;
 use drystone_ext4_format::InodeNumber;
 use drystone_ext4_format::inode::{InodeFlags, ModeFileType};
@@ -13,11 +13,11 @@ const DELETION_TIME: Range<usize> = 20..24;
 pub(super) const FLAGS: Range<usize> = 32..36;
 
 pub(super) fn set_deletion_time(
-    mender: &Mender<'_, '_>,
+    repairer: &Repairer<'_, '_>,
     inode: InodeNumber,
     seconds: u32,
-) -> Result<Mended, Error> {
-    set(mender, inode, DELETION_TIME, u64::from(seconds))
+) -> Result<Done, Error> {
+    set(repairer, inode, DELETION_TIME, u64::from(seconds))
 }
 
 /// The bits of a mode that are no type.
@@ -25,11 +25,11 @@ pub(super) const PERMISSIONS: u16 = 0o7777;
 
 /// Makes an inode one of another type.
 pub(super) fn set_type(
-    mender: &Mender<'_, '_>,
+    repairer: &Repairer<'_, '_>,
     inode: InodeNumber,
     kind: ModeFileType,
-) -> Result<Mended, Error> {
-    mender.edit_inode(inode, |bytes| {
+) -> Result<Done, Error> {
+    repairer.edit_inode(inode, |bytes| {
         let mode = u16::from_le_bytes([bytes[MODE.start], bytes[MODE.start + 1]]);
         let mode = mode & PERMISSIONS | kind.mode_bits();
         bytes[MODE].copy_from_slice(&mode.to_le_bytes());
@@ -39,42 +39,42 @@ pub(super) fn set_type(
 
 /// Stores a number in a field, as many bytes of it as the field has.
 pub(super) fn set(
-    mender: &Mender<'_, '_>,
+    repairer: &Repairer<'_, '_>,
     inode: InodeNumber,
     field: Range<usize>,
     value: u64,
-) -> Result<Mended, Error> {
+) -> Result<Done, Error> {
     let length = field.len();
-    mender.edit_inode(inode, |bytes| {
+    repairer.edit_inode(inode, |bytes| {
         bytes[field].copy_from_slice(&value.to_le_bytes()[..length]);
     })
 }
 
 pub(super) fn set_size(
-    mender: &Mender<'_, '_>,
+    repairer: &Repairer<'_, '_>,
     inode: InodeNumber,
     size: u64,
-) -> Result<Mended, Error> {
-    mender.edit_inode(inode, |bytes| {
+) -> Result<Done, Error> {
+    repairer.edit_inode(inode, |bytes| {
         bytes[SIZE_LOW].copy_from_slice(&(size as u32).to_le_bytes());
         bytes[SIZE_HIGH].copy_from_slice(&((size >> 32) as u32).to_le_bytes());
     })
 }
 
 pub(super) fn set_flags(
-    mender: &Mender<'_, '_>,
+    repairer: &Repairer<'_, '_>,
     inode: InodeNumber,
     flags: InodeFlags,
-) -> Result<Mended, Error> {
-    mender.edit_inode(inode, |bytes| store_flags(bytes, |stored| stored | flags.bits()))
+) -> Result<Done, Error> {
+    repairer.edit_inode(inode, |bytes| store_flags(bytes, |stored| stored | flags.bits()))
 }
 
 pub(super) fn clear_flags(
-    mender: &Mender<'_, '_>,
+    repairer: &Repairer<'_, '_>,
     inode: InodeNumber,
     flags: InodeFlags,
-) -> Result<Mended, Error> {
-    mender.edit_inode(inode, |bytes| store_flags(bytes, |stored| stored & !flags.bits()))
+) -> Result<Done, Error> {
+    repairer.edit_inode(inode, |bytes| store_flags(bytes, |stored| stored & !flags.bits()))
 }
 
 fn store_flags(bytes: &mut [u8], change: impl FnOnce(u32) -> u32) {

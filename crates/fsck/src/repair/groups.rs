@@ -1,6 +1,6 @@
 //! Group descriptors.
 
-use super::mender::{Mended, Mender};
+use super::repairer::{Done, Repairer};
 use super::tables::{find_table, usual_table};
 use super::totals;
 use crate::groups::is_location;
@@ -12,17 +12,17 @@ use drystone_ext4_format::group::{GroupDescriptor, GroupFlags};
 use drystone_ext4_format::inode::{Inode, ModeFileType};
 use drystone_ext4_format::{GroupNumber, InodeNumber, PhysicalBlock};
 
-pub(super) fn mend(
-    mender: &mut Mender<'_, '_>,
+pub(super) fn repair(
+    repairer: &mut Repairer<'_, '_>,
     group: GroupNumber,
     issue: &GroupIssue,
-) -> Result<Mended, Error> {
+) -> Result<Done, Error> {
     match issue {
         GroupIssue::Flags { .. } => {
-            let layout = mender.checker.image.layout;
+            let layout = repairer.checker.image.layout;
             let is_last = group == layout.last_group();
             let has_checksums = layout.checksums() != Checksums::None;
-            mender.edit_descriptor(group, |descriptor| {
+            repairer.edit_descriptor(group, |descriptor| {
                 let uninitialised = GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT;
                 if !has_checksums {
                     descriptor.flags.remove(uninitialised);
@@ -32,18 +32,18 @@ pub(super) fn mend(
             })
         }
         GroupIssue::Unused { .. } => {
-            mender.edit_descriptor(group, |descriptor| descriptor.unused_inodes_count = 0)
+            repairer.edit_descriptor(group, |descriptor| descriptor.unused_inodes_count = 0)
         }
         GroupIssue::InodeInUninitialised { .. } | GroupIssue::InodeAmongUnused { .. } => {
-            distrust(mender, group)
+            distrust(repairer, group)
         }
-        _ => totals::rebuild(mender, group),
+        _ => totals::rebuild(repairer, group),
     }
 }
 
 /// Believes nothing that a descriptor says of what was never used: all of its inodes are looked at.
-pub(super) fn distrust(mender: &mut Mender<'_, '_>, group: GroupNumber) -> Result<Mended, Error> {
-    mender.edit_descriptor(group, |descriptor| {
+pub(super) fn distrust(repairer: &mut Repairer<'_, '_>, group: GroupNumber) -> Result<Done, Error> {
+    repairer.edit_descriptor(group, |descriptor| {
         descriptor.flags.remove(GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT);
         descriptor.unused_inodes_count = 0;
     })
@@ -51,16 +51,16 @@ pub(super) fn distrust(mender: &mut Mender<'_, '_>, group: GroupNumber) -> Resul
 
 /// Gives a group the places of its parts that a copy of its descriptor holds; nothing if no copy says
 /// something else that is possible.
-pub(super) fn restore(mender: &mut Mender<'_, '_>, group: GroupNumber) -> Result<Mended, Error> {
+pub(super) fn restore(repairer: &mut Repairer<'_, '_>, group: GroupNumber) -> Result<Done, Error> {
     let places = |descriptor: &GroupDescriptor| PARTS.map(|part| place_of(descriptor, part));
-    let own = places(&mender.checker.groups[group.index()].descriptor);
-    for copy in copies(mender, group)? {
+    let own = places(&repairer.checker.groups[group.index()].descriptor);
+    for copy in copies(repairer, group)? {
         let found = places(&copy);
         let is_possible = found.into_iter().zip(PARTS).all(|(place, part)| {
-            is_location(&mender.checker.image, group, place, length_of(mender, part))
+            is_location(&repairer.checker.image, group, place, length_of(repairer, part))
         });
         if is_possible && found != own {
-            mender.edit_descriptor(group, |descriptor| {
+            repairer.edit_descriptor(group, |descriptor| {
                 let [block_bitmap, inode_bitmap, inode_table] = found;
                 *descriptor = GroupDescriptor {
                     block_bitmap,
@@ -77,8 +77,8 @@ pub(super) fn restore(mender: &mut Mender<'_, '_>, group: GroupNumber) -> Result
 }
 
 /// The copies of a group's descriptor that hold.
-fn copies(mender: &Mender<'_, '_>, group: GroupNumber) -> Result<Vec<GroupDescriptor>, Error> {
-    let layout = mender.checker.image.layout;
+fn copies(repairer: &Repairer<'_, '_>, group: GroupNumber) -> Result<Vec<GroupDescriptor>, Error> {
+    let layout = repairer.checker.image.layout;
     let index = group.get() / layout.descriptors_per_block();
     let offset = (group.get() % layout.descriptors_per_block()) as usize * layout.descriptor_size();
     let mut copies = Vec::new();
@@ -86,7 +86,7 @@ fn copies(mender: &Mender<'_, '_>, group: GroupNumber) -> Result<Vec<GroupDescri
         if !layout.contains_blocks(block, 1) {
             continue;
         }
-        let bytes = mender.checker.image.read_block(block)?;
+        let bytes = repairer.checker.image.read_block(block)?;
         let bytes = bytes.get(offset..).unwrap_or(&[]);
         if GroupDescriptor::check_checksum(bytes, group, &layout).is_ok() {
             copies.extend(GroupDescriptor::read(bytes, &layout));
@@ -96,12 +96,12 @@ fn copies(mender: &Mender<'_, '_>, group: GroupNumber) -> Result<Vec<GroupDescri
 }
 
 /// Whether an inode lies where a group says that none was ever used, and looks used all the same.
-pub(super) fn hides(mender: &Mender<'_, '_>, number: InodeNumber) -> Result<bool, Error> {
-    let layout = mender.checker.image.layout;
-    if mender.can_use(number) {
+pub(super) fn hides(repairer: &Repairer<'_, '_>, number: InodeNumber) -> Result<bool, Error> {
+    let layout = repairer.checker.image.layout;
+    if repairer.can_use(number) {
         return Ok(false);
     }
-    let Some((inode, bytes)) = mender.checker.inode(number)? else { return Ok(false) };
+    let Some((inode, bytes)) = repairer.checker.inode(number)? else { return Ok(false) };
     let is_sealed = Inode::check_checksum(&bytes, number, &layout).is_ok();
     Ok(is_sealed && inode.links_count > 0 && ModeFileType::from_mode(inode.mode).is_some())
 }
@@ -109,42 +109,42 @@ pub(super) fn hides(mender: &Mender<'_, '_>, number: InodeNumber) -> Result<bool
 /// Gives a part of a group another place: where a copy of the descriptor has it, where the table is
 /// found by what it holds, or free blocks.
 pub(super) fn relocate(
-    mender: &mut Mender<'_, '_>,
+    repairer: &mut Repairer<'_, '_>,
     group: GroupNumber,
     part: GroupPart,
-) -> Result<Mended, Error> {
-    let stored = place_of(&mender.checker.groups[group.index()].descriptor, part);
-    let count = length_of(mender, part);
-    let state = &mender.checker.groups[group.index()];
+) -> Result<Done, Error> {
+    let stored = place_of(&repairer.checker.groups[group.index()].descriptor, part);
+    let count = length_of(repairer, part);
+    let state = &repairer.checker.groups[group.index()];
     let was_possible = match part {
         GroupPart::BlockBitmap => state.has_block_bitmap,
         GroupPart::InodeBitmap => state.has_inode_bitmap,
         GroupPart::InodeTable => state.has_inode_table,
     };
-    if !was_possible && is_location(&mender.checker.image, group, stored, count) {
+    if !was_possible && is_location(&repairer.checker.image, group, stored, count) {
         return Ok(Some("the group's part has its place again"));
     }
-    for copy in copies(mender, group)? {
+    for copy in copies(repairer, group)? {
         let place = place_of(&copy, part);
-        if place != stored && is_location(&mender.checker.image, group, place, count) {
-            return move_part(mender, group, part, place);
+        if place != stored && is_location(&repairer.checker.image, group, place, count) {
+            return move_part(repairer, group, part, place);
         }
     }
     let found = match part {
         GroupPart::InodeTable => {
-            match find_table(mender, group)?.filter(|place| *place != stored) {
-                None if !was_possible => return replace_table(mender, group),
+            match find_table(repairer, group)?.filter(|place| *place != stored) {
+                None if !was_possible => return replace_table(repairer, group),
                 found => found,
             }
         }
         // Where tables are isn't known yet: a free block could be one of theirs.
-        _ if mender.checker.groups.iter().any(|state| !state.has_inode_table) => {
+        _ if repairer.checker.groups.iter().any(|state| !state.has_inode_table) => {
             return Ok(Some("the group's part waits for the inode tables"));
         }
-        _ => mender.allocate_part(group, count)?,
+        _ => repairer.allocate_part(group, count)?,
     };
     match found {
-        Some(place) => move_part(mender, group, part, place),
+        Some(place) => move_part(repairer, group, part, place),
         None => Ok(None),
     }
 }
@@ -153,9 +153,9 @@ const PARTS: [GroupPart; 3] =
     [GroupPart::BlockBitmap, GroupPart::InodeBitmap, GroupPart::InodeTable];
 
 /// Blocks of a part.
-fn length_of(mender: &Mender<'_, '_>, part: GroupPart) -> u64 {
+fn length_of(repairer: &Repairer<'_, '_>, part: GroupPart) -> u64 {
     match part {
-        GroupPart::InodeTable => u64::from(mender.checker.image.layout.inode_table_blocks()),
+        GroupPart::InodeTable => u64::from(repairer.checker.image.layout.inode_table_blocks()),
         GroupPart::BlockBitmap | GroupPart::InodeBitmap => 1,
     }
 }
@@ -169,12 +169,12 @@ const fn place_of(descriptor: &GroupDescriptor, part: GroupPart) -> PhysicalBloc
 }
 
 fn move_part(
-    mender: &mut Mender<'_, '_>,
+    repairer: &mut Repairer<'_, '_>,
     group: GroupNumber,
     part: GroupPart,
     place: PhysicalBlock,
-) -> Result<Mended, Error> {
-    mender.edit_descriptor(group, |descriptor| match part {
+) -> Result<Done, Error> {
+    repairer.edit_descriptor(group, |descriptor| match part {
         GroupPart::BlockBitmap => descriptor.block_bitmap = place,
         GroupPart::InodeBitmap => descriptor.inode_bitmap = place,
         GroupPart::InodeTable => descriptor.inode_table = place,
@@ -183,54 +183,54 @@ fn move_part(
 }
 
 /// Gives a group whose table isn't found one where mke2fs puts it, or else an empty one.
-fn replace_table(mender: &mut Mender<'_, '_>, group: GroupNumber) -> Result<Mended, Error> {
-    let layout = mender.checker.image.layout;
+fn replace_table(repairer: &mut Repairer<'_, '_>, group: GroupNumber) -> Result<Done, Error> {
+    let layout = repairer.checker.image.layout;
     let count = u64::from(layout.inode_table_blocks());
-    if let Some(place) = usual_table(mender, group) {
-        return move_part(mender, group, GroupPart::InodeTable, place);
+    if let Some(place) = usual_table(repairer, group) {
+        return move_part(repairer, group, GroupPart::InodeTable, place);
     }
     // What looks free now may be a table that is found in this round.
-    let was_looked_for = mender.lost_tables.contains(&group.get());
-    if mender.searches_left > 0 {
-        mender.lost_tables.insert(group.get());
+    let was_looked_for = repairer.lost_tables.contains(&group.get());
+    if repairer.searches_left > 0 {
+        repairer.lost_tables.insert(group.get());
     }
     if !was_looked_for {
         return Ok(Some("the group's inode table waits for the others"));
     }
-    let Some(place) = mender.allocate_part(group, count)? else { return Ok(None) };
+    let Some(place) = repairer.allocate_part(group, count)? else { return Ok(None) };
     let log_block_size = layout.log_block_size();
-    mender.device().zero_range(place.get() << log_block_size, count << log_block_size)?;
-    move_part(mender, group, GroupPart::InodeTable, place)?;
+    repairer.device().zero_range(place.get() << log_block_size, count << log_block_size)?;
+    move_part(repairer, group, GroupPart::InodeTable, place)?;
     Ok(Some("the group got an empty inode table"))
 }
 
 /// Finds the root again, or makes an empty one. What was in it is connected to `lost+found` then.
-pub(super) fn mend_root(mender: &mut Mender<'_, '_>) -> Result<Mended, Error> {
-    let stored = mender.checker.groups[0].descriptor.inode_table;
-    let found = find_table(mender, GroupNumber::FIRST)?.filter(|place| *place != stored);
+pub(super) fn repair_root(repairer: &mut Repairer<'_, '_>) -> Result<Done, Error> {
+    let stored = repairer.checker.groups[0].descriptor.inode_table;
+    let found = find_table(repairer, GroupNumber::FIRST)?.filter(|place| *place != stored);
     match found {
-        Some(place) => move_part(mender, GroupNumber::FIRST, GroupPart::InodeTable, place),
+        Some(place) => move_part(repairer, GroupNumber::FIRST, GroupPart::InodeTable, place),
         None => Ok(None),
     }
 }
 
 /// Separates two parts that overlap: the one that can be anywhere gives way.
 pub(super) fn separate(
-    mender: &mut Mender<'_, '_>,
+    repairer: &mut Repairer<'_, '_>,
     first: FixedPart,
     second: FixedPart,
-) -> Result<Mended, Error> {
+) -> Result<Done, Error> {
     let mut parts = [first, second];
     parts.sort_by_key(|part| matches!(part, FixedPart::InodeTable(_)));
     for part in parts {
-        let mended = match part {
-            FixedPart::BlockBitmap(group) => relocate(mender, group, GroupPart::BlockBitmap)?,
-            FixedPart::InodeBitmap(group) => relocate(mender, group, GroupPart::InodeBitmap)?,
-            FixedPart::InodeTable(group) => relocate(mender, group, GroupPart::InodeTable)?,
+        let repaired = match part {
+            FixedPart::BlockBitmap(group) => relocate(repairer, group, GroupPart::BlockBitmap)?,
+            FixedPart::InodeBitmap(group) => relocate(repairer, group, GroupPart::InodeBitmap)?,
+            FixedPart::InodeTable(group) => relocate(repairer, group, GroupPart::InodeTable)?,
             FixedPart::Base(_) | FixedPart::Mmp => None,
         };
-        if mended.is_some() {
-            return Ok(mended);
+        if repaired.is_some() {
+            return Ok(repaired);
         }
     }
     Ok(None)
@@ -238,11 +238,11 @@ pub(super) fn separate(
 
 /// Sets impossible counts to what is possible; they are counted later.
 pub(super) fn clamp_counts(
-    mender: &mut Mender<'_, '_>,
+    repairer: &mut Repairer<'_, '_>,
     group: GroupNumber,
-) -> Result<Mended, Error> {
-    let inodes = mender.checker.image.layout.inodes_per_group();
-    mender.edit_descriptor(group, |descriptor| {
+) -> Result<Done, Error> {
+    let inodes = repairer.checker.image.layout.inodes_per_group();
+    repairer.edit_descriptor(group, |descriptor| {
         descriptor.free_clusters_count = 0;
         descriptor.free_inodes_count = descriptor.free_inodes_count.min(inodes);
         descriptor.used_directories_count = descriptor.used_directories_count.min(inodes);

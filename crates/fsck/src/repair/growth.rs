@@ -1,6 +1,6 @@
 //! The resize inode: its blocks follow from the geometry, so it is made anew.
 
-use super::mender::{Mended, Mender};
+use super::repairer::{Done, Repairer};
 use crate::image::Error;
 use crate::special::GROWTH_POINTER;
 use drystone_ext4_format::block_map::{self, pointers_per_block, set_pointer};
@@ -8,26 +8,26 @@ use drystone_ext4_format::features::Compat;
 use drystone_ext4_format::inode::{BLOCK_AREA_BYTES, Inode, InodeFlags, ModeFileType};
 use drystone_ext4_format::{GroupNumber, InodeNumber, PhysicalBlock};
 
-pub(super) fn rebuild(mender: &mut Mender<'_, '_>) -> Result<Mended, Error> {
-    const DONE: Mended = Some("the resize inode was made anew");
+pub(super) fn rebuild(repairer: &mut Repairer<'_, '_>) -> Result<Done, Error> {
+    const DONE: Done = Some("the resize inode was made anew");
     let number = InodeNumber::RESIZE;
-    if !mender.rebuilt_maps.insert(number.get()) {
+    if !repairer.rebuilt_maps.insert(number.get()) {
         return Ok(DONE);
     }
-    let layout = mender.checker.image.layout;
+    let layout = repairer.checker.image.layout;
     if !layout.features().compat.contains(Compat::RESIZE_INODE) {
-        return mender.clear_inode(number);
+        return repairer.clear_inode(number);
     }
-    let Some((inode, _)) = mender.checker.inode(number)? else { return Ok(None) };
+    let Some((inode, _)) = repairer.checker.inode(number)? else { return Ok(None) };
     let Some(table) = layout.group_base(GroupNumber::FIRST).descriptors else { return Ok(None) };
     let stored = block_map::pointer(&inode.block_area, GROWTH_POINTER, number, None, &layout);
     let stored = stored.ok().flatten().filter(|block| {
-        mender.is_alone(*block)
-            && mender.checker.claims.fixed_at(block.get(), block.get() + 1).is_none()
+        repairer.is_alone(*block)
+            && repairer.checker.claims.fixed_at(block.get(), block.get() + 1).is_none()
     });
     let top_block = match stored {
         Some(block) => Some(block),
-        None => mender.allocate()?,
+        None => repairer.allocate()?,
     };
     let Some(top_block) = top_block else { return Ok(None) };
     if u32::try_from(top_block.get()).is_err() {
@@ -37,12 +37,12 @@ pub(super) fn rebuild(mender: &mut Mender<'_, '_>) -> Result<Mended, Error> {
     let base = layout.group_base(GroupNumber::FIRST);
     let first = table.get() + u64::from(base.descriptor_blocks);
     let reserved = u64::from(layout.reserved_descriptor_blocks());
-    let mut top = mender.checker.image.block_buffer();
+    let mut top = repairer.checker.image.block_buffer();
     for block in first..first + reserved {
         // A reserved block's place is its number among descriptor blocks, modulo the pointers.
         let index = (block - table.get()) % pointers;
         set_pointer(&mut top, index as u32, Some(PhysicalBlock::new(block)));
-        let mut below = mender.checker.image.block_buffer();
+        let mut below = repairer.checker.image.block_buffer();
         let distance = block - u64::from(layout.first_data_block());
         for (place, group) in (0..pointers).zip(layout.superblock_groups().skip(1)) {
             let copy = layout.group_first_block(group).get() + distance;
@@ -51,10 +51,10 @@ pub(super) fn rebuild(mender: &mut Mender<'_, '_>) -> Result<Mended, Error> {
             }
             set_pointer(&mut below, place as u32, Some(PhysicalBlock::new(copy)));
         }
-        mender.write_block(PhysicalBlock::new(block), &below)?;
+        repairer.write_block(PhysicalBlock::new(block), &below)?;
     }
-    mender.write_block(top_block, &top)?;
-    let mended = mender.edit_fields(number, |inode: &mut Inode| {
+    repairer.write_block(top_block, &top)?;
+    let repaired = repairer.edit_fields(number, |inode: &mut Inode| {
         inode.mode = ModeFileType::Regular.mode_bits() | 0o600;
         inode.links_count = 1;
         inode.deletion_time = 0;
@@ -64,5 +64,5 @@ pub(super) fn rebuild(mender: &mut Mender<'_, '_>) -> Result<Mended, Error> {
         // The last block that two levels of pointers reach.
         inode.size_bytes = (pointers * pointers + pointers + 12) * layout.block_size() as u64;
     })?;
-    Ok(mended.and(DONE))
+    Ok(repaired.and(DONE))
 }

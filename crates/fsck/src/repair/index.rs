@@ -6,7 +6,7 @@
 use super::directories::blocks_of;
 use super::fields;
 use super::maps;
-use super::mender::Mender;
+use super::repairer::Repairer;
 use super::salvage::Footprint;
 use crate::directory::{DirectoryContext, casefold_of};
 use crate::image::Error;
@@ -22,10 +22,10 @@ use drystone_ext4_format::{InodeNumber, LogicalBlock, PhysicalBlock};
 const DIRECTORY_BYTES_MAX: u64 = 256 << 20;
 
 /// Gives a directory an index, if it has more than one block; whether something was written.
-pub(super) fn build(mender: &mut Mender<'_, '_>, number: InodeNumber) -> Result<bool, Error> {
-    let image = &mender.checker.image;
+pub(super) fn build(repairer: &mut Repairer<'_, '_>, number: InodeNumber) -> Result<bool, Error> {
+    let image = &repairer.checker.image;
     let layout = image.layout;
-    let Some((inode, _)) = mender.checker.inode(number)? else { return Ok(false) };
+    let Some((inode, _)) = repairer.checker.inode(number)? else { return Ok(false) };
     let is_possible = inode.is_directory()
         && layout.features().compat.contains(Compat::DIR_INDEX)
         && !inode.flags.intersects(InodeFlags::INDEX | InodeFlags::INLINE_DATA)
@@ -34,27 +34,27 @@ pub(super) fn build(mender: &mut Mender<'_, '_>, number: InodeNumber) -> Result<
         return Ok(false);
     }
     let context = DirectoryContext::new(image, inode);
-    let old = blocks_of(mender, &context)?;
+    let old = blocks_of(repairer, &context)?;
     if old.len() < 2 {
         return Ok(false);
     }
-    let Some(blocks) = built(mender, &context, &old)? else { return Ok(false) };
-    let Some(places) = places(mender, &context, &old, blocks.len())? else { return Ok(false) };
+    let Some(blocks) = built(repairer, &context, &old)? else { return Ok(false) };
+    let Some(places) = places(repairer, &context, &old, blocks.len())? else { return Ok(false) };
     for (place, bytes) in places.into_iter().zip(&blocks) {
-        mender.write_block(place, bytes)?;
+        repairer.write_block(place, bytes)?;
     }
-    fields::set_size(mender, number, (blocks.len() as u64) << layout.log_block_size())?;
-    mender.edit_fields(number, |inode| inode.flags.insert(InodeFlags::INDEX))?;
+    fields::set_size(repairer, number, (blocks.len() as u64) << layout.log_block_size())?;
+    repairer.edit_fields(number, |inode| inode.flags.insert(InodeFlags::INDEX))?;
     Ok(true)
 }
 
 /// The blocks of the directory with an index; nothing if the names can't be hashed.
 fn built(
-    mender: &Mender<'_, '_>,
+    repairer: &Repairer<'_, '_>,
     context: &DirectoryContext,
     old: &[PhysicalBlock],
 ) -> Result<Option<Vec<Vec<u8>>>, Error> {
-    let image = &mender.checker.image;
+    let image = &repairer.checker.image;
     let layout = &context.layout;
     let superblock = &image.superblock;
     // Names that are encrypted and fold have a function of their own, which needs a key.
@@ -91,7 +91,7 @@ fn built(
 /// Gives the directory so many blocks: of those that it has the first ones, and new ones. Nothing if there
 /// is no room.
 fn places(
-    mender: &mut Mender<'_, '_>,
+    repairer: &mut Repairer<'_, '_>,
     context: &DirectoryContext,
     old: &[PhysicalBlock],
     count: usize,
@@ -100,28 +100,28 @@ fn places(
         return Ok(Some(old.to_vec()));
     }
     let number = context.inode.number;
-    let Some(mut pieces) = maps::take_apart(mender, number)? else { return Ok(None) };
+    let Some(mut pieces) = maps::take_apart(repairer, number)? else { return Ok(None) };
     // The number of blocks has 32 bits, as their addresses in the file.
     let mut extents: Vec<Extent> =
         pieces.extents.iter().filter_map(|extent| extent.overlap(0, count as u64)).collect();
     let mut places: Vec<PhysicalBlock> = old.iter().take(count).copied().collect();
     for logical in (places.len() as u32..count as u32).map(LogicalBlock::new) {
-        let Some(physical) = mender.allocate_for(&extents, logical)? else { return Ok(None) };
+        let Some(physical) = repairer.allocate_for(&extents, logical)? else { return Ok(None) };
         places.push(physical);
         Extent::of_block(logical, physical).append_to(&mut extents);
     }
-    let before = Footprint::of(&mender.checker.image, &context.inode)?.clusters(mender);
+    let before = Footprint::of(&repairer.checker.image, &context.inode)?.clusters(repairer);
     pieces.extents = extents;
-    if maps::store(mender, pieces)?.is_none() {
+    if maps::store(repairer, pieces)?.is_none() {
         return Ok(None);
     }
-    let Some((inode, _)) = mender.checker.inode(number)? else { return Ok(None) };
-    let after = Footprint::of(&mender.checker.image, &inode)?.clusters(mender);
-    let layout = mender.checker.image.layout;
+    let Some((inode, _)) = repairer.checker.inode(number)? else { return Ok(None) };
+    let after = Footprint::of(&repairer.checker.image, &inode)?.clusters(repairer);
+    let layout = repairer.checker.image.layout;
     let sectors = |clusters: u64| {
         (clusters << layout.log_cluster_ratio()).saturating_mul(layout.sectors_per_block())
     };
-    mender.edit_fields(number, |inode| {
+    repairer.edit_fields(number, |inode| {
         inode.sectors = (inode.sectors + sectors(after)).saturating_sub(sectors(before));
     })?;
     Ok(Some(places))

@@ -4,7 +4,7 @@ use super::fields::{
     FLAGS, MODE, SIZE_HIGH, SIZE_LOW, clear_flags, set, set_deletion_time, set_size, set_type,
 };
 use super::maps;
-use super::mender::{Mended, Mender};
+use super::repairer::{Done, Repairer};
 use super::salvage;
 use super::superblock::change_features;
 use crate::image::Error;
@@ -37,11 +37,11 @@ const USER_HIGH: Range<usize> = 120..122;
 const GROUP_HIGH: Range<usize> = 122..124;
 const EXTRA_SIZE: Range<usize> = 128..130;
 
-pub(super) fn mend(
-    mender: &mut Mender<'_, '_>,
+pub(super) fn repair(
+    repairer: &mut Repairer<'_, '_>,
     inode: InodeNumber,
     issue: &InodeIssue,
-) -> Result<Mended, Error> {
+) -> Result<Done, Error> {
     let is_of_map = matches!(
         issue,
         InodeIssue::Size { .. }
@@ -49,7 +49,7 @@ pub(super) fn mend(
             | InodeIssue::Symlink { .. }
             | InodeIssue::Field { field: "i_size_high", .. }
     );
-    if is_of_map && mender.rebuilt_maps.contains(&inode.get()) {
+    if is_of_map && repairer.rebuilt_maps.contains(&inode.get()) {
         // What was counted is of the map before.
         return Ok(Some("the inode's map was corrected"));
     }
@@ -59,133 +59,134 @@ pub(super) fn mend(
             | InodeIssue::Symlink { .. }
             | InodeIssue::Flag { flag: "extents", what: HOLDS_TARGET }
     );
-    if is_of_fast_link && let Some(done) = salvage::restore_link_size(mender, inode)? {
-        mender.rebuilt_maps.insert(inode.get());
+    if is_of_fast_link && let Some(done) = salvage::restore_link_size(repairer, inode)? {
+        repairer.rebuilt_maps.insert(inode.get());
         return Ok(Some(done));
     }
     match *issue {
         InodeIssue::DeletionTime { .. } => {
-            let is_used = mender.checker.states.stored_links(inode) > 0
-                || inode < mender.checker.image.layout.first_inode();
-            let time = if is_used { 0 } else { mender.now };
-            set_deletion_time(mender, inode, time)
+            let is_used = repairer.checker.states.stored_links(inode) > 0
+                || inode < repairer.checker.image.layout.first_inode();
+            let time = if is_used { 0 } else { repairer.now };
+            set_deletion_time(repairer, inode, time)
         }
-        InodeIssue::NotDeleted => set_deletion_time(mender, inode, mender.now),
+        InodeIssue::NotDeleted => set_deletion_time(repairer, inode, repairer.now),
         InodeIssue::Flag { flag: "extents", what: "an inode of another kind" }
         | InodeIssue::Field { field: "i_size", .. } => {
-            match salvage::restore_type(mender, inode)? {
+            match salvage::restore_type(repairer, inode)? {
                 Some(done) => Ok(Some(done)),
                 None => {
-                    clear_flags(mender, inode, InodeFlags::EXTENTS)?;
-                    mend_zero(mender, inode, "i_size")
+                    clear_flags(repairer, inode, InodeFlags::EXTENTS)?;
+                    repair_zero(repairer, inode, "i_size")
                 }
             }
         }
-        InodeIssue::Flag { flag, what } => mend_flag(mender, inode, flag, what),
-        InodeIssue::NeedsExtents => maps::use_extents(mender, inode),
+        InodeIssue::Flag { flag, what } => repair_flag(repairer, inode, flag, what),
+        InodeIssue::NeedsExtents => maps::use_extents(repairer, inode),
         InodeIssue::FixedSpecial => {
-            clear_flags(mender, inode, InodeFlags::IMMUTABLE | InodeFlags::APPEND)
+            clear_flags(repairer, inode, InodeFlags::IMMUTABLE | InodeFlags::APPEND)
         }
         // A reserved inode that has a type is used for something else than it is for.
         InodeIssue::Field { field: "i_mode", .. } if inode != InodeNumber::BAD_BLOCKS => {
-            mender.clear_inode(inode)
+            repairer.clear_inode(inode)
         }
-        InodeIssue::Field { field, .. } => mend_zero(mender, inode, field),
-        InodeIssue::Size { expected, .. } => set_size(mender, inode, expected),
+        InodeIssue::Field { field, .. } => repair_zero(repairer, inode, field),
+        InodeIssue::Size { expected, .. } => set_size(repairer, inode, expected),
         InodeIssue::Sectors { stored, counted } => {
-            let found = mender.checker.inode(inode)?;
+            let found = repairer.checker.inode(inode)?;
             let is_file = found.is_some_and(|(inode, _)| inode.mode != 0);
-            if is_reserved(inode, &mender.checker.image.layout)
+            if is_reserved(inode, &repairer.checker.image.layout)
                 && inode != InodeNumber::BAD_BLOCKS
                 && !is_file
             {
                 // It is used for nothing, and should map nothing.
-                return mender.clear_inode(inode);
+                return repairer.clear_inode(inode);
             }
-            let layout = mender.checker.image.layout;
+            let layout = repairer.checker.image.layout;
             let per_cluster = layout.sectors_per_block() << layout.log_cluster_ratio();
             let missing = stored.saturating_sub(counted);
             if missing > 0
                 && missing.is_multiple_of(per_cluster)
-                && let Some(done) = salvage::uncover_entries(mender, inode, missing / per_cluster)?
+                && let Some(done) =
+                    salvage::uncover_entries(repairer, inode, missing / per_cluster)?
             {
                 return Ok(Some(done));
             }
-            mender.edit_fields(inode, |inode| inode.sectors = counted)
+            repairer.edit_fields(inode, |inode| inode.sectors = counted)
         }
         InodeIssue::Symlink { found, .. } => {
-            let is_inline = mender
+            let is_inline = repairer
                 .checker
                 .inode(inode)?
                 .is_some_and(|(inode, _)| inode.flags.contains(InodeFlags::INLINE_DATA));
-            if pointers_behind_target(mender, inode)? {
-                return maps::rebuild(mender, inode, |extent| extent.overlap(0, 1));
+            if pointers_behind_target(repairer, inode)? {
+                return maps::rebuild(repairer, inode, |extent| extent.overlap(0, 1));
             }
             // A link without its whole target leads nowhere, or elsewhere.
             if found == 0 || is_inline {
-                return mender.clear_inode(inode);
+                return repairer.clear_inode(inode);
             }
-            set_size(mender, inode, found)
+            set_size(repairer, inode, found)
         }
-        InodeIssue::ReservedInUse => mender.clear_inode(inode),
+        InodeIssue::ReservedInUse => repairer.clear_inode(inode),
         InodeIssue::Links { counted, .. } => {
-            let is_directory = mender.checker.states.kind(inode) == EntryType::Directory;
+            let is_directory = repairer.checker.states.kind(inode) == EntryType::Directory;
             match u16::try_from(counted) {
                 Ok(counted) if counted <= drystone_ext4_format::layout::LINKS_MAX => {
-                    set(mender, inode, LINKS, u64::from(counted))
+                    set(repairer, inode, LINKS, u64::from(counted))
                 }
                 // A directory's count stops where it would overflow.
-                _ if is_directory => set(mender, inode, LINKS, 1),
+                _ if is_directory => set(repairer, inode, LINKS, 1),
                 _ => Ok(None),
             }
         }
         InodeIssue::ValueReferences { counted, .. } => {
             let fields = InodeValueFields { reference_count: counted, hash: 0 };
             let (change_time, version_low, _) = fields.to_inode();
-            mender.edit_inode(inode, |bytes| {
+            repairer.edit_inode(inode, |bytes| {
                 bytes[CHANGE_TIME].copy_from_slice(&change_time.to_le_bytes());
                 bytes[VERSION_LOW].copy_from_slice(&version_low.to_le_bytes());
             })
         }
         InodeIssue::TooLarge { .. } => {
-            let Some(pieces) = maps::take_apart(mender, inode)? else { return Ok(None) };
+            let Some(pieces) = maps::take_apart(repairer, inode)? else { return Ok(None) };
             let end = pieces.extents.last().map_or(0, Extent::logical_end);
-            set_size(mender, inode, end << mender.checker.image.layout.log_block_size())
+            set_size(repairer, inode, end << repairer.checker.image.layout.log_block_size())
         }
-        InodeIssue::SharedNode { .. } => maps::rebuild(mender, inode, Some),
+        InodeIssue::SharedNode { .. } => maps::rebuild(repairer, inode, Some),
         InodeIssue::Misaligned { .. } => {
-            let layout = mender.checker.image.layout;
+            let layout = repairer.checker.image.layout;
             let ratio = u64::from(layout.blocks_per_cluster());
             let first = u64::from(layout.first_data_block());
             let is_aligned = |extent: &Extent| {
                 let place = extent.physical.get().saturating_sub(first);
                 extent.logical.as_u64() % ratio == place % ratio
             };
-            maps::rebuild(mender, inode, |extent| Some(extent).filter(is_aligned))
+            maps::rebuild(repairer, inode, |extent| Some(extent).filter(is_aligned))
         }
         _ => Ok(None),
     }
 }
 
 /// Whether an inode is a directory whose blocks end where none may.
-pub(super) fn is_too_large(mender: &Mender<'_, '_>, inode: InodeNumber, size: u64) -> bool {
-    let features = mender.checker.image.layout.features();
-    mender.checker.states.kind(inode) == EntryType::Directory
+pub(super) fn is_too_large(repairer: &Repairer<'_, '_>, inode: InodeNumber, size: u64) -> bool {
+    let features = repairer.checker.image.layout.features();
+    repairer.checker.states.kind(inode) == EntryType::Directory
         && u32::try_from(size).is_err()
         && !features.incompat.contains(Incompat::LARGE_DIR)
 }
 
 /// Whether a link maps more than the block with its target, which is sound.
-fn pointers_behind_target(mender: &Mender<'_, '_>, number: InodeNumber) -> Result<bool, Error> {
-    let Some((inode, _)) = mender.checker.inode(number)? else { return Ok(false) };
+fn pointers_behind_target(repairer: &Repairer<'_, '_>, number: InodeNumber) -> Result<bool, Error> {
+    let Some((inode, _)) = repairer.checker.inode(number)? else { return Ok(false) };
     if !inode.has_block_mapping() {
         return Ok(false);
     }
-    let extents = mapping::extents_of(&mender.checker.image, &inode)?;
+    let extents = mapping::extents_of(&repairer.checker.image, &inode)?;
     let Some(block) = mapping::find_written(&extents, LogicalBlock::FIRST) else {
         return Ok(false);
     };
-    let bytes = mender.checker.image.read_block(block)?;
+    let bytes = repairer.checker.image.read_block(block)?;
     let target = text_length(&bytes);
     let has_more = if inode.flags.contains(InodeFlags::EXTENTS) {
         extents.last().is_some_and(|last| last.logical_end() > 1)
@@ -195,93 +196,93 @@ fn pointers_behind_target(mender: &Mender<'_, '_>, number: InodeNumber) -> Resul
     Ok(has_more && target == inode.size_bytes)
 }
 
-/// Mends a field that has an impossible value.
-pub(super) fn mend_field(
-    mender: &mut Mender<'_, '_>,
+/// Repairs a field that has an impossible value.
+pub(super) fn repair_field(
+    repairer: &mut Repairer<'_, '_>,
     inode: InodeNumber,
     problem: InodeProblem,
-) -> Result<Mended, Error> {
+) -> Result<Done, Error> {
     match problem {
         InodeProblem::FileType { .. } => {
             // What maps blocks may hold somebody's data; the rest is nothing.
-            let pieces = maps::take_apart(mender, inode)?;
+            let pieces = maps::take_apart(repairer, inode)?;
             if pieces.is_none_or(|pieces| pieces.extents.is_empty()) {
-                return mender.clear_inode(inode);
+                return repairer.clear_inode(inode);
             }
-            match salvage::restore_directory(mender, inode)? {
+            match salvage::restore_directory(repairer, inode)? {
                 Some(done) => Ok(Some(done)),
-                None => set_type(mender, inode, ModeFileType::Regular),
+                None => set_type(repairer, inode, ModeFileType::Regular),
             }
         }
         InodeProblem::ExtraSize { .. } => {
-            let size = mender.checker.image.layout.extra_inode_size();
-            set(mender, inode, EXTRA_SIZE, u64::from(size))
+            let size = repairer.checker.image.layout.extra_inode_size();
+            set(repairer, inode, EXTRA_SIZE, u64::from(size))
         }
         _ => Ok(None),
     }
 }
 
 /// Clears a flag, or turns the feature on that it shows to be there.
-fn mend_flag(
-    mender: &Mender<'_, '_>,
+fn repair_flag(
+    repairer: &Repairer<'_, '_>,
     inode: InodeNumber,
     flag: &str,
     what: &str,
-) -> Result<Mended, Error> {
+) -> Result<Done, Error> {
     let is_featureless = what == "without its feature";
     match flag {
-        "extents" if is_featureless && has_extent_root(mender, inode)? => {
-            change_features(mender, |features| features.incompat.insert(Incompat::EXTENTS))
+        "extents" if is_featureless && has_extent_root(repairer, inode)? => {
+            change_features(repairer, |features| features.incompat.insert(Incompat::EXTENTS))
         }
         "extents"
             if what == "an inode with inline data"
-                && has_extent_root(mender, inode)?
-                && !has_inline_data(mender, inode)? =>
+                && has_extent_root(repairer, inode)?
+                && !has_inline_data(repairer, inode)? =>
         {
-            clear_flags(mender, inode, InodeFlags::INLINE_DATA)
+            clear_flags(repairer, inode, InodeFlags::INLINE_DATA)
         }
         // One damaged inode is no sign of a feature.
         "verity" | "encrypt" | "ea_inode" | "inline_data"
-            if is_featureless && mender.is_garbled(inode) =>
+            if is_featureless && repairer.is_garbled(inode) =>
         {
-            mend_flag(mender, inode, flag, "an inode of another kind")
+            repair_flag(repairer, inode, flag, "an inode of another kind")
         }
         "verity" if is_featureless => {
             let verity = ReadOnlyCompat::VERITY;
-            change_features(mender, |features| features.read_only_compat.insert(verity))
+            change_features(repairer, |features| features.read_only_compat.insert(verity))
         }
         "encrypt" if is_featureless => {
-            change_features(mender, |features| features.incompat.insert(Incompat::ENCRYPT))
+            change_features(repairer, |features| features.incompat.insert(Incompat::ENCRYPT))
         }
         "ea_inode" if is_featureless => {
-            change_features(mender, |features| features.incompat.insert(Incompat::EA_INODE))
+            change_features(repairer, |features| features.incompat.insert(Incompat::EA_INODE))
         }
-        "inline_data" if is_featureless && has_inline_data(mender, inode)? => {
-            change_features(mender, |features| features.incompat.insert(Incompat::INLINE_DATA))
+        "inline_data" if is_featureless && has_inline_data(repairer, inode)? => {
+            change_features(repairer, |features| features.incompat.insert(Incompat::INLINE_DATA))
         }
-        "extents" => clear_flags(mender, inode, InodeFlags::EXTENTS),
-        "inline_data" => clear_flags(mender, inode, InodeFlags::INLINE_DATA),
-        "index" => clear_flags(mender, inode, InodeFlags::INDEX),
-        "ea_inode" => clear_flags(mender, inode, InodeFlags::EA_INODE),
-        "casefold" => clear_flags(mender, inode, InodeFlags::CASEFOLD),
-        "encrypt" => clear_flags(mender, inode, InodeFlags::ENCRYPT),
-        "verity" => clear_flags(mender, inode, InodeFlags::VERITY),
-        "imagic" => clear_flags(mender, inode, InodeFlags::IMAGIC),
+        "extents" => clear_flags(repairer, inode, InodeFlags::EXTENTS),
+        "inline_data" => clear_flags(repairer, inode, InodeFlags::INLINE_DATA),
+        "index" => clear_flags(repairer, inode, InodeFlags::INDEX),
+        "ea_inode" => clear_flags(repairer, inode, InodeFlags::EA_INODE),
+        "casefold" => clear_flags(repairer, inode, InodeFlags::CASEFOLD),
+        "encrypt" => clear_flags(repairer, inode, InodeFlags::ENCRYPT),
+        "verity" => clear_flags(repairer, inode, InodeFlags::VERITY),
+        "imagic" => clear_flags(repairer, inode, InodeFlags::IMAGIC),
         _ => Ok(None),
     }
 }
 
 /// Whether what an inode has in place of pointers is the root of an extent tree.
-fn has_extent_root(mender: &Mender<'_, '_>, number: InodeNumber) -> Result<bool, Error> {
+fn has_extent_root(repairer: &Repairer<'_, '_>, number: InodeNumber) -> Result<bool, Error> {
     use drystone_ext4_format::extent::{ExtentNode, NodePlace};
-    let Some((inode, _)) = mender.checker.inode(number)? else { return Ok(false) };
+    let Some((inode, _)) = repairer.checker.inode(number)? else { return Ok(false) };
     Ok(ExtentNode::reopen(&inode.block_area, NodePlace::root(number)).is_ok())
 }
 
 /// Whether an inode has the attribute that inline data need.
-fn has_inline_data(mender: &Mender<'_, '_>, number: InodeNumber) -> Result<bool, Error> {
-    let Some((inode, bytes)) = mender.checker.inode(number)? else { return Ok(false) };
-    let area = bytes.get(inode.attribute_area(&mender.checker.image.layout)).unwrap_or(&[]);
+fn has_inline_data(repairer: &Repairer<'_, '_>, number: InodeNumber) -> Result<bool, Error> {
+    let Some((inode, bytes)) = repairer.checker.inode(number)? else { return Ok(false) };
+    let area = bytes.get(inode.attribute_area(&repairer.checker.image.layout)).unwrap_or(&[]);
     let place = AttributePlace { inode: number, block: None };
     let name = AttributeName::inline_data();
     let attributes = XattrView::check_in_inode(area, place);
@@ -289,7 +290,11 @@ fn has_inline_data(mender: &Mender<'_, '_>, number: InodeNumber) -> Result<bool,
 }
 
 /// Zeroes a field that has to be zero.
-fn mend_zero(mender: &Mender<'_, '_>, inode: InodeNumber, field: &str) -> Result<Mended, Error> {
+fn repair_zero(
+    repairer: &Repairer<'_, '_>,
+    inode: InodeNumber,
+    field: &str,
+) -> Result<Done, Error> {
     let zeroed: &[Range<usize>] = match field {
         "i_faddr" => &[FRAGMENT],
         "i_blocks_hi" => &[BLOCKS_HIGH],
@@ -304,7 +309,7 @@ fn mend_zero(mender: &Mender<'_, '_>, inode: InodeNumber, field: &str) -> Result
         "i_links_count" => &[LINKS],
         _ => return Ok(None),
     };
-    mender.edit_inode(inode, |bytes| {
+    repairer.edit_inode(inode, |bytes| {
         for range in zeroed {
             bytes[range.clone()].fill(0);
         }
@@ -313,27 +318,27 @@ fn mend_zero(mender: &Mender<'_, '_>, inode: InodeNumber, field: &str) -> Result
 
 /// Stores how many inodes share a block of attributes.
 pub(super) fn set_references(
-    mender: &Mender<'_, '_>,
+    repairer: &Repairer<'_, '_>,
     inode: InodeNumber,
     block: PhysicalBlock,
     counted: u32,
-) -> Result<Mended, Error> {
-    let layout = mender.checker.image.layout;
-    let mut bytes = mender.checker.image.read_block(block)?;
+) -> Result<Done, Error> {
+    let layout = repairer.checker.image.layout;
+    let mut bytes = repairer.checker.image.read_block(block)?;
     if AttributesBlock::check(&bytes, AttributePlace { inode, block: Some(block) }).is_err() {
         return Ok(None);
     }
     xattr::set_reference_count(&mut bytes, counted);
     xattr::seal_block(&mut bytes, layout.checksum_seed(), block);
-    mender.write_block(block, &bytes)?;
+    repairer.write_block(block, &bytes)?;
     Ok(Some("the block's count was corrected"))
 }
 
 /// The hash of a value, as its inode stores it.
 pub(super) fn set_value_hash(
-    mender: &Mender<'_, '_>,
+    repairer: &Repairer<'_, '_>,
     value: InodeNumber,
     hash: u32,
-) -> Result<Mended, Error> {
-    mender.edit_inode(value, |bytes| bytes[ACCESS_TIME].copy_from_slice(&hash.to_le_bytes()))
+) -> Result<Done, Error> {
+    repairer.edit_inode(value, |bytes| bytes[ACCESS_TIME].copy_from_slice(&hash.to_le_bytes()))
 }

@@ -1,7 +1,7 @@
 //! The journal: emptied when it was replayed, or when what it holds can't be used.
 
 use super::map_writer;
-use super::mender::{Mended, Mender};
+use super::repairer::{Done, Repairer};
 use super::superblock::change_features;
 use crate::image::{Error, Image};
 use crate::issue::JournalIssue;
@@ -34,99 +34,99 @@ pub(super) fn finish_replay(image: &Image<'_>, replayed: &Replayed) -> Result<()
     Ok(())
 }
 
-pub(super) fn mend(mender: &mut Mender<'_, '_>, issue: &JournalIssue) -> Result<Mended, Error> {
+pub(super) fn repair(repairer: &mut Repairer<'_, '_>, issue: &JournalIssue) -> Result<Done, Error> {
     match issue {
         JournalIssue::NotEmpty => {
-            mender.edit_superblock(|superblock| superblock.set_needs_recovery(true))?;
+            repairer.edit_superblock(|superblock| superblock.set_needs_recovery(true))?;
             Ok(Some("the journal is replayed"))
         }
         JournalIssue::Stopped { .. } => {
-            mender.edit_journal(|superblock| superblock.set_error_number(0))
+            repairer.edit_journal(|superblock| superblock.set_error_number(0))
         }
         JournalIssue::Corrupt(_) | JournalIssue::Target { .. } => {
-            let done = mender.edit_journal(|superblock| {
+            let done = repairer.edit_journal(|superblock| {
                 let sequence = superblock.sequence().wrapping_add(SKIPPED_TRANSACTIONS);
                 superblock.set_log(None, sequence);
             })?;
             match done {
                 Some(_) => {
-                    mender.edit_superblock(|superblock| superblock.set_needs_recovery(false))?;
+                    repairer.edit_superblock(|superblock| superblock.set_needs_recovery(false))?;
                     Ok(Some("what the journal holds was dropped"))
                 }
-                None => match mender.format_journal()? {
+                None => match repairer.format_journal()? {
                     Some(done) => Ok(Some(done)),
-                    None => move_away(mender),
+                    None => move_away(repairer),
                 },
             }
         }
-        JournalIssue::Hole { .. } | JournalIssue::Size { .. } => mend_map(mender),
+        JournalIssue::Hole { .. } | JournalIssue::Size { .. } => repair_map(repairer),
         _ => {
-            if mender.restore_journal_inode()? {
+            if repairer.restore_journal_inode()? {
                 return Ok(Some("the journal's inode was restored from the superblock"));
             }
-            match mender.format_journal()? {
+            match repairer.format_journal()? {
                 Some(done) => Ok(Some(done)),
-                None => move_away(mender),
+                None => move_away(repairer),
             }
         }
     }
 }
 
 /// Makes a journal in other blocks, where the image has room for one; otherwise it goes without.
-pub(super) fn move_away(mender: &mut Mender<'_, '_>) -> Result<Mended, Error> {
+pub(super) fn move_away(repairer: &mut Repairer<'_, '_>) -> Result<Done, Error> {
     // Several blocks with two owners are one problem of the journal's.
-    if !mender.rebuilt_maps.insert(InodeNumber::JOURNAL.get()) {
+    if !repairer.rebuilt_maps.insert(InodeNumber::JOURNAL.get()) {
         return Ok(Some("the journal was made anew"));
     }
-    match mender.make_journal()? {
+    match repairer.make_journal()? {
         Some(done) => Ok(Some(done)),
-        None => give_up(mender),
+        None => give_up(repairer),
     }
 }
 
 /// Restores the map of the journal's inode, or makes another journal: one with a hole, or one that is shorter
 /// than the superblock has noted, is of no use.
-pub(super) fn mend_map(mender: &mut Mender<'_, '_>) -> Result<Mended, Error> {
-    let is_restored = !mender.rebuilt_maps.contains(&InodeNumber::JOURNAL.get())
-        && mender.restore_journal_inode()?;
+pub(super) fn repair_map(repairer: &mut Repairer<'_, '_>) -> Result<Done, Error> {
+    let is_restored = !repairer.rebuilt_maps.contains(&InodeNumber::JOURNAL.get())
+        && repairer.restore_journal_inode()?;
     if is_restored {
         // Other problems of the old map go with it.
-        mender.rebuilt_maps.insert(InodeNumber::JOURNAL.get());
+        repairer.rebuilt_maps.insert(InodeNumber::JOURNAL.get());
         return Ok(Some("the journal's inode was restored from the superblock"));
     }
-    move_away(mender)
+    move_away(repairer)
 }
 
 /// Finds the journal again that the superblock doesn't name, or goes without.
-pub(super) fn mend_missing(mender: &mut Mender<'_, '_>) -> Result<Mended, Error> {
-    if mender.restore_journal_inode()? {
+pub(super) fn repair_missing(repairer: &mut Repairer<'_, '_>) -> Result<Done, Error> {
+    if repairer.restore_journal_inode()? {
         return Ok(Some("the journal's inode was restored from the superblock"));
     }
-    let found = mender.checker.inode(InodeNumber::JOURNAL)?;
+    let found = repairer.checker.inode(InodeNumber::JOURNAL)?;
     let is_journal = found.is_some_and(|(inode, _)| {
         inode.is_regular() && inode.links_count > 0 && inode.has_block_mapping()
     });
-    if is_journal && mender.checker.image.superblock.journal_inode().is_none() {
+    if is_journal && repairer.checker.image.superblock.journal_inode().is_none() {
         let journal = Some(InodeNumber::JOURNAL);
-        return mender.edit_superblock(|superblock| superblock.set_journal_inode(journal));
+        return repairer.edit_superblock(|superblock| superblock.set_journal_inode(journal));
     }
-    move_away(mender)
+    move_away(repairer)
 }
 
 /// Makes the image one without a journal.
-pub(super) fn give_up(mender: &mut Mender<'_, '_>) -> Result<Mended, Error> {
-    let mended = change_features(mender, |features| {
+pub(super) fn give_up(repairer: &mut Repairer<'_, '_>) -> Result<Done, Error> {
+    let repaired = change_features(repairer, |features| {
         features.compat.remove(Compat::HAS_JOURNAL);
         features.incompat.remove(Incompat::RECOVER);
     })?;
-    if mended.is_none() {
+    if repaired.is_none() {
         return Ok(None);
     }
-    mender.edit_superblock(|superblock| {
+    repairer.edit_superblock(|superblock| {
         superblock.set_journal_inode(None);
         superblock.set_journal_backup(None);
     })?;
-    mender.clear_inode(InodeNumber::JOURNAL)?;
+    repairer.clear_inode(InodeNumber::JOURNAL)?;
     Ok(Some("the journal was given up"))
 }
 
@@ -147,7 +147,7 @@ const fn usual_journal_blocks(image_blocks: u64) -> u32 {
 /// Linux refuses a shorter journal.
 const JOURNAL_BLOCKS_MIN: u32 = 1024;
 
-impl Mender<'_, '_> {
+impl Repairer<'_, '_> {
     fn journal_place(&self) -> Result<Option<(u64, u32)>, Error> {
         let Some(number) = self.checker.image.superblock.journal_inode() else { return Ok(None) };
         let Some((inode, _)) = self.checker.inode(number)? else { return Ok(None) };
@@ -188,7 +188,7 @@ impl Mender<'_, '_> {
         if is_same && self.checker.image.superblock.journal_inode() == Some(number) {
             return Ok(false);
         }
-        let mended = self.edit_fields(number, |inode| {
+        let repaired = self.edit_fields(number, |inode| {
             inode.mode = ModeFileType::Regular.mode_bits() | 0o600;
             inode.links_count = 1;
             inode.deletion_time = 0;
@@ -198,14 +198,11 @@ impl Mender<'_, '_> {
             inode.flags.set(InodeFlags::EXTENTS, has_extents);
         })?;
         self.edit_superblock(|superblock| superblock.set_journal_inode(Some(number)))?;
-        Ok(mended.is_some())
+        Ok(repaired.is_some())
     }
 
     /// Changes the journal's superblock, if there is one.
-    fn edit_journal(
-        &mut self,
-        change: impl FnOnce(&mut jbd2::Superblock),
-    ) -> Result<Mended, Error> {
+    fn edit_journal(&mut self, change: impl FnOnce(&mut jbd2::Superblock)) -> Result<Done, Error> {
         let Some((place, _)) = self.journal_place()? else { return Ok(None) };
         let mut bytes = [0; jbd2::SUPERBLOCK_BYTES];
         self.device().read_at(place, &mut bytes)?;
@@ -233,7 +230,7 @@ impl Mender<'_, '_> {
     }
 
     /// Makes an empty journal in free blocks, as long as the old one should have been.
-    fn make_journal(&mut self) -> Result<Mended, Error> {
+    fn make_journal(&mut self) -> Result<Done, Error> {
         let layout = self.checker.image.layout;
         let number = InodeNumber::JOURNAL;
         let stored = self.checker.image.superblock.journal_backup();
@@ -280,7 +277,7 @@ impl Mender<'_, '_> {
     }
 
     /// Writes an empty journal over the blocks that the journal's inode has.
-    fn format_journal(&mut self) -> Result<Mended, Error> {
+    fn format_journal(&mut self) -> Result<Done, Error> {
         let Some((place, blocks)) = self.journal_place()? else { return Ok(None) };
         let Some(superblock) = self.new_journal(blocks) else { return Ok(None) };
         // A copy of a descriptor that is left could look like the first transaction.

@@ -1,6 +1,6 @@
 //! Writes the nodes of a new map of a file: an extent tree, or a block map.
 
-use super::mender::Mender;
+use super::repairer::Repairer;
 use crate::image::Error;
 use crate::mapping;
 use drystone_ext4_format::block_map::{
@@ -19,12 +19,12 @@ const ROOT_ENTRIES: usize = 4;
 /// Writes the nodes of a map of `extents`, which are in order and don't overlap. Returns what the inode
 /// then has for its root; nothing if there is no room. When no block is free, nodes go into `old_nodes`.
 pub(super) fn write(
-    mender: &mut Mender<'_, '_>,
+    repairer: &mut Repairer<'_, '_>,
     inode: &Inode,
     extents: Vec<Extent>,
     old_nodes: Vec<PhysicalBlock>,
 ) -> Result<Option<[u8; BLOCK_AREA_BYTES]>, Error> {
-    let mut writer = MapWriter { mender, inode, extents, old_nodes };
+    let mut writer = MapWriter { repairer, inode, extents, old_nodes };
     match inode.flags.contains(InodeFlags::EXTENTS) {
         true => writer.tree(),
         false => writer.pointers(),
@@ -58,7 +58,7 @@ impl NodeEntry for ExtentIndex {
 }
 
 struct MapWriter<'b, 'm, 'i> {
-    mender: &'b mut Mender<'m, 'i>,
+    repairer: &'b mut Repairer<'m, 'i>,
     inode: &'b Inode,
     extents: Vec<Extent>,
     old_nodes: Vec<PhysicalBlock>,
@@ -67,7 +67,7 @@ struct MapWriter<'b, 'm, 'i> {
 impl MapWriter<'_, '_, '_> {
     fn node(&mut self) -> Result<Option<PhysicalBlock>, Error> {
         // A damaged pointer may have led to somebody's data: the old nodes are the last choice.
-        match self.mender.allocate()? {
+        match self.repairer.allocate()? {
             Some(block) => Ok(Some(block)),
             None => Ok(self.old_nodes.pop()),
         }
@@ -104,7 +104,7 @@ impl MapWriter<'_, '_, '_> {
         depth: u16,
         entries: &[E],
     ) -> Result<Option<Vec<ExtentIndex>>, Error> {
-        let layout = self.mender.checker.image.layout;
+        let layout = self.repairer.checker.image.layout;
         let seed = self.inode.seed(&layout);
         let capacity = usize::from(entries_per_block(layout.block_size()));
         let mut above = Vec::new();
@@ -117,7 +117,7 @@ impl MapWriter<'_, '_, '_> {
                 entry.insert(&mut node, position);
             }
             node.seal(seed);
-            self.mender.write_block(block, &bytes)?;
+            self.repairer.write_block(block, &bytes)?;
             // A part of a slice is never empty.
             let logical = part.first().map_or(LogicalBlock::FIRST, NodeEntry::logical);
             above.push(ExtentIndex { logical, child: block });
@@ -127,7 +127,7 @@ impl MapWriter<'_, '_, '_> {
 
     /// A block map; nothing if there is no room for it, or a block that it can't hold.
     fn pointers(&mut self) -> Result<Option<[u8; BLOCK_AREA_BYTES]>, Error> {
-        let layout = self.mender.checker.image.layout;
+        let layout = self.repairer.checker.image.layout;
         let mut area = [0; BLOCK_AREA_BYTES];
         for index in 0..ROOT_POINTERS as u32 {
             let Some(logical) = logical_of_root_pointer(index, &layout) else { break };
@@ -146,7 +146,7 @@ impl MapWriter<'_, '_, '_> {
         logical: u64,
         levels: usize,
     ) -> Result<Option<Option<PhysicalBlock>>, Error> {
-        let layout = self.mender.checker.image.layout;
+        let layout = self.repairer.checker.image.layout;
         let extents = &self.extents;
         let next = extents.partition_point(|extent| extent.logical_end() <= logical);
         let end = logical + blocks_under(levels, &layout);
@@ -169,7 +169,7 @@ impl MapWriter<'_, '_, '_> {
                 None => return Ok(None),
             }
         }
-        self.mender.write_block(block, &bytes)?;
+        self.repairer.write_block(block, &bytes)?;
         Ok(Some(Some(block)))
     }
 }

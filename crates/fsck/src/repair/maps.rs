@@ -1,11 +1,11 @@
 //! Maps of files: made anew from the extents that hold.
 //!
-//! A map is never mended in place. The extents that can be read are collected, changed as the problem
+//! A map is never repaired in place. The extents that can be read are collected, changed as the problem
 //! asks, and a new map is written: into new blocks, and only if there are none into its old ones.
 
 use super::fields;
 use super::map_writer;
-use super::mender::{Mended, Mender};
+use super::repairer::{Done, Repairer};
 use crate::block_set::BlockSet;
 use crate::claims::Claims;
 use crate::image::Error;
@@ -32,15 +32,15 @@ pub(super) struct Pieces {
 
 /// Takes the map of an inode apart; nothing if it has none.
 pub(super) fn take_apart(
-    mender: &Mender<'_, '_>,
+    repairer: &Repairer<'_, '_>,
     number: InodeNumber,
 ) -> Result<Option<Pieces>, Error> {
-    let image = &mender.checker.image;
-    let Some((inode, _)) = mender.checker.inode(number)? else { return Ok(None) };
+    let image = &repairer.checker.image;
+    let Some((inode, _)) = repairer.checker.inode(number)? else { return Ok(None) };
     if !maps_blocks(&inode, &image.layout) {
         return Ok(None);
     }
-    let claims = &mender.checker.claims;
+    let claims = &repairer.checker.claims;
     let mut visited = BlockSet::new(image.layout.blocks_count());
     let (mut found, mut nodes, mut misplaced) = (Vec::new(), Vec::new(), BTreeSet::new());
     // What the extents in their place take: with a wrong length the blocks of those that follow, too.
@@ -55,7 +55,7 @@ pub(super) fn take_apart(
             misplaced.insert(found.len());
             found.push(extent);
         }
-        MapEvent::Node(block) if mender.is_alone(block) => nodes.push(block),
+        MapEvent::Node(block) if repairer.is_alone(block) => nodes.push(block),
         MapEvent::Node(_) | MapEvent::Issue(_) => {}
     })?;
     if !misplaced.is_empty() {
@@ -141,15 +141,15 @@ fn longest_chain(found: &[Extent]) -> Vec<Extent> {
 
 /// Makes the map of an inode anew from the extents for which `change` gives something.
 pub(super) fn rebuild(
-    mender: &mut Mender<'_, '_>,
+    repairer: &mut Repairer<'_, '_>,
     number: InodeNumber,
     change: impl FnMut(Extent) -> Option<Extent>,
-) -> Result<Mended, Error> {
-    const DONE: Mended = Some("the map was made anew from what of it holds");
-    if !mender.rebuilt_maps.insert(number.get()) {
+) -> Result<Done, Error> {
+    const DONE: Done = Some("the map was made anew from what of it holds");
+    if !repairer.rebuilt_maps.insert(number.get()) {
         return Ok(DONE);
     }
-    let Some(mut pieces) = take_apart(mender, number)? else { return Ok(None) };
+    let Some(mut pieces) = take_apart(repairer, number)? else { return Ok(None) };
     pieces.extents = pieces.extents.into_iter().filter_map(change).collect();
     // What such a directory named is connected to lost+found; a reserved inode without a type is unused.
     if pieces.extents.is_empty() && number == InodeNumber::ROOT {
@@ -157,58 +157,57 @@ pub(super) fn rebuild(
     }
     let is_useless = pieces.inode.is_directory() || pieces.inode.mode == 0;
     if pieces.extents.is_empty() && is_useless {
-        return mender.clear_inode(number);
+        return repairer.clear_inode(number);
     }
-    Ok(store(mender, pieces)?.and(DONE))
+    Ok(store(repairer, pieces)?.and(DONE))
 }
 
 /// Gives an inode an extent tree in place of pointers, or only the flag if it has the root of one.
 pub(super) fn use_extents(
-    mender: &mut Mender<'_, '_>,
+    repairer: &mut Repairer<'_, '_>,
     number: InodeNumber,
-) -> Result<Mended, Error> {
-    let Some((inode, _)) = mender.checker.inode(number)? else { return Ok(None) };
+) -> Result<Done, Error> {
+    let Some((inode, _)) = repairer.checker.inode(number)? else { return Ok(None) };
     if ExtentNode::reopen(&inode.block_area, NodePlace::root(number)).is_err() {
-        let Some(mut pieces) = take_apart(mender, number)? else { return Ok(None) };
+        let Some(mut pieces) = take_apart(repairer, number)? else { return Ok(None) };
         pieces.inode.flags.insert(InodeFlags::EXTENTS);
-        if store(mender, pieces)?.is_none() {
+        if store(repairer, pieces)?.is_none() {
             return Ok(None);
         }
     }
-    mender.rebuilt_maps.insert(number.get());
-    fields::set_flags(mender, number, InodeFlags::EXTENTS)
+    repairer.rebuilt_maps.insert(number.get());
+    fields::set_flags(repairer, number, InodeFlags::EXTENTS)
 }
 
 /// Writes a map of these pieces.
-pub(super) fn store(mender: &mut Mender<'_, '_>, pieces: Pieces) -> Result<Mended, Error> {
+pub(super) fn store(repairer: &mut Repairer<'_, '_>, pieces: Pieces) -> Result<Done, Error> {
     let Pieces { inode, extents, nodes } = pieces;
-    let Some(area) = map_writer::write(mender, &inode, extents, nodes)? else { return Ok(None) };
-    mender.edit_inode(inode.number, |bytes| bytes[BLOCK_AREA].copy_from_slice(&area))
+    let Some(area) = map_writer::write(repairer, &inode, extents, nodes)? else { return Ok(None) };
+    repairer.edit_inode(inode.number, |bytes| bytes[BLOCK_AREA].copy_from_slice(&area))
 }
 
 /// Gives an inode copies of the blocks that it shares with another owner.
 pub(super) fn unshare(
-    mender: &mut Mender<'_, '_>,
+    repairer: &mut Repairer<'_, '_>,
     number: InodeNumber,
     is_own_twice: bool,
-) -> Result<Mended, Error> {
-    const DONE: Mended = Some("the inode got copies of the blocks that it shared");
-    const NO_ROOM: Mended =
-        Some("the inode lost blocks that it shared: there is no room for copies");
+) -> Result<Done, Error> {
+    const DONE: Done = Some("the inode got copies of the blocks that it shared");
+    const NO_ROOM: Done = Some("the inode lost blocks that it shared: there is no room for copies");
     let mut done = DONE;
-    if !mender.rebuilt_maps.insert(number.get()) {
+    if !repairer.rebuilt_maps.insert(number.get()) {
         return Ok(DONE);
     }
-    let layout = mender.checker.image.layout;
-    let Some((inode, _)) = mender.checker.inode(number)? else { return Ok(None) };
-    unshare_attributes(mender, &inode)?;
-    let Some(mut pieces) = take_apart(mender, number)? else { return Ok(DONE) };
+    let layout = repairer.checker.image.layout;
+    let Some((inode, _)) = repairer.checker.inode(number)? else { return Ok(None) };
+    unshare_attributes(repairer, &inode)?;
+    let Some(mut pieces) = take_apart(repairer, number)? else { return Ok(DONE) };
     let ratio = u64::from(layout.blocks_per_cluster());
-    let mut met = BlockSet::new(mender.checker.claims.bound());
+    let mut met = BlockSet::new(repairer.checker.claims.bound());
     // The last cluster of the file, and where it lies.
     let mut current: Option<(u64, u64)> = None;
     let mut unshared: Vec<Extent> = Vec::new();
-    let mut buffer = mender.checker.image.block_buffer();
+    let mut buffer = repairer.checker.image.block_buffer();
     for extent in std::mem::take(&mut pieces.extents) {
         for offset in 0..extent.length {
             let (Some(logical), Some(mut physical)) = (
@@ -217,19 +216,19 @@ pub(super) fn unshare(
             ) else {
                 break;
             };
-            let cluster = mender.checker.claims.cluster(physical.get());
+            let cluster = repairer.checker.claims.cluster(physical.get());
             let file_cluster = logical.as_u64() / ratio;
             let target = match current {
                 Some((last, target)) if last == file_cluster => target,
                 _ => {
                     let is_shared =
-                        !mender.checker.claims.twice.runs(cluster..cluster + 1).is_empty();
+                        !repairer.checker.claims.twice.runs(cluster..cluster + 1).is_empty();
                     // One that the inode has twice stays in the first place.
                     let stays = if is_own_twice { met.insert(cluster) } else { !is_shared };
                     if stays {
                         cluster
-                    } else if let Some(block) = mender.allocate()? {
-                        mender.checker.claims.cluster(block.get())
+                    } else if let Some(block) = repairer.allocate()? {
+                        repairer.checker.claims.cluster(block.get())
                     } else {
                         done = NO_ROOM;
                         current = None;
@@ -239,10 +238,10 @@ pub(super) fn unshare(
             };
             current = Some((file_cluster, target));
             if target != cluster {
-                let start = mender.checker.claims.block(target).get();
+                let start = repairer.checker.claims.block(target).get();
                 let place = PhysicalBlock::new(start + logical.as_u64() % ratio);
-                mender.checker.image.read_blocks(physical, &mut buffer)?;
-                mender.write_block(place, &buffer)?;
+                repairer.checker.image.read_blocks(physical, &mut buffer)?;
+                repairer.write_block(place, &buffer)?;
                 physical = place;
             }
             let next = Extent { logical, length: 1, physical, unwritten: extent.unwritten };
@@ -250,39 +249,39 @@ pub(super) fn unshare(
         }
     }
     pieces.extents = unshared;
-    Ok(store(mender, pieces)?.and(done))
+    Ok(store(repairer, pieces)?.and(done))
 }
 
 /// Gives an inode an attribute block of its own, if something else has its block.
-fn unshare_attributes(mender: &mut Mender<'_, '_>, inode: &Inode) -> Result<(), Error> {
+fn unshare_attributes(repairer: &mut Repairer<'_, '_>, inode: &Inode) -> Result<(), Error> {
     let Some(block) = inode.attribute_block else { return Ok(()) };
-    if mender.is_alone(block) || !mender.checker.image.layout.contains_blocks(block, 1) {
+    if repairer.is_alone(block) || !repairer.checker.image.layout.contains_blocks(block, 1) {
         return Ok(());
     }
     let number = inode.number;
-    let mut bytes = mender.checker.image.read_block(block)?;
+    let mut bytes = repairer.checker.image.read_block(block)?;
     let place = AttributePlace { inode: number, block: Some(block) };
     let is_sound = AttributesBlock::check(&bytes, place).is_ok();
-    let Some(copy) = mender.allocate()?.filter(|_| is_sound) else {
-        super::attributes::drop_block(mender, number)?;
+    let Some(copy) = repairer.allocate()?.filter(|_| is_sound) else {
+        super::attributes::drop_block(repairer, number)?;
         return Ok(());
     };
     xattr::set_reference_count(&mut bytes, 1);
-    xattr::seal_block(&mut bytes, mender.checker.image.layout.checksum_seed(), copy);
-    mender.write_block(copy, &bytes)?;
-    mender.edit_fields(number, |inode| inode.attribute_block = Some(copy))?;
+    xattr::seal_block(&mut bytes, repairer.checker.image.layout.checksum_seed(), copy);
+    repairer.write_block(copy, &bytes)?;
+    repairer.edit_fields(number, |inode| inode.attribute_block = Some(copy))?;
     Ok(())
 }
 
 /// Moves the blocks of a directory together, so that it has no hole, and takes all for written.
 pub(super) fn close_holes(
-    mender: &mut Mender<'_, '_>,
+    repairer: &mut Repairer<'_, '_>,
     number: InodeNumber,
-) -> Result<Mended, Error> {
-    let layout = mender.checker.image.layout;
+) -> Result<Done, Error> {
+    let layout = repairer.checker.image.layout;
     let mut end = 0;
     let mut unwritten = Vec::new();
-    let closed = rebuild(mender, number, |extent| {
+    let closed = rebuild(repairer, number, |extent| {
         let logical = LogicalBlock::new(end);
         end = end.checked_add(extent.length)?;
         if extent.unwritten {
@@ -297,12 +296,12 @@ pub(super) fn close_holes(
     for extent in unwritten {
         for offset in 0..u64::from(extent.length) {
             if let Some(block) = extent.physical.checked_add(offset) {
-                mender.write_block(block, &zeros)?;
+                repairer.write_block(block, &zeros)?;
             }
         }
     }
     if end > 0 {
-        fields::set_size(mender, number, u64::from(end) << layout.log_block_size())?;
+        fields::set_size(repairer, number, u64::from(end) << layout.log_block_size())?;
     }
     Ok(closed.and(Some("the directory's blocks were moved together")))
 }

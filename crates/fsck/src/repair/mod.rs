@@ -1,7 +1,7 @@
-//! Mends an image.
+//! Repairs an image.
 //!
 //! A repair is a series of rounds. Each round checks the whole image as it is by then, takes the
-//! problems of the first stage that has any, and mends those that the caller agrees to. Most problems of
+//! problems of the first stage that has any, and repairs those that the caller agrees to. Most problems of
 //! later stages are consequences, and gone when the next round looks. The last round changes nothing:
 //! its check is the result.
 //!
@@ -13,8 +13,8 @@
 //! interrupted is rolled back.
 //!
 //! # Limits
-//! A problem that comes back after it was mended three times is left, and rounds are counted, so
-//! that an image that no rule can mend ends the repair.
+//! A problem that comes back after it was repaired three times is left, and rounds are counted, so
+//! that an image that no rule can repair ends the repair.
 
 mod attributes;
 mod connections;
@@ -27,9 +27,9 @@ mod inodes;
 mod journal;
 mod map_writer;
 mod maps;
-mod mender;
 mod orphans;
 mod quota;
+mod repairer;
 mod rules;
 mod salvage;
 mod stage;
@@ -45,7 +45,7 @@ use crate::report::{CheckOptions, CheckProgress, CheckSummary, Pass, Problem, Re
 use drystone_blockdev::BlockDevice;
 use drystone_ext4_format::InodeNumber;
 use drystone_ext4_format::superblock::StateFlags;
-use mender::Mender;
+use repairer::Repairer;
 use serde::Serialize;
 use stage::Stage;
 use std::collections::{BTreeSet, HashMap};
@@ -53,13 +53,13 @@ use std::collections::{BTreeSet, HashMap};
 /// A repair ends after this many rounds, whatever is left.
 const ROUNDS_MAX: u32 = 64;
 
-/// How often the same problem is mended before it is left.
+/// How often the same problem is repaired before it is left.
 const TRIES_MAX: u8 = 3;
 
 /// Problems that a round looks at. More are left to the next.
 const ROUND_PROBLEMS_MAX: usize = 100_000;
 
-/// Problems that are mended at most. An image with more is beyond repair, and would take all memory.
+/// Problems that are repaired at most. An image with more is beyond repair, and would take all memory.
 const TRACKED_MAX: usize = 1_000_000;
 
 /// Problems that the report holds. All are counted.
@@ -68,7 +68,7 @@ const REPORTED_MAX: usize = 1_000_000;
 /// What is to be done about a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// Mend it.
+    /// Repair it.
     Repair,
     /// Leave it, and what depends on it.
     Leave,
@@ -80,11 +80,11 @@ pub enum Decision {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RepairOutcome {
-    /// It was mended.
+    /// It was repaired.
     Repaired,
     /// The caller wanted it left.
     Declined,
-    /// There is no rule to mend it yet, or the rules failed.
+    /// There is no rule to repair it yet, or the rules failed.
     Impossible,
     /// It was left because a problem that it may depend on was.
     Waiting,
@@ -98,16 +98,16 @@ pub struct RepairedProblem {
     pub problem: Problem,
     /// What became of it.
     pub repair: RepairOutcome,
-    /// How it was mended.
+    /// How it was repaired.
     pub done: Option<&'static str>,
 }
 
 /// The result of a repair.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RepairReport {
-    /// The problems in the order in which they were mended, and then those that are left.
+    /// The problems in the order in which they were repaired, and then those that are left.
     pub problems: Vec<RepairedProblem>,
-    /// How many were mended.
+    /// How many were repaired.
     pub repaired: u64,
     /// Errors that are left.
     pub errors: u64,
@@ -119,11 +119,11 @@ pub struct RepairReport {
     pub summary: CheckSummary,
 }
 
-/// What decides about each problem. It is told whether mending it is safe: whether nothing is lost that
+/// What decides about each problem. It is told whether repairing it is safe: whether nothing is lost that
 /// a file holds, and nothing chosen between two possibilities.
 pub type Choose<'a> = dyn FnMut(&Problem, bool) -> Decision + 'a;
 
-/// Mends the image on a device, which is written. The journal is replayed first.
+/// Repairs the image on a device, which is written. The journal is replayed first.
 ///
 /// # Errors
 /// The device fails, or it holds nothing that could be checked. What was written until then has to be
@@ -181,7 +181,7 @@ struct Session<'a> {
     choose: &'a mut Choose<'a>,
     /// Problems that are left, by their text.
     left: HashMap<String, RepairOutcome>,
-    /// How often problems were mended, by their text.
+    /// How often problems were repaired, by their text.
     tries: HashMap<String, u8>,
     report: RepairReport,
     transactions: u64,
@@ -247,27 +247,27 @@ impl Session<'_> {
                     self.suspect(&report);
                     let suspects = std::mem::take(&mut self.suspects);
                     let garbled = std::mem::take(&mut self.garbled);
-                    let mut mender = Mender::new(&mut checker, self.now_seconds, suspects);
-                    mender.garbled = garbled;
-                    mender.lost_tables = std::mem::take(&mut self.lost_tables);
+                    let mut repairer = Repairer::new(&mut checker, self.now_seconds, suspects);
+                    repairer.garbled = garbled;
+                    repairer.lost_tables = std::mem::take(&mut self.lost_tables);
                     if self.had_lost_and_found.is_none() {
-                        self.had_lost_and_found = Some(connections::has_lost_and_found(&mender)?);
+                        self.had_lost_and_found = Some(connections::has_lost_and_found(&repairer)?);
                     }
-                    let is_changed = self.mend(&report, &mut mender)?;
-                    self.suspects = std::mem::take(&mut mender.suspects);
-                    self.lost_tables = std::mem::take(&mut mender.lost_tables);
-                    self.unindexed.append(&mut mender.unindexed);
+                    let is_changed = self.repair(&report, &mut repairer)?;
+                    self.suspects = std::mem::take(&mut repairer.suspects);
+                    self.lost_tables = std::mem::take(&mut repairer.lost_tables);
+                    self.unindexed.append(&mut repairer.unindexed);
                     if is_changed {
                         return Ok(Round::Changed);
                     }
                     let is_settled = report.errors == 0 && !self.report.is_cancelled;
-                    if is_settled && self.complete(&mut mender)? {
+                    if is_settled && self.complete(&mut repairer)? {
                         return Ok(Round::Changed);
                     }
                     if is_settled
-                        && !mender.checker.image.superblock.state().contains(StateFlags::CLEAN)
+                        && !repairer.checker.image.superblock.state().contains(StateFlags::CLEAN)
                     {
-                        mender.edit_superblock(|superblock| {
+                        repairer.edit_superblock(|superblock| {
                             superblock.set_state(superblock.state() | StateFlags::CLEAN);
                         })?;
                     }
@@ -280,21 +280,21 @@ impl Session<'_> {
 
     /// Gives the root `lost+found` again, and an index to the directories that have lost theirs; whether
     /// something was changed.
-    fn complete(&mut self, mender: &mut Mender<'_, '_>) -> Result<bool, Error> {
+    fn complete(&mut self, repairer: &mut Repairer<'_, '_>) -> Result<bool, Error> {
         let mut is_changed = false;
         // It is tried once.
         if self.had_lost_and_found.replace(false) == Some(true)
-            && !connections::has_lost_and_found(mender)?
+            && !connections::has_lost_and_found(repairer)?
         {
-            is_changed = connections::make_lost_and_found(mender)?.is_some();
-            self.unindexed.append(&mut mender.unindexed);
+            is_changed = connections::make_lost_and_found(repairer)?.is_some();
+            self.unindexed.append(&mut repairer.unindexed);
         }
         if is_changed {
             self.is_completed = true;
             return Ok(true);
         }
         for number in std::mem::take(&mut self.unindexed) {
-            is_changed |= index::build(mender, InodeNumber::new(number))?;
+            is_changed |= index::build(repairer, InodeNumber::new(number))?;
         }
         self.is_completed |= is_changed;
         Ok(is_changed)
@@ -321,8 +321,8 @@ impl Session<'_> {
         self.suspects.extend(damaged.difference(&self.victims));
     }
 
-    /// Mends the problems of the first stage that has any; whether something was changed.
-    fn mend(&mut self, report: &Report, mender: &mut Mender<'_, '_>) -> Result<bool, Error> {
+    /// Repairs the problems of the first stage that has any; whether something was changed.
+    fn repair(&mut self, report: &Report, repairer: &mut Repairer<'_, '_>) -> Result<bool, Error> {
         let mut is_blocked = false;
         for stage in Stage::ALL {
             let mut is_changed = false;
@@ -332,7 +332,7 @@ impl Session<'_> {
                 let outcome = match self.left.get(&key) {
                     Some(outcome) => *outcome,
                     None if is_blocked => RepairOutcome::Waiting,
-                    None => self.mend_one(problem, &key, mender)?,
+                    None => self.repair_one(problem, &key, repairer)?,
                 };
                 if self.report.is_cancelled {
                     return Ok(false);
@@ -353,11 +353,11 @@ impl Session<'_> {
         Ok(false)
     }
 
-    fn mend_one(
+    fn repair_one(
         &mut self,
         problem: &Problem,
         key: &str,
-        mender: &mut Mender<'_, '_>,
+        repairer: &mut Repairer<'_, '_>,
     ) -> Result<RepairOutcome, Error> {
         let is_full = self.tries.len() >= TRACKED_MAX && !self.tries.contains_key(key);
         if is_full {
@@ -370,7 +370,7 @@ impl Session<'_> {
         *tries += 1;
         // The directories were agreed to: so is what they take or leave of blocks when they are completed.
         if self.is_completed && stage::is_safe(&problem.issue) {
-            let done = rules::mend(mender, &problem.issue)?;
+            let done = rules::repair(repairer, &problem.issue)?;
             return Ok(done.map_or(RepairOutcome::Impossible, |_| RepairOutcome::Repaired));
         }
         match (self.choose)(problem, stage::is_safe(&problem.issue)) {
@@ -381,7 +381,7 @@ impl Session<'_> {
                 return Ok(RepairOutcome::Declined);
             }
         }
-        let Some(done) = rules::mend(mender, &problem.issue)? else {
+        let Some(done) = rules::repair(repairer, &problem.issue)? else {
             return Ok(RepairOutcome::Impossible);
         };
         self.report.repaired += 1;

@@ -2,7 +2,7 @@
 
 use super::fields;
 use super::maps;
-use super::mender::{Mended, Mender};
+use super::repairer::{Done, Repairer};
 use crate::image::Error;
 use crate::mapping;
 use crate::quota::entries_of;
@@ -11,24 +11,24 @@ use drystone_ext4_format::quota::{QuotaEntry, QuotaKind, build};
 use drystone_ext4_format::{InodeNumber, LogicalBlock};
 use std::collections::BTreeMap;
 
-pub(super) fn rebuild(mender: &mut Mender<'_, '_>, kind: QuotaKind) -> Result<Mended, Error> {
-    const DONE: Mended = Some("the quota file was made anew");
-    let superblock = &mender.checker.image.superblock;
+pub(super) fn rebuild(repairer: &mut Repairer<'_, '_>, kind: QuotaKind) -> Result<Done, Error> {
+    const DONE: Done = Some("the quota file was made anew");
+    let superblock = &repairer.checker.image.superblock;
     let (number, used) = match kind {
-        QuotaKind::User => (superblock.user_quota_inode(), &mender.checker.usage.users),
-        QuotaKind::Group => (superblock.group_quota_inode(), &mender.checker.usage.groups),
-        QuotaKind::Project => (superblock.project_quota_inode(), &mender.checker.usage.projects),
+        QuotaKind::User => (superblock.user_quota_inode(), &repairer.checker.usage.users),
+        QuotaKind::Group => (superblock.group_quota_inode(), &repairer.checker.usage.groups),
+        QuotaKind::Project => (superblock.project_quota_inode(), &repairer.checker.usage.projects),
     };
     let Some(number) = number else { return Ok(None) };
-    if !mender.rebuilt_maps.insert(number.get()) {
+    if !repairer.rebuilt_maps.insert(number.get()) {
         return Ok(DONE);
     }
-    let Some((inode, _)) = mender.checker.inode(number)? else { return Ok(None) };
+    let Some((inode, _)) = repairer.checker.inode(number)? else { return Ok(None) };
     if !inode.has_block_mapping() {
         return Ok(None);
     }
     let mut entries: BTreeMap<u32, QuotaEntry> = BTreeMap::new();
-    for entry in entries_of(mender.checker, kind, &inode, false)?.unwrap_or_default() {
+    for entry in entries_of(repairer.checker, kind, &inode, false)?.unwrap_or_default() {
         let unused = QuotaEntry { space_bytes: 0, inodes: 0, ..entry };
         entries.insert(entry.id, unused);
     }
@@ -38,18 +38,18 @@ pub(super) fn rebuild(mender: &mut Mender<'_, '_>, kind: QuotaKind) -> Result<Me
         entry.inodes = used.inodes;
     }
     let content = build(kind, entries.into_values());
-    write_file(mender, number, &content).map(|mended| mended.and(DONE))
+    write_file(repairer, number, &content).map(|repaired| repaired.and(DONE))
 }
 
 /// Makes these bytes the content of a file, into the blocks that it has and new ones.
 fn write_file(
-    mender: &mut Mender<'_, '_>,
+    repairer: &mut Repairer<'_, '_>,
     number: InodeNumber,
     content: &[u8],
-) -> Result<Mended, Error> {
-    let layout = mender.checker.image.layout;
+) -> Result<Done, Error> {
+    let layout = repairer.checker.image.layout;
     let block_size = layout.block_size();
-    let Some(mut pieces) = maps::take_apart(mender, number)? else { return Ok(None) };
+    let Some(mut pieces) = maps::take_apart(repairer, number)? else { return Ok(None) };
     let mut extents: Vec<Extent> = Vec::new();
     for (logical, bytes) in (0..).map(LogicalBlock::new).zip(content.chunks(block_size)) {
         // A cluster of the file that was begun goes on.
@@ -57,24 +57,24 @@ fn write_file(
         let found = mapping::find(&pieces.extents, logical).filter(|_| !is_begun);
         let new = match found {
             Some(block) => Some(block),
-            None => mender.allocate_for(&extents, logical)?,
+            None => repairer.allocate_for(&extents, logical)?,
         };
         let Some(physical) = new else { return Ok(None) };
         let mut block = vec![0; block_size];
         block[..bytes.len()].copy_from_slice(bytes);
-        mender.write_block(physical, &block)?;
+        repairer.write_block(physical, &block)?;
         Extent::of_block(logical, physical).append_to(&mut extents);
     }
     pieces.extents = extents;
-    if maps::store(mender, pieces)?.is_none() {
+    if maps::store(repairer, pieces)?.is_none() {
         return Ok(None);
     }
-    fields::set_size(mender, number, content.len() as u64)
+    fields::set_size(repairer, number, content.len() as u64)
 }
 
 /// Keeps no quota of a kind any more.
-pub(super) fn give_up(mender: &mut Mender<'_, '_>, kind: QuotaKind) -> Result<Mended, Error> {
-    mender.edit_superblock(|superblock| match kind {
+pub(super) fn give_up(repairer: &mut Repairer<'_, '_>, kind: QuotaKind) -> Result<Done, Error> {
+    repairer.edit_superblock(|superblock| match kind {
         QuotaKind::User => superblock.set_user_quota_inode(None),
         QuotaKind::Group => superblock.set_group_quota_inode(None),
         QuotaKind::Project => superblock.set_project_quota_inode(None),
@@ -84,23 +84,23 @@ pub(super) fn give_up(mender: &mut Mender<'_, '_>, kind: QuotaKind) -> Result<Me
 
 /// Whether the superblock takes an inode for the quota file of projects that holds something else.
 pub(super) fn is_taken_for_one(
-    mender: &mut Mender<'_, '_>,
+    repairer: &mut Repairer<'_, '_>,
     number: InodeNumber,
 ) -> Result<bool, Error> {
-    if mender.checker.image.superblock.project_quota_inode() != Some(number) {
+    if repairer.checker.image.superblock.project_quota_inode() != Some(number) {
         return Ok(false);
     }
-    let Some((inode, _)) = mender.checker.inode(number)? else { return Ok(true) };
+    let Some((inode, _)) = repairer.checker.inode(number)? else { return Ok(true) };
     Ok(!inode.has_block_mapping()
-        || entries_of(mender.checker, QuotaKind::Project, &inode, false)?.is_err())
+        || entries_of(repairer.checker, QuotaKind::Project, &inode, false)?.is_err())
 }
 
 /// Keeps no quota any more in an inode.
 pub(super) fn give_up_inode(
-    mender: &mut Mender<'_, '_>,
+    repairer: &mut Repairer<'_, '_>,
     number: InodeNumber,
-) -> Result<Mended, Error> {
-    let superblock = &mender.checker.image.superblock;
+) -> Result<Done, Error> {
+    let superblock = &repairer.checker.image.superblock;
     let files = [
         (QuotaKind::User, superblock.user_quota_inode()),
         (QuotaKind::Group, superblock.group_quota_inode()),
@@ -109,7 +109,7 @@ pub(super) fn give_up_inode(
     // A damaged superblock may name it for several kinds.
     let mut done = None;
     for (kind, _) in files.into_iter().filter(|(_, inode)| *inode == Some(number)) {
-        done = give_up(mender, kind)?.or(done);
+        done = give_up(repairer, kind)?.or(done);
     }
     Ok(done)
 }

@@ -2,7 +2,7 @@
 //! the end of a node.
 
 use super::fields;
-use super::mender::{Mended, Mender};
+use super::repairer::{Done, Repairer};
 use crate::block_set::BlockSet;
 use crate::image::{Error, Image};
 use crate::inode_content::target_length;
@@ -28,36 +28,39 @@ const NODES_MAX: usize = 256;
 
 /// Makes an inode a directory or a file again whose type says that it can't have the blocks that it has;
 /// nothing if it has none.
-pub(super) fn restore_type(mender: &Mender<'_, '_>, number: InodeNumber) -> Result<Mended, Error> {
-    let Some((inode, _)) = mender.checker.inode(number)? else { return Ok(None) };
+pub(super) fn restore_type(
+    repairer: &Repairer<'_, '_>,
+    number: InodeNumber,
+) -> Result<Done, Error> {
+    let Some((inode, _)) = repairer.checker.inode(number)? else { return Ok(None) };
     if inode.flags.contains(InodeFlags::INLINE_DATA) {
         return Ok(None);
     }
-    let extents = mapping::extents_of(&mender.checker.image, &inode)?;
-    let is_own = |extent: &Extent| mender.is_unclaimed(extent);
+    let extents = mapping::extents_of(&repairer.checker.image, &inode)?;
+    let is_own = |extent: &Extent| repairer.is_unclaimed(extent);
     // What other inodes have was never this one's.
     if extents.is_empty() || inode.size_bytes == 0 || !extents.iter().all(is_own) {
         return Ok(None);
     }
-    let kind = match holds_directory(mender, &inode, &extents)? {
+    let kind = match holds_directory(repairer, &inode, &extents)? {
         true => ModeFileType::Directory,
         false => ModeFileType::Regular,
     };
-    fields::set_type(mender, number, kind)
+    fields::set_type(repairer, number, kind)
 }
 
 /// Makes an inode a directory again that a name says to be one, and whose first block is a directory's.
 pub(super) fn restore_directory(
-    mender: &Mender<'_, '_>,
+    repairer: &Repairer<'_, '_>,
     number: InodeNumber,
-) -> Result<Mended, Error> {
-    let Some((inode, _)) = mender.checker.inode(number)? else { return Ok(None) };
+) -> Result<Done, Error> {
+    let Some((inode, _)) = repairer.checker.inode(number)? else { return Ok(None) };
     if inode.is_directory() || inode.flags.contains(InodeFlags::INLINE_DATA) {
         return Ok(None);
     }
-    let extents = mapping::extents_of(&mender.checker.image, &inode)?;
-    match holds_directory(mender, &inode, &extents)? {
-        true => fields::set_type(mender, number, ModeFileType::Directory),
+    let extents = mapping::extents_of(&repairer.checker.image, &inode)?;
+    match holds_directory(repairer, &inode, &extents)? {
+        true => fields::set_type(repairer, number, ModeFileType::Directory),
         false => Ok(None),
     }
 }
@@ -65,11 +68,11 @@ pub(super) fn restore_directory(
 /// Gives a link its size back whose target lies in a block, though its size says that the inode holds
 /// the target; nothing if it has no such block.
 pub(super) fn restore_link_size(
-    mender: &Mender<'_, '_>,
+    repairer: &Repairer<'_, '_>,
     number: InodeNumber,
-) -> Result<Mended, Error> {
-    let image = &mender.checker.image;
-    let Some((mut inode, _)) = mender.checker.inode(number)? else { return Ok(None) };
+) -> Result<Done, Error> {
+    let image = &repairer.checker.image;
+    let Some((mut inode, _)) = repairer.checker.inode(number)? else { return Ok(None) };
     // The target of an encrypted link is not text.
     if !inode.is_fast_symlink() || inode.flags.contains(InodeFlags::ENCRYPT) {
         return Ok(None);
@@ -78,30 +81,30 @@ pub(super) fn restore_link_size(
     inode.size_bytes = BLOCK_AREA_BYTES as u64;
     let map = Footprint::of(image, &inode)?;
     let [extent] = &map.extents[..] else { return Ok(None) };
-    let clusters = map.clusters(mender) + u64::from(inode.attribute_block.is_some());
+    let clusters = map.clusters(repairer) + u64::from(inode.attribute_block.is_some());
     let per_cluster = image.layout.sectors_per_block() << image.layout.log_cluster_ratio();
     let is_its_target = extent.logical == LogicalBlock::FIRST
         && extent.length == 1
         && !extent.unwritten
         && !map.is_broken
-        && mender.is_unclaimed(extent)
+        && repairer.is_unclaimed(extent)
         && inode.sectors == clusters * per_cluster;
     // A short target may look like a pointer to what somebody has deleted.
-    if !is_its_target || !mender.is_marked(extent.physical)? {
+    if !is_its_target || !repairer.is_marked(extent.physical)? {
         return Ok(None);
     }
     let Some(length) = target_length(&image.read_block(extent.physical)?) else { return Ok(None) };
-    fields::set_size(mender, number, length)?;
+    fields::set_size(repairer, number, length)?;
     Ok(Some("the link got the size of its target back"))
 }
 
 /// Finds the attributes of an inode with inline data whose extra fields have another size than they say.
 pub(super) fn restore_extra_size(
-    mender: &Mender<'_, '_>,
+    repairer: &Repairer<'_, '_>,
     number: InodeNumber,
-) -> Result<Mended, Error> {
-    let layout = mender.checker.image.layout;
-    let Some((inode, bytes)) = mender.checker.inode(number)? else { return Ok(None) };
+) -> Result<Done, Error> {
+    let layout = repairer.checker.image.layout;
+    let Some((inode, bytes)) = repairer.checker.inode(number)? else { return Ok(None) };
     let holds_attributes =
         |start: usize| bytes.get(start..start + 4) == Some(&xattr::MAGIC.to_le_bytes()[..]);
     if holds_attributes(inode.attribute_area(&layout).start) {
@@ -111,24 +114,24 @@ pub(super) fn restore_extra_size(
     let possible = [wanted].into_iter().chain((4..=layout.inode_size() - BASE_BYTES).step_by(4));
     for size in possible.filter(|size| *size > 0) {
         if holds_attributes(BASE_BYTES + size) {
-            fields::set(mender, number, EXTRA_SIZE, size as u64)?;
+            fields::set(repairer, number, EXTRA_SIZE, size as u64)?;
             return Ok(Some("the inode's extra fields got their size back"));
         }
     }
     if wanted > 0 && bytes.get(EXTRA_SIZE) == Some(&[0, 0]) {
         // Readers look for attributes behind extra fields only.
-        fields::set(mender, number, EXTRA_SIZE, wanted as u64)?;
+        fields::set(repairer, number, EXTRA_SIZE, wanted as u64)?;
     }
     Ok(None)
 }
 
 /// Whether the first block of an inode starts with the entry that names the inode itself, and `..`.
 fn holds_directory(
-    mender: &Mender<'_, '_>,
+    repairer: &Repairer<'_, '_>,
     inode: &Inode,
     extents: &[Extent],
 ) -> Result<bool, Error> {
-    let image = &mender.checker.image;
+    let image = &repairer.checker.image;
     let Some(block) = mapping::find_written(extents, LogicalBlock::FIRST) else { return Ok(false) };
     let size = inode.size_bytes;
     if size == 0 || !size.is_multiple_of(image.layout.block_size() as u64) {
@@ -144,13 +147,13 @@ fn holds_directory(
 /// Gives a node of an inode's extent tree the entries back that its count hides, if the inode then has
 /// the `sectors` that it says; nothing if there are no such entries.
 pub(super) fn uncover_entries(
-    mender: &Mender<'_, '_>,
+    repairer: &Repairer<'_, '_>,
     number: InodeNumber,
     missing_clusters: u64,
-) -> Result<Mended, Error> {
-    let image = &mender.checker.image;
+) -> Result<Done, Error> {
+    let image = &repairer.checker.image;
     let layout = image.layout;
-    let Some((inode, _)) = mender.checker.inode(number)? else { return Ok(None) };
+    let Some((inode, _)) = repairer.checker.inode(number)? else { return Ok(None) };
     if !inode.flags.contains(InodeFlags::EXTENTS) {
         return Ok(None);
     }
@@ -185,17 +188,16 @@ pub(super) fn uncover_entries(
             if after.is_broken {
                 break;
             }
-            let is_whole = after.clusters(mender) == before.clusters(mender) + missing_clusters;
+            let is_whole = after.clusters(repairer) == before.clusters(repairer) + missing_clusters;
             let is_own = after
                 .extents
                 .iter()
-                .all(|extent| before.extents.contains(extent) || mender.is_unclaimed(extent));
+                .all(|extent| before.extents.contains(extent) || repairer.is_unclaimed(extent));
             if is_whole && is_own {
                 match place {
-                    None => {
-                        mender.edit_fields(number, |inode| inode.block_area = changed.block_area)?
-                    }
-                    Some(block) => mender.write_block(block, &new).map(Some)?.map(|()| ""),
+                    None => repairer
+                        .edit_fields(number, |inode| inode.block_area = changed.block_area)?,
+                    Some(block) => repairer.write_block(block, &new).map(Some)?.map(|()| ""),
                 };
                 return Ok(Some("the map got the entries back that a count hid"));
             }
@@ -205,15 +207,18 @@ pub(super) fn uncover_entries(
 }
 
 /// The same for a node that says that it has none, by the sectors that the inode says it has.
-pub(super) fn uncover_node(mender: &Mender<'_, '_>, number: InodeNumber) -> Result<Mended, Error> {
-    let layout = mender.checker.image.layout;
-    let Some((inode, _)) = mender.checker.inode(number)? else { return Ok(None) };
-    let held = Footprint::of(&mender.checker.image, &inode)?.clusters(mender)
+pub(super) fn uncover_node(
+    repairer: &Repairer<'_, '_>,
+    number: InodeNumber,
+) -> Result<Done, Error> {
+    let layout = repairer.checker.image.layout;
+    let Some((inode, _)) = repairer.checker.inode(number)? else { return Ok(None) };
+    let held = Footprint::of(&repairer.checker.image, &inode)?.clusters(repairer)
         + u64::from(inode.attribute_block.is_some());
     let per_cluster = layout.sectors_per_block() << layout.log_cluster_ratio();
     match (inode.sectors / per_cluster).saturating_sub(held) {
         0 => Ok(None),
-        missing => uncover_entries(mender, number, missing),
+        missing => uncover_entries(repairer, number, missing),
     }
 }
 
@@ -237,10 +242,10 @@ impl Footprint {
         Ok(found)
     }
 
-    pub fn clusters(&self, mender: &Mender<'_, '_>) -> u64 {
+    pub fn clusters(&self, repairer: &Repairer<'_, '_>) -> u64 {
         let mut own = crate::claims::InodeClaims::default();
         for extent in &self.extents {
-            own.next(&mender.checker.claims, extent);
+            own.next(&repairer.checker.claims, extent);
         }
         own.count + self.nodes.len() as u64
     }

@@ -1,4 +1,4 @@
-//! In which order problems are mended, and which of them safely.
+//! In which order problems are repaired, and which of them safely.
 
 use crate::issue::{
     AttributeIssue, BackupIssue, GroupIssue, InodeIssue, Issue, OrphanIssue, QuotaIssue,
@@ -6,7 +6,7 @@ use crate::issue::{
 };
 use drystone_ext4_format::Corrupt;
 
-/// A stage of the repair: what is mended before later stages can be judged.
+/// A stage of the repair: what is repaired before later stages can be judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     /// The superblock.
@@ -49,7 +49,7 @@ impl Stage {
     ];
 }
 
-/// The stage that mends an issue.
+/// The stage that repairs an issue.
 pub(super) fn of(issue: &Issue) -> Stage {
     match issue {
         Issue::Corrupt(corrupt) => of_structure(corrupt),
@@ -129,7 +129,7 @@ pub(super) const fn weight(issue: &Issue) -> u32 {
     }
 }
 
-/// Whether mending an issue loses nothing and chooses nothing: what is wrong follows from the rest.
+/// Whether repairing an issue loses nothing and chooses nothing: what is wrong follows from the rest.
 pub(super) const fn is_safe(issue: &Issue) -> bool {
     match issue {
         Issue::Superblock(issue) => matches!(

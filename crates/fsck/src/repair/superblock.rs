@@ -1,6 +1,6 @@
 //! The superblock and its copies: from a backup, or from what the image shows.
 
-use super::mender::{Mended, Mender};
+use super::repairer::{Done, Repairer};
 use crate::image::Error;
 use crate::issue::{BackupIssue, SuperblockIssue};
 use crate::links::UNCOUNTED_LINKS;
@@ -24,52 +24,55 @@ const USUAL_FIRST_INODE: u32 = 11;
 /// Bytes of the extra fields of an inode that the tools ask for.
 const EXTRA_SIZE: u16 = 32;
 
-pub(super) fn mend(mender: &mut Mender<'_, '_>, issue: &SuperblockIssue) -> Result<Mended, Error> {
+pub(super) fn repair(
+    repairer: &mut Repairer<'_, '_>,
+    issue: &SuperblockIssue,
+) -> Result<Done, Error> {
     match issue {
         SuperblockIssue::Unusable { .. } => {
             // It is the copy that the check went on with.
-            let mut superblock = mender.checker.image.superblock.clone();
+            let mut superblock = repairer.checker.image.superblock.clone();
             superblock.set_state(superblock.state() - StateFlags::CLEAN);
             let bytes = superblock.encode_for_group(GroupNumber::FIRST);
-            mender.device().write_at(SUPERBLOCK_OFFSET_BYTES, &bytes)?;
+            repairer.device().write_at(SUPERBLOCK_OFFSET_BYTES, &bytes)?;
             Ok(Some("the superblock was restored from the copy"))
         }
         SuperblockIssue::FeatureConflict { second, .. } => {
-            change_features(mender, |features| match *second {
+            change_features(repairer, |features| match *second {
                 "metadata_csum" => features.read_only_compat.remove(ReadOnlyCompat::GDT_CSUM),
                 _ => features.compat.remove(Compat::RESIZE_INODE),
             })
         }
-        SuperblockIssue::FeatureNeeds { feature, .. } => mend_need(mender, feature),
+        SuperblockIssue::FeatureNeeds { feature, .. } => repair_need(repairer, feature),
         // The revision is that of the features.
-        SuperblockIssue::OldRevision => change_features(mender, |_| {}),
+        SuperblockIssue::OldRevision => change_features(repairer, |_| {}),
         SuperblockIssue::FieldWithoutFeature { field, .. } => match *field {
             "s_journal_uuid" => {
-                mender.edit_superblock(|superblock| superblock.set_journal_uuid([0; 16]))
+                repairer.edit_superblock(|superblock| superblock.set_journal_uuid([0; 16]))
             }
             "s_usr_quota_inum" => {
-                mender.edit_superblock(|superblock| superblock.set_user_quota_inode(None))
+                repairer.edit_superblock(|superblock| superblock.set_user_quota_inode(None))
             }
             "s_grp_quota_inum" => {
-                mender.edit_superblock(|superblock| superblock.set_group_quota_inode(None))
+                repairer.edit_superblock(|superblock| superblock.set_group_quota_inode(None))
             }
             "s_prj_quota_inum" => {
-                mender.edit_superblock(|superblock| superblock.set_project_quota_inode(None))
+                repairer.edit_superblock(|superblock| superblock.set_project_quota_inode(None))
             }
             "s_orphan_file_inum" => {
-                mender.edit_superblock(|superblock| superblock.set_orphan_file_inode(None))
+                repairer.edit_superblock(|superblock| superblock.set_orphan_file_inode(None))
             }
             "s_journal_inum" => {
-                mender.edit_superblock(|superblock| superblock.set_journal_inode(None))
+                repairer.edit_superblock(|superblock| superblock.set_journal_inode(None))
             }
             "s_reserved_gdt_blocks" => {
-                mender.edit_superblock_bytes(RESERVED_DESCRIPTOR_BLOCKS, &[0, 0])
+                repairer.edit_superblock_bytes(RESERVED_DESCRIPTOR_BLOCKS, &[0, 0])
             }
             _ => Ok(None),
         },
         SuperblockIssue::Future { field, .. } => {
-            let now = u64::from(mender.now);
-            mender.edit_superblock(|superblock| match *field {
+            let now = u64::from(repairer.now);
+            repairer.edit_superblock(|superblock| match *field {
                 "s_mtime" => superblock.set_mount_time_seconds(now),
                 _ => superblock.set_write_time_seconds(now),
             })
@@ -77,27 +80,28 @@ pub(super) fn mend(mender: &mut Mender<'_, '_>, issue: &SuperblockIssue) -> Resu
         SuperblockIssue::Field { field, .. } => match *field {
             // The check went on with the right number.
             "s_inodes_count" | "s_inodes_per_group" | "s_first_meta_bg" | "s_feature_incompat" => {
-                let bytes = mender.checker.image.superblock.encode();
-                mender.device().write_at(SUPERBLOCK_OFFSET_BYTES, &bytes)?;
+                let bytes = repairer.checker.image.superblock.encode();
+                repairer.device().write_at(SUPERBLOCK_OFFSET_BYTES, &bytes)?;
                 Ok(Some("the superblock was corrected"))
             }
             "s_first_ino" => {
-                mender.edit_superblock_bytes(FIRST_INODE, &USUAL_FIRST_INODE.to_le_bytes())
+                repairer.edit_superblock_bytes(FIRST_INODE, &USUAL_FIRST_INODE.to_le_bytes())
             }
             "s_r_blocks_count" => {
-                let reserved = mender.checker.image.layout.blocks_count() / 20;
-                mender.edit_superblock(|superblock| superblock.set_reserved_blocks_count(reserved))
+                let reserved = repairer.checker.image.layout.blocks_count() / 20;
+                repairer
+                    .edit_superblock(|superblock| superblock.set_reserved_blocks_count(reserved))
             }
             "s_desc_size" => {
-                let is_wide = mender.checker.image.superblock.features().incompat;
+                let is_wide = repairer.checker.image.superblock.features().incompat;
                 let size: u16 = if is_wide.contains(Incompat::SIXTY_FOUR_BIT) { 64 } else { 0 };
-                mender.edit_superblock_bytes(DESCRIPTOR_SIZE, &size.to_le_bytes())
+                repairer.edit_superblock_bytes(DESCRIPTOR_SIZE, &size.to_le_bytes())
             }
             "s_min_extra_isize" => {
-                mender.edit_superblock_bytes(MIN_EXTRA_SIZE, &EXTRA_SIZE.to_le_bytes())
+                repairer.edit_superblock_bytes(MIN_EXTRA_SIZE, &EXTRA_SIZE.to_le_bytes())
             }
             "s_want_extra_isize" => {
-                mender.edit_superblock_bytes(WANTED_EXTRA_SIZE, &EXTRA_SIZE.to_le_bytes())
+                repairer.edit_superblock_bytes(WANTED_EXTRA_SIZE, &EXTRA_SIZE.to_le_bytes())
             }
             _ => Ok(None),
         },
@@ -106,46 +110,46 @@ pub(super) fn mend(mender: &mut Mender<'_, '_>, issue: &SuperblockIssue) -> Resu
 }
 
 /// Turns a feature off whose need isn't met, or meets the need.
-fn mend_need(mender: &mut Mender<'_, '_>, feature: &str) -> Result<Mended, Error> {
+fn repair_need(repairer: &mut Repairer<'_, '_>, feature: &str) -> Result<Done, Error> {
     match feature {
         "metadata_csum_seed" => {
-            change_features(mender, |features| features.incompat.remove(Incompat::CSUM_SEED))
+            change_features(repairer, |features| features.incompat.remove(Incompat::CSUM_SEED))
         }
         "bigalloc" | "64bit" => {
-            change_features(mender, |features| features.incompat.insert(Incompat::EXTENTS))
+            change_features(repairer, |features| features.incompat.insert(Incompat::EXTENTS))
         }
         "needs_recovery" => {
-            mender.edit_superblock(|superblock| superblock.set_needs_recovery(false))
+            repairer.edit_superblock(|superblock| superblock.set_needs_recovery(false))
         }
         "orphan_present" => {
-            mender.edit_superblock(|superblock| superblock.set_orphan_present(false))
+            repairer.edit_superblock(|superblock| superblock.set_orphan_present(false))
         }
-        "orphan_file" => change_features(mender, |features| {
+        "orphan_file" => change_features(repairer, |features| {
             features.compat.remove(Compat::ORPHAN_FILE);
             features.read_only_compat.remove(ReadOnlyCompat::ORPHAN_PRESENT);
         }),
-        "quota" => change_features(mender, |features| {
+        "quota" => change_features(repairer, |features| {
             features.read_only_compat.remove(ReadOnlyCompat::QUOTA)
         }),
-        "mmp" => change_features(mender, |features| features.incompat.remove(Incompat::MMP)),
+        "mmp" => change_features(repairer, |features| features.incompat.remove(Incompat::MMP)),
         "dir_index" => {
-            mender.edit_superblock(|superblock| superblock.set_hash_version(HashVersion::HalfMd4))
+            repairer.edit_superblock(|superblock| superblock.set_hash_version(HashVersion::HalfMd4))
         }
-        UNCOUNTED_LINKS => change_features(mender, |features| {
+        UNCOUNTED_LINKS => change_features(repairer, |features| {
             features.read_only_compat.insert(ReadOnlyCompat::DIR_NLINK)
         }),
-        "a file of 2 GiB or more" => mender.edit_superblock(Superblock::set_large_file),
+        "a file of 2 GiB or more" => repairer.edit_superblock(Superblock::set_large_file),
         _ => Ok(None),
     }
 }
 
 /// Changes the features, if the geometry stays possible.
 pub(super) fn change_features(
-    mender: &Mender<'_, '_>,
+    repairer: &Repairer<'_, '_>,
     change: impl FnOnce(&mut Features),
-) -> Result<Mended, Error> {
+) -> Result<Done, Error> {
     let mut changed = None;
-    let mended = mender.edit_superblock(|superblock| {
+    let repaired = repairer.edit_superblock(|superblock| {
         let mut features = superblock.features();
         change(&mut features);
         if let Ok(other) = superblock.with_features(features) {
@@ -153,69 +157,69 @@ pub(super) fn change_features(
             changed = Some("the features were corrected");
         }
     })?;
-    Ok(mended.and(changed))
+    Ok(repaired.and(changed))
 }
 
 /// Writes the copies in a group anew.
-pub(super) fn mend_backup(
-    mender: &Mender<'_, '_>,
+pub(super) fn repair_backup(
+    repairer: &Repairer<'_, '_>,
     group: GroupNumber,
     block: PhysicalBlock,
     issue: &BackupIssue,
-) -> Result<Mended, Error> {
-    let layout = mender.checker.image.layout;
+) -> Result<Done, Error> {
+    let layout = repairer.checker.image.layout;
     if let BackupIssue::Descriptor { .. } = issue {
-        let mut bytes = mender.checker.image.read_block(block)?;
+        let mut bytes = repairer.checker.image.read_block(block)?;
         let Some(base) = layout.group_base(group).descriptors else { return Ok(None) };
         let index = block.get().saturating_sub(base.get()) as u32;
         let first = index.saturating_mul(layout.descriptors_per_block());
         let copies = bytes.chunks_exact_mut(layout.descriptor_size());
         for (number, copy) in (first..layout.group_count()).zip(copies) {
-            let descriptor: &GroupDescriptor = &mender.checker.groups[number as usize].descriptor;
+            let descriptor: &GroupDescriptor = &repairer.checker.groups[number as usize].descriptor;
             descriptor.encode_into(copy, GroupNumber::new(number), &layout);
         }
-        mender.write_block(block, &bytes)?;
+        repairer.write_block(block, &bytes)?;
         return Ok(Some("the copy was written anew"));
     }
     let Some((block, offset)) = layout.superblock_location(group) else { return Ok(None) };
-    let mut superblock = mender.checker.image.superblock.clone();
+    let mut superblock = repairer.checker.image.superblock.clone();
     superblock.set_needs_recovery(false);
     let bytes = superblock.encode_for_group(group);
     let place = (block.get() << layout.log_block_size()) + offset as u64;
-    mender.device().write_at(place, &bytes)?;
+    repairer.device().write_at(place, &bytes)?;
     Ok(Some("the copy was written anew"))
 }
 
 /// Gives multi-mount protection another block.
-pub(super) fn move_mmp(mender: &mut Mender<'_, '_>) -> Result<Mended, Error> {
-    let Some(block) = mender.allocate()? else { return Ok(None) };
-    mender.edit_superblock(|superblock| superblock.set_mmp_block(Some(block)))?;
-    write_mmp(mender, block)
+pub(super) fn move_mmp(repairer: &mut Repairer<'_, '_>) -> Result<Done, Error> {
+    let Some(block) = repairer.allocate()? else { return Ok(None) };
+    repairer.edit_superblock(|superblock| superblock.set_mmp_block(Some(block)))?;
+    write_mmp(repairer, block)
 }
 
 /// Says in the block of multi-mount protection that nobody uses the image.
 pub(super) fn reset_mmp(
-    mender: &mut Mender<'_, '_>,
+    repairer: &mut Repairer<'_, '_>,
     block: PhysicalBlock,
-) -> Result<Mended, Error> {
+) -> Result<Done, Error> {
     // A damaged number leads to a block of a file.
-    if !mender.is_alone(block) {
-        return move_mmp(mender);
+    if !repairer.is_alone(block) {
+        return move_mmp(repairer);
     }
-    write_mmp(mender, block)
+    write_mmp(repairer, block)
 }
 
-fn write_mmp(mender: &Mender<'_, '_>, block: PhysicalBlock) -> Result<Mended, Error> {
-    let superblock = &mender.checker.image.superblock;
-    let mut bytes = mender.checker.image.block_buffer();
+fn write_mmp(repairer: &Repairer<'_, '_>, block: PhysicalBlock) -> Result<Done, Error> {
+    let superblock = &repairer.checker.image.superblock;
+    let mut bytes = repairer.checker.image.block_buffer();
     let mmp = Mmp {
         state: MmpState::Clean,
-        time_seconds: u64::from(mender.now),
+        time_seconds: u64::from(repairer.now),
         node_name: Vec::new(),
         device_name: Vec::new(),
         check_interval_seconds: superblock.mmp_interval_seconds(),
     };
-    mmp.encode(&mut bytes, mender.checker.image.layout.checksum_seed());
-    mender.write_block(block, &bytes)?;
+    mmp.encode(&mut bytes, repairer.checker.image.layout.checksum_seed());
+    repairer.write_block(block, &bytes)?;
     Ok(Some("the block was written anew"))
 }

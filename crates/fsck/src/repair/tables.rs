@@ -1,6 +1,6 @@
 //! Inode tables that are looked for in the whole image: their groups' descriptors are wrong or lost.
 
-use super::mender::Mender;
+use super::repairer::Repairer;
 use crate::groups::is_location;
 use crate::image::Error;
 use crate::issue::FixedPart;
@@ -22,49 +22,49 @@ const TABLES_MAX: usize = 64;
 /// checksums the first table is known by the root. Nothing if no place holds more inodes than the stored one.
 /// The journal may hold old copies: they come last.
 pub(super) fn find_table(
-    mender: &mut Mender<'_, '_>,
+    repairer: &mut Repairer<'_, '_>,
     group: GroupNumber,
 ) -> Result<Option<PhysicalBlock>, Error> {
-    let layout = mender.checker.image.layout;
+    let layout = repairer.checker.image.layout;
     let is_possible = layout.checksum_seed().is_some() || group == GroupNumber::FIRST;
-    if !is_possible || mender.searches_left == 0 {
+    if !is_possible || repairer.searches_left == 0 {
         return Ok(None);
     }
-    mender.searches_left -= 1;
-    let journal = journal_runs(mender)?;
-    match search_table(mender, group, &journal, false)? {
-        None if !journal.is_empty() => search_table(mender, group, &journal, true),
+    repairer.searches_left -= 1;
+    let journal = journal_runs(repairer)?;
+    match search_table(repairer, group, &journal, false)? {
+        None if !journal.is_empty() => search_table(repairer, group, &journal, true),
         found => Ok(found),
     }
 }
 
 /// Looks for a table in the journal, or everywhere else.
 fn search_table(
-    mender: &Mender<'_, '_>,
+    repairer: &Repairer<'_, '_>,
     group: GroupNumber,
     journal: &[Range<u64>],
     in_journal: bool,
 ) -> Result<Option<PhysicalBlock>, Error> {
-    let layout = mender.checker.image.layout;
+    let layout = repairer.checker.image.layout;
     let has_checksums = layout.checksum_seed().is_some();
-    let state = &mender.checker.groups[group.index()];
+    let state = &repairer.checker.groups[group.index()];
     let mut most = match state.has_inode_table {
-        true => sound_inodes(mender, group, state.descriptor.inode_table)?.len(),
+        true => sound_inodes(repairer, group, state.descriptor.inode_table)?.len(),
         false => 0,
     };
     let table_blocks = u64::from(layout.inode_table_blocks());
     let per_block = layout.block_size() / layout.inode_size();
     let mut best = None;
     let mut counted: BTreeSet<PhysicalBlock> = BTreeSet::new();
-    let mut bytes = mender.checker.image.block_buffer();
+    let mut bytes = repairer.checker.image.block_buffer();
     for block in u64::from(layout.first_data_block()) + 1..layout.blocks_count() {
-        mender.checker.image.read_blocks(PhysicalBlock::new(block), &mut bytes)?;
+        repairer.checker.image.read_blocks(PhysicalBlock::new(block), &mut bytes)?;
         for index in 0..LEADING_BLOCKS_MAX.min(table_blocks) {
             let bits = index as usize * per_block..;
             let mut inodes = bits.zip(bytes.chunks_exact(layout.inode_size()));
             let is_part = match has_checksums {
-                true => inodes.any(|(bit, bytes)| is_sound(mender, group, bit, bytes)),
-                false => index == 0 && holds_root(mender, &bytes),
+                true => inodes.any(|(bit, bytes)| is_sound(repairer, group, bit, bytes)),
+                false => index == 0 && holds_root(repairer, &bytes),
             };
             let Some(start) = block.checked_sub(index).map(PhysicalBlock::new) else { continue };
             let end = start.get().saturating_add(table_blocks);
@@ -76,10 +76,10 @@ fn search_table(
                 && touches_journal() == in_journal
                 && counted.len() < TABLES_MAX
                 && counted.insert(start);
-            if !is_new || !is_free_for_table(mender, group, start) {
+            if !is_new || !is_free_for_table(repairer, group, start) {
                 continue;
             }
-            let sound = sound_inodes(mender, group, start)?;
+            let sound = sound_inodes(repairer, group, start)?;
             if sound.len() <= most {
                 continue;
             }
@@ -95,8 +95,8 @@ fn search_table(
 }
 
 /// Where the journal lies, which holds copies of tables: by the superblock's copy of its map, or its inode.
-fn journal_runs(mender: &Mender<'_, '_>) -> Result<Vec<Range<u64>>, Error> {
-    let image = &mender.checker.image;
+fn journal_runs(repairer: &Repairer<'_, '_>) -> Result<Vec<Range<u64>>, Error> {
+    let image = &repairer.checker.image;
     let number = InodeNumber::JOURNAL;
     let inode = match image.superblock.journal_backup() {
         Some(backup) => {
@@ -108,7 +108,7 @@ fn journal_runs(mender: &Mender<'_, '_>) -> Result<Vec<Range<u64>>, Error> {
             inode.block_area = backup.block_area;
             inode
         }
-        None => match mender.checker.inode(number)? {
+        None => match repairer.checker.inode(number)? {
             Some((inode, _)) if inode.is_regular() && inode.has_block_mapping() => inode,
             _ => return Ok(Vec::new()),
         },
@@ -130,36 +130,40 @@ fn journal_runs(mender: &Mender<'_, '_>) -> Result<Vec<Range<u64>>, Error> {
 
 /// The inodes of a group that a table in this place holds, by their bits in rising order.
 fn sound_inodes(
-    mender: &Mender<'_, '_>,
+    repairer: &Repairer<'_, '_>,
     group: GroupNumber,
     place: PhysicalBlock,
 ) -> Result<Vec<usize>, Error> {
-    let layout = mender.checker.image.layout;
+    let layout = repairer.checker.image.layout;
     let mut bytes = vec![0; layout.inode_table_blocks() as usize * layout.block_size()];
-    mender.checker.image.read_blocks(place, &mut bytes)?;
+    repairer.checker.image.read_blocks(place, &mut bytes)?;
     let inodes = (0..).zip(bytes.chunks_exact(layout.inode_size()));
-    let sound = inodes.filter(|(bit, bytes)| is_sound(mender, group, *bit, bytes));
+    let sound = inodes.filter(|(bit, bytes)| is_sound(repairer, group, *bit, bytes));
     Ok(sound.map(|(bit, _)| bit).collect())
 }
 
 /// Whether bytes are the inode with the number of a bit: by its checksum, or without checksums, if it is a
 /// directory, by its first entry. Other inodes look the same wherever they lie.
-fn is_sound(mender: &Mender<'_, '_>, group: GroupNumber, bit: usize, bytes: &[u8]) -> bool {
-    let layout = mender.checker.image.layout;
+fn is_sound(repairer: &Repairer<'_, '_>, group: GroupNumber, bit: usize, bytes: &[u8]) -> bool {
+    let layout = repairer.checker.image.layout;
     // Below the inodes of a group.
     let Some(number) = layout.inode_of_bit(group, bit as u32) else { return false };
     if layout.checksum_seed().is_none() {
-        return is_directory(mender, number, bytes);
+        return is_directory(repairer, number, bytes);
     }
     bytes.iter().any(|&byte| byte != 0) && Inode::check_checksum(bytes, number, &layout).is_ok()
 }
 
 /// Whether a group's table can lie in a place: other tables, and what every image has, lie elsewhere.
-fn is_free_for_table(mender: &Mender<'_, '_>, group: GroupNumber, place: PhysicalBlock) -> bool {
-    let count = u64::from(mender.checker.image.layout.inode_table_blocks());
+fn is_free_for_table(
+    repairer: &Repairer<'_, '_>,
+    group: GroupNumber,
+    place: PhysicalBlock,
+) -> bool {
+    let count = u64::from(repairer.checker.image.layout.inode_table_blocks());
     let (start, end) = (place.get(), place.get().saturating_add(count));
-    is_location(&mender.checker.image, group, place, count)
-        && !mender.checker.claims.fixed.iter().any(|range| {
+    is_location(&repairer.checker.image, group, place, count)
+        && !repairer.checker.claims.fixed.iter().any(|range| {
             let is_certain = match range.part {
                 FixedPart::Base(_) => true,
                 FixedPart::InodeTable(other) => other != group,
@@ -171,30 +175,33 @@ fn is_free_for_table(mender: &Mender<'_, '_>, group: GroupNumber, place: Physica
 
 /// Where mke2fs puts the inode table of a group that holds its own parts: behind its bitmaps. Nothing if
 /// something else lies there.
-pub(super) fn usual_table(mender: &Mender<'_, '_>, group: GroupNumber) -> Option<PhysicalBlock> {
-    let layout = mender.checker.image.layout;
+pub(super) fn usual_table(
+    repairer: &Repairer<'_, '_>,
+    group: GroupNumber,
+) -> Option<PhysicalBlock> {
+    let layout = repairer.checker.image.layout;
     if layout.features().incompat.contains(Incompat::FLEX_BG) {
         return None;
     }
     let before = u64::from(layout.group_base(group).blocks) + 2;
     let place = layout.group_first_block(group).checked_add(before)?;
     let count = u64::from(layout.inode_table_blocks());
-    let claims = &mender.checker.claims;
-    let is_free = is_location(&mender.checker.image, group, place, count)
+    let claims = &repairer.checker.claims;
+    let is_free = is_location(&repairer.checker.image, group, place, count)
         && claims.used.runs(claims.clusters(place.get(), place.get() + count)).is_empty();
     is_free.then_some(place)
 }
 
 /// Whether the first block of an inode table holds the root.
-fn holds_root(mender: &Mender<'_, '_>, bytes: &[u8]) -> bool {
-    let inode_size = mender.checker.image.layout.inode_size();
+fn holds_root(repairer: &Repairer<'_, '_>, bytes: &[u8]) -> bool {
+    let inode_size = repairer.checker.image.layout.inode_size();
     let root = bytes.chunks_exact(inode_size).nth(1);
-    root.is_some_and(|bytes| is_directory(mender, InodeNumber::ROOT, bytes))
+    root.is_some_and(|bytes| is_directory(repairer, InodeNumber::ROOT, bytes))
 }
 
 /// Whether bytes are a directory whose first entry names its number.
-fn is_directory(mender: &Mender<'_, '_>, number: InodeNumber, bytes: &[u8]) -> bool {
-    let image = &mender.checker.image;
+fn is_directory(repairer: &Repairer<'_, '_>, number: InodeNumber, bytes: &[u8]) -> bool {
+    let image = &repairer.checker.image;
     let Ok(inode) = Inode::read(bytes, number, &image.layout) else { return false };
     if !inode.is_directory() || inode.links_count < 2 || !inode.has_block_mapping() {
         return false;

@@ -1,6 +1,6 @@
 //! Bitmaps and counts, rebuilt from what the check has found in use.
 
-use super::mender::{Mended, Mender};
+use super::repairer::{Done, Repairer};
 use crate::image::Error;
 use crate::issue::SuperblockIssue;
 use drystone_ext4_format::GroupNumber;
@@ -11,13 +11,13 @@ use drystone_ext4_format::superblock::StateFlags;
 use drystone_ondisk::bitmap;
 
 /// Writes the bitmaps and counts of a group anew.
-pub(super) fn rebuild(mender: &mut Mender<'_, '_>, group: GroupNumber) -> Result<Mended, Error> {
-    const DONE: Mended = Some("bitmaps and counts of the group were written anew");
-    if !mender.rebuilt_groups.insert(group.get()) {
+pub(super) fn rebuild(repairer: &mut Repairer<'_, '_>, group: GroupNumber) -> Result<Done, Error> {
+    const DONE: Done = Some("bitmaps and counts of the group were written anew");
+    if !repairer.rebuilt_groups.insert(group.get()) {
         return Ok(DONE);
     }
-    let layout = mender.checker.image.layout;
-    let state = &mender.checker.groups[group.index()];
+    let layout = repairer.checker.image.layout;
+    let state = &repairer.checker.groups[group.index()];
     if !state.has_block_bitmap || !state.has_inode_bitmap || !state.has_inode_table {
         return Ok(None);
     }
@@ -26,23 +26,23 @@ pub(super) fn rebuild(mender: &mut Mender<'_, '_>, group: GroupNumber) -> Result
 
     let clusters = layout.group_cluster_count(group) as usize;
     let first = u64::from(group.get()) * u64::from(layout.clusters_per_group());
-    let used = mender.checker.claims.used.bytes(first, u64::from(layout.clusters_per_group()));
+    let used = repairer.checker.claims.used.bytes(first, u64::from(layout.clusters_per_group()));
     descriptor.free_clusters_count = bitmap::count_zeros(&used, 0..clusters) as u32;
-    if !state.flags.contains(GroupFlags::BLOCK_UNINIT) || holds_more_than_fixed(mender, group) {
+    if !state.flags.contains(GroupFlags::BLOCK_UNINIT) || holds_more_than_fixed(repairer, group) {
         descriptor.flags.remove(GroupFlags::BLOCK_UNINIT);
         let bytes = padded(&used, clusters, layout.block_size());
         descriptor.block_bitmap_checksum = block_bitmap_checksum(&bytes, &layout);
-        mender.write_block(descriptor.block_bitmap, &bytes)?;
+        repairer.write_block(descriptor.block_bitmap, &bytes)?;
     }
 
     let inodes = layout.inodes_per_group() as usize;
-    let used = mender.checker.states.bitmap(group);
+    let used = repairer.checker.states.bitmap(group);
     descriptor.free_inodes_count = bitmap::count_zeros(&used, 0..inodes) as u32;
     descriptor.used_directories_count = directories;
     if !descriptor.flags.contains(GroupFlags::INODE_UNINIT) {
         let bytes = padded(&used, inodes, layout.block_size());
         descriptor.inode_bitmap_checksum = inode_bitmap_checksum(&bytes, &layout);
-        mender.write_block(descriptor.inode_bitmap, &bytes)?;
+        repairer.write_block(descriptor.inode_bitmap, &bytes)?;
     }
     if layout.checksums() != Checksums::None {
         let behind = used
@@ -52,7 +52,7 @@ pub(super) fn rebuild(mender: &mut Mender<'_, '_>, group: GroupNumber) -> Result
         let unused = (inodes - behind) as u32;
         descriptor.unused_inodes_count = descriptor.unused_inodes_count.min(unused);
     }
-    mender.edit_descriptor(group, |stored| *stored = descriptor)?;
+    repairer.edit_descriptor(group, |stored| *stored = descriptor)?;
     Ok(DONE)
 }
 
@@ -65,9 +65,9 @@ fn padded(used: &[u8], bits: usize, length: usize) -> Vec<u8> {
 }
 
 /// Whether something else than fixed metadata is in use in a group.
-fn holds_more_than_fixed(mender: &Mender<'_, '_>, group: GroupNumber) -> bool {
-    let layout = mender.checker.image.layout;
-    let claims = &mender.checker.claims;
+fn holds_more_than_fixed(repairer: &Repairer<'_, '_>, group: GroupNumber) -> bool {
+    let layout = repairer.checker.image.layout;
+    let claims = &repairer.checker.claims;
     let first = u64::from(group.get()) * u64::from(layout.clusters_per_group());
     let range = first..first + u64::from(layout.group_cluster_count(group));
     claims.used.runs(range).into_iter().flatten().any(|cluster| {
@@ -77,11 +77,11 @@ fn holds_more_than_fixed(mender: &Mender<'_, '_>, group: GroupNumber) -> bool {
 }
 
 /// Corrects a count of the superblock.
-pub(super) fn mend_superblock(
-    mender: &Mender<'_, '_>,
+pub(super) fn repair_superblock(
+    repairer: &Repairer<'_, '_>,
     issue: &SuperblockIssue,
-) -> Result<Mended, Error> {
-    mender.edit_superblock(|superblock| match issue {
+) -> Result<Done, Error> {
+    repairer.edit_superblock(|superblock| match issue {
         SuperblockIssue::FreeBlocks { counted, .. } => superblock.set_free_blocks_count(*counted),
         // Counted among the image's inodes, whose number has 32 bits.
         SuperblockIssue::FreeInodes { counted, .. } => {

@@ -7,15 +7,15 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
 mod accepted;
-#[path = "../repairs/mending.rs"]
-mod mending;
+#[path = "../repairs/repairing.rs"]
+mod repairing;
 
 use accepted::{KEPT_BY_E2FSCK_ALONE, LEFT, NOT_CLEAN, VERDICTS};
 use drystone_blockdev::MemoryDevice;
 use drystone_fsck::{CheckOptions, check};
 use drystone_testkit::contents::ImageContents;
 use drystone_testkit::judges::{Scratch, e2fsck_at};
-use mending::{NOW_SECONDS, content, finds_nothing, mend, repaired, told};
+use repairing::{NOW_SECONDS, content, finds_nothing, repair_all, repaired, told};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -76,7 +76,7 @@ fn judge(name: &str, image: &Path, file: &Path, is_told: bool) -> Result<(), Str
     }
 
     // Our repair: clean for both, and complete.
-    let told = || told(&mend(&MemoryDevice::from_bytes(&damaged)));
+    let told = || told(&repair_all(&MemoryDevice::from_bytes(&damaged)));
     let repaired = repaired(&damaged, is_told)?;
     if repaired.is_some() == names(LEFT, name) {
         return Err(format!("repaired: {}\n{}", repaired.is_some(), told()));

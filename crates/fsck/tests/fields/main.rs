@@ -1,4 +1,4 @@
-//! Every field of every structure is damaged and its checksum mended: e2fsck and the checker come to
+//! Every field of every structure is damaged and its checksum repaired: e2fsck and the checker come to
 //! the same verdict, but for the differences that `accepted.rs` lists.
 //!
 //! An ordinary run takes a sample of the cases. `DRYSTONE_FIELD_VALUES=n` tries so many values in
@@ -55,21 +55,21 @@ struct Found {
 fn compare(ours: &Result<Report, Error>, theirs: &Judgement) -> Option<Difference> {
     let is_clean = matches!(ours, Ok(report) if report.is_clean());
     let is_warned = ours.as_ref().is_ok_and(|report| report.warnings > 0);
-    // Some problems don't change its exit code: it would mend them all the same.
-    let would_mend = theirs.output.contains("? no\n");
+    // Some problems don't change its exit code: it would repair them all the same.
+    let would_repair = theirs.output.contains("? no\n");
     match (theirs.code, is_clean) {
         // Killed by a signal, or for its time.
         (..0, _) => None,
-        (0, false) if !would_mend => Some(Difference::Strict),
+        (0, false) if !would_repair => Some(Difference::Strict),
         // What doesn't change the exit code of either is told by both.
-        (0, true) if would_mend && !is_warned => Some(Difference::Missed),
+        (0, true) if would_repair && !is_warned => Some(Difference::Missed),
         (1.., true) => Some(Difference::Missed),
         (..=4, _) if ours.is_err() => Some(Difference::GivenUp),
         _ => None,
     }
 }
 
-/// An image that is damaged and mended again.
+/// An image that is damaged and repaired again.
 struct Bench {
     image: PathBuf,
     map: MetadataMap,
@@ -92,7 +92,7 @@ impl Bench {
         }
     }
 
-    /// Sets a field and mends the checksum over it; whether anything has changed.
+    /// Sets a field and repairs the checksum over it; whether anything has changed.
     fn damage(&self, target: &Target, value: u64) -> bool {
         let before = self.map.block(target.block);
         let mut bytes = before.clone();
@@ -107,7 +107,7 @@ impl Bench {
     }
 
     /// Undoes a damage, and whatever a checker that crashed has left.
-    fn mend(&self, target: &Target) {
+    fn repair(&self, target: &Target) {
         let size = self.map.layout().block_size() as u64;
         for &block in self.descriptors.iter().chain([&target.block]) {
             self.file.write_all_at(&self.map.block(block), block * size).unwrap();
@@ -128,7 +128,7 @@ impl Bench {
             let theirs = lines.take(6).map(|line| format!("    {line}\n")).collect();
             Some(Found { difference, ours, theirs })
         });
-        self.mend(target);
+        self.repair(target);
         found.flatten()
     }
 

@@ -1,4 +1,4 @@
-//! Damaged fields are mended, or left if there is no rule for them yet: what the repair calls clean is clean to e2fsck, files keep their bytes, and a
+//! Damaged fields are repaired, or left if there is no rule for them yet: what the repair calls clean is clean to e2fsck, files keep their bytes, and a
 //! second repair changes nothing.
 
 use super::{Bench, NOW_SECONDS, cases, judge, problems, targets};
@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::FileExt;
 
-/// An image that is mended in memory.
+/// An image that is repaired in memory.
 struct Patient<'a> {
     bench: &'a Bench,
     /// The bytes before any damage.
@@ -28,44 +28,45 @@ struct Patient<'a> {
     data: Vec<u64>,
 }
 
-fn mend(device: &dyn BlockDevice) -> RepairReport {
+fn repair_all(device: &dyn BlockDevice) -> RepairReport {
     repair(device, NOW_SECONDS, &mut |_, _| Decision::Repair, &mut |_| {}).unwrap()
 }
 
 impl Patient<'_> {
-    /// Mends the image; what is wrong with the result.
+    /// Repairs the image; what is wrong with the result.
     fn treat(&self, theirs: &mut dyn FnMut() -> Judgement) -> (RepairReport, Option<String>) {
-        let mended = Overlay::new(&self.bench.device);
-        let report = match repair(&mended, NOW_SECONDS, &mut |_, _| Decision::Repair, &mut |_| {}) {
+        let repaired = Overlay::new(&self.bench.device);
+        let report = match repair(&repaired, NOW_SECONDS, &mut |_, _| Decision::Repair, &mut |_| {})
+        {
             Ok(report) => report,
             Err(error) => return (RepairReport::default(), Some(error.to_string())),
         };
         if !report.is_clean() {
             return (report, None);
         }
-        let again = Overlay::new(&mended);
-        let second = mend(&again);
+        let again = Overlay::new(&repaired);
+        let second = repair_all(&again);
         if again.changed_bytes() > 0 {
             return (report, Some(format!("a second repair changes it: {:?}", second.problems)));
         }
-        let ours = check(&mended, &CheckOptions::default(), &mut |_| {}).unwrap();
+        let ours = check(&repaired, &CheckOptions::default(), &mut |_| {}).unwrap();
         if !ours.is_clean() {
             return (report, Some(format!("not clean:\n{}", problems(&ours))));
         }
         let size = self.bench.map.layout().block_size();
         let mut block = vec![0; size];
         for &start in &self.data {
-            mended.read_at(start, &mut block).unwrap();
+            repaired.read_at(start, &mut block).unwrap();
             let sound = &self.sound[start as usize..start as usize + size];
             if block != sound {
                 let block = start / size as u64;
                 return (report, Some(format!("data in block {block} has changed")));
             }
         }
-        let ranges = mended.changed_ranges();
+        let ranges = repaired.changed_ranges();
         for range in &ranges {
             let mut bytes = vec![0; (range.end - range.start) as usize];
-            mended.read_at(range.start, &mut bytes).unwrap();
+            repaired.read_at(range.start, &mut bytes).unwrap();
             self.bench.file.write_all_at(&bytes, range.start).unwrap();
         }
         let theirs = theirs();
@@ -102,13 +103,13 @@ fn data_blocks(bench: &Bench) -> Vec<u64> {
 }
 
 #[test]
-fn what_is_mended_is_clean_to_e2fsck() {
+fn what_is_repaired_is_clean_to_e2fsck() {
     if !have("mke2fs") {
         return;
     }
     let scratch = Scratch::new("fsck-repairs").unwrap();
     let seed = number("DRYSTONE_SEED").unwrap_or(1);
-    let (mut mended, mut failures) = (0, Vec::new());
+    let (mut repaired, mut failures) = (0, Vec::new());
     let mut left: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for set in &SMALL_IMAGES {
         let image = make_small_image(&scratch, set, 0);
@@ -124,7 +125,7 @@ fn what_is_mended_is_clean_to_e2fsck() {
                 let before = check(&bench.device, &CheckOptions::default(), &mut |_| {});
                 if before.is_ok() {
                     let (report, failure) = patient.treat(&mut || judge(&image));
-                    mended += u32::from(report.is_clean());
+                    repaired += u32::from(report.is_clean());
                     if let Some(failure) = failure {
                         let told: String = report
                             .problems
@@ -144,14 +145,14 @@ fn what_is_mended_is_clean_to_e2fsck() {
                     }
                 }
             }
-            bench.mend(&target);
+            bench.repair(&target);
         }
     }
     for (kind, cases) in &left {
         eprintln!("left: {kind}: {} cases, such as {}", cases.len(), cases[0]);
     }
-    let unmended: usize = left.values().map(Vec::len).sum();
-    eprintln!("seed {seed}: {mended} mended, {unmended} left, {} failures", failures.len());
+    let unrepaired: usize = left.values().map(Vec::len).sum();
+    eprintln!("seed {seed}: {repaired} repaired, {unrepaired} left, {} failures", failures.len());
     assert!(failures.is_empty(), "DRYSTONE_SEED={seed}: {failures:#?}");
 }
 
@@ -202,7 +203,7 @@ const ONCE_WRONG: &[(&str, &str, u64)] = &[
 ];
 
 #[test]
-fn what_was_mended_wrongly_once_is_mended_well() {
+fn what_was_repaired_wrongly_once_is_repaired_well() {
     if !have("mke2fs") {
         return;
     }
@@ -227,7 +228,7 @@ fn what_was_mended_wrongly_once_is_mended_well() {
                 let failure = failure.unwrap_or_default();
                 failures += &format!("{} {label}: {:#?}\n{failure}\n", set.name, report.problems);
             }
-            bench.mend(target);
+            bench.repair(target);
         }
     }
     assert!(failures.is_empty(), "{failures}");

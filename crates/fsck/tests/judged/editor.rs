@@ -1,4 +1,4 @@
-//! Images in which single fields are changed, by debugfs or by an edit of the bytes that mends the
+//! Images in which single fields are changed, by debugfs or by an edit of the bytes that repairs the
 //! checksum, and what e2fsck and the checker say of them.
 
 use crate::images;
@@ -85,7 +85,7 @@ impl Editor {
         Self { path: path.to_owned(), map }
     }
 
-    /// Changes a block and mends its checksum.
+    /// Changes a block and repairs its checksum.
     pub fn edit(&self, block: u64, change: impl FnOnce(&mut [u8])) {
         let content = self.map.blocks[&block];
         let mut bytes = self.map.block(block);
@@ -217,7 +217,7 @@ pub fn make(scratch: &Scratch, set: &FeatureSet) -> PathBuf {
 pub fn judge(image: &Path, expected: Verdict<IssueLocation>) -> Result<(), String> {
     let report = images::check_file(image);
     let judgement = e2fsck_check(image).unwrap();
-    // The exit code doesn't count everything that it would mend.
+    // The exit code doesn't count everything that it would repair.
     let is_silent = judgement.is_clean() && !judgement.output.contains("? no\n");
     let is_told = |kind: &str, place: IssueLocation| {
         let is_it = |issue: &Issue| issue.code() == kind && issue.place() == place;

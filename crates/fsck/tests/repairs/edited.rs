@@ -1,6 +1,6 @@
 //! Small images with single edits that repairs had no rule for until other people's images showed them.
 
-use crate::mending::{NOW_SECONDS, content, finds_nothing, mend, repaired, told};
+use crate::repairing::{NOW_SECONDS, content, finds_nothing, repair_all, repaired, told};
 use drystone_blockdev::{BlockDevice, MemoryDevice};
 use drystone_ext4_format::InodeNumber;
 use drystone_ext4_format::inode::{Inode, InodeFlags};
@@ -11,7 +11,7 @@ use drystone_testkit::judges::{Scratch, e2fsck_at, have, run};
 use drystone_testkit::metadata_map::MetadataMap;
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// An image of 4 MiB with blocks of 1 KiB, made with these options of mke2fs, and debugfs' requests.
 fn make(scratch: &Scratch, options: &str, requests: &str) -> PathBuf {
@@ -25,7 +25,7 @@ fn make(scratch: &Scratch, options: &str, requests: &str) -> PathBuf {
     image
 }
 
-fn edit(scratch: &Scratch, image: &PathBuf, requests: &str) {
+fn edit(scratch: &Scratch, image: &Path, requests: &str) {
     let (script, small, large) =
         (scratch.join("requests"), scratch.join("small"), scratch.join("large"));
     fs::write(&small, vec![b's'; 900]).unwrap();
@@ -37,8 +37,8 @@ fn edit(scratch: &Scratch, image: &PathBuf, requests: &str) {
 }
 
 /// Repairs an image until it is clean for both; its names.
-fn mended(scratch: &Scratch, damaged: &[u8]) -> ImageContents {
-    let report = || told(&mend(&MemoryDevice::from_bytes(damaged)));
+fn repaired_contents(scratch: &Scratch, damaged: &[u8]) -> ImageContents {
+    let report = || told(&repair_all(&MemoryDevice::from_bytes(damaged)));
     let repaired = repaired(damaged, false).unwrap_or_else(|why| panic!("{why}"));
     let device = repaired.unwrap_or_else(|| panic!("it is left:\n{}", report()));
     let file = scratch.join("repaired");
@@ -108,7 +108,7 @@ fn edited_images_are_repaired() {
         let found =
             check(&MemoryDevice::from_bytes(&damaged), &CheckOptions::default(), &mut |_| {});
         assert!(!found.unwrap().is_clean(), "{what}");
-        let contents = mended(&scratch, &damaged);
+        let contents = repaired_contents(&scratch, &damaged);
         for name in names {
             let found = contents.names.contains_key(name.as_bytes());
             assert!(found, "{what}: {name} isn't among {:?}", contents.names);
@@ -131,7 +131,7 @@ fn a_journal_may_have_a_name() {
         journal.display()
     );
     edit(&scratch, &image, &requests);
-    let contents = mended(&scratch, &fs::read(&image).unwrap());
+    let contents = repaired_contents(&scratch, &fs::read(&image).unwrap());
     assert_eq!(contents.names.get(&b"/journal"[..]), Some(&12));
 }
 
@@ -152,7 +152,7 @@ fn impossible_names_are_changed() {
         let mut bytes = fs::read(make(&scratch, options, &requests)).unwrap();
         let at = bytes.windows(4).rposition(|four| four == b"aQQb").unwrap();
         bytes[at + 1] = byte;
-        let contents = mended(&scratch, &bytes);
+        let contents = repaired_contents(&scratch, &bytes);
         let names: Vec<_> = contents.names.keys().map(|name| name.escape_ascii()).collect();
         assert!(contents.names.contains_key(&b"/d/a.Qb"[..]), "{names:?}");
         assert!(contents.names.contains_key(&b"/d/a.b"[..]), "{names:?}");
@@ -204,7 +204,7 @@ fn encrypted_directories_keep_their_own() {
     ] {
         encrypt(&map, number(name), key);
     }
-    let contents = mended(&scratch, &content(&map.device));
+    let contents = repaired_contents(&scratch, &content(&map.device));
     let path = |folder: &str, name: &str| {
         let inode = number(&format!("/d/{name}"));
         let name = if folder == "/d" { name.to_owned() } else { format!("#{inode}") };
@@ -236,7 +236,7 @@ fn encrypted_links_have_two_lengths() {
         map.device.write_at(place + 40, &length.to_le_bytes()).unwrap();
         encrypt(&map, number, 5);
     }
-    let contents = mended(&scratch, &content(&map.device));
+    let contents = repaired_contents(&scratch, &content(&map.device));
     let size = |name: &[u8]| contents.names.get(name).map(|inode| contents.files[inode].size_bytes);
     assert_eq!(size(b"/sound"), Some(34));
     assert_eq!(size(b"/short"), Some(18));

@@ -6,8 +6,8 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod edited;
-mod mending;
 mod patient;
+mod repairing;
 mod table;
 mod targeted;
 

@@ -1,6 +1,6 @@
 //! One image, damaged, repaired and judged.
 
-use crate::mending::{NOW_SECONDS, content, finds_nothing, mend, repaired, told};
+use crate::repairing::{NOW_SECONDS, content, finds_nothing, repair_all, repaired, told};
 use drystone_blockdev::{BlockDevice, MemoryDevice};
 use drystone_testkit::contents::ImageContents;
 use drystone_testkit::damage::{self, Damage};
@@ -113,7 +113,7 @@ impl Patient {
         };
         let verdict = match (&verdict, &ours, &theirs) {
             (Verdict::Good, None, Some(_)) => {
-                let report = mend(&MemoryDevice::from_bytes(damaged));
+                let report = repair_all(&MemoryDevice::from_bytes(damaged));
                 Verdict::Failed(format!("only e2fsck repairs it:\n{}", told(&report)))
             }
             (Verdict::Good, Some(ours), Some(theirs)) => self.compare(ours, theirs),
@@ -146,7 +146,7 @@ impl Patient {
 
     fn our_repair(&self, damaged: &[u8], is_told: bool) -> Result<Option<ImageContents>, String> {
         let Some(device) = repaired(damaged, is_told)? else { return Ok(None) };
-        let told = || told(&mend(&MemoryDevice::from_bytes(damaged)));
+        let told = || told(&repair_all(&MemoryDevice::from_bytes(damaged)));
         fs::write(&self.file, content(&device)).unwrap();
         let theirs = e2fsck_at(NOW_SECONDS, "-fn", &self.file).unwrap();
         if !finds_nothing(&theirs) {

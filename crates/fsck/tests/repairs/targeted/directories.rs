@@ -1,8 +1,8 @@
 //! Damaged directories, and names that lead to the wrong place.
 
 use super::{all_is_saved, blocks_of, first_block, inodes_of, place_of, treat};
-use crate::mending::{content, mend};
 use crate::patient::{Patient, Verdict};
+use crate::repairing::{content, repair_all};
 use drystone_blockdev::{BlockDevice, MemoryDevice};
 use drystone_ext4_format::InodeNumber;
 use drystone_ext4_format::inode::{Inode, InodeFlags};
@@ -38,7 +38,7 @@ fn a_directory_gets_its_index_again() {
             panic!("{}: {why}", set.name);
         }
         assert!(all_is_saved(&treated), "{}: {:?} {:?}", set.name, treated.ours, treated.sound);
-        mend(&device).unwrap();
+        repair_all(&device).unwrap();
         let repaired = MetadataMap::of(device);
         let flags = inode(&repaired, number).flags;
         assert!(flags.contains(InodeFlags::INDEX), "{}: {flags:?}", set.name);
@@ -155,7 +155,7 @@ fn a_directory_keeps_one_of_its_two_names() {
         name(parent, child.0, wrong);
         name(parent, file, child.1);
         let copy = device.snapshot();
-        mend(&copy).unwrap();
+        repair_all(&copy).unwrap();
         let repaired = MetadataMap::of(copy);
         let names_it = |directory: InodeNumber| {
             let names = repaired.block(first(directory));

@@ -1,8 +1,8 @@
 //! Damaged maps, links and values of files.
 
 use super::{blocks_of, inode_of, inodes_of, place_of, treat};
-use crate::mending::mend;
 use crate::patient::Patient;
+use crate::repairing::repair_all;
 use drystone_blockdev::{BlockDevice, MemoryDevice};
 use drystone_ext4_format::InodeNumber;
 use drystone_ext4_format::inode::{Inode, InodeFlags};
@@ -48,11 +48,11 @@ fn a_long_link_with_another_size_keeps_its_target() {
                     inode[SIZE..SIZE + 4].copy_from_slice(&size.to_le_bytes()[..4]);
                     inode[SIZE_HIGH..SIZE_HIGH + 4].copy_from_slice(&size.to_le_bytes()[4..]);
                 });
-                let report = mend(&device).unwrap();
+                let report = repair_all(&device).unwrap();
                 let told = format!("{}, {size}: {:?}", set.name, report.problems);
                 assert!(report.is_clean(), "{told}");
-                let mended = MetadataMap::of(device).inode_bytes(link);
-                assert_eq!(mended, map.inode_bytes(link), "{told}");
+                let repaired = MetadataMap::of(device).inode_bytes(link);
+                assert_eq!(repaired, map.inode_bytes(link), "{told}");
             }
         }
     }
@@ -88,11 +88,11 @@ fn a_short_link_that_counts_a_block_keeps_its_target() {
             inode[BLOCK_AREA..BLOCK_AREA + 60].fill(0);
             inode[BLOCK_AREA..BLOCK_AREA + 8].copy_from_slice(&block.to_le_bytes());
         });
-        let report = mend(&device).unwrap();
+        let report = repair_all(&device).unwrap();
         assert!(report.is_clean(), "{name}: {:?}", report.problems);
-        let mended = inode_of(&MetadataMap::of(device), link);
+        let repaired = inode_of(&MetadataMap::of(device), link);
         let target = &block.to_le_bytes()[..length];
-        assert_eq!(mended.fast_symlink_target(), Some(target), "{name}: {:?}", report.problems);
+        assert_eq!(repaired.fast_symlink_target(), Some(target), "{name}: {:?}", report.problems);
     }
 }
 

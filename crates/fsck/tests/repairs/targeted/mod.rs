@@ -4,8 +4,8 @@ mod directories;
 mod files;
 mod image;
 
-use crate::mending::content;
 use crate::patient::{Patient, Treated, Verdict};
+use crate::repairing::content;
 use drystone_blockdev::MemoryDevice;
 use drystone_ext4_format::InodeNumber;
 use drystone_ext4_format::inode::Inode;

@@ -7,7 +7,7 @@ use drystone_testkit::judges::Judgement;
 /// Repairs happen at this time.
 pub const NOW_SECONDS: u64 = 1_800_000_000;
 
-pub fn mend(device: &dyn BlockDevice) -> Result<RepairReport, Error> {
+pub fn repair_all(device: &dyn BlockDevice) -> Result<RepairReport, Error> {
     repair(device, NOW_SECONDS, &mut |_, _| Decision::Repair, &mut |_| {})
 }
 
@@ -15,7 +15,7 @@ pub fn mend(device: &dyn BlockDevice) -> Result<RepairReport, Error> {
 /// repair changes something.
 pub fn repaired(damaged: &[u8], is_told: bool) -> Result<Option<MemoryDevice>, String> {
     let device = MemoryDevice::from_bytes(damaged);
-    let first = mend(&device);
+    let first = repair_all(&device);
     if is_told {
         eprintln!("{}", told(&first));
     }
@@ -28,7 +28,7 @@ pub fn repaired(damaged: &[u8], is_told: bool) -> Result<Option<MemoryDevice>, S
         return Err(format!("not clean for us:\n{:?}\n{}", ours.problems, told(&first)));
     }
     let again = Overlay::new(&device);
-    let second = mend(&again);
+    let second = repair_all(&again);
     if again.changed_bytes() > 0 {
         let (second, first) = (told(&second), told(&first));
         return Err(format!("a second repair changes it:\n{second}\nfirst:\n{first}"));
@@ -36,15 +36,15 @@ pub fn repaired(damaged: &[u8], is_told: bool) -> Result<Option<MemoryDevice>, S
     Ok(Some(device))
 }
 
-/// Whether e2fsck finds nothing to mend. Of the superblock and the descriptors it tells only in words. The
+/// Whether e2fsck finds nothing to repair. Of the superblock and the descriptors it tells only in words. The
 /// superblock's counts, which no mount believes, are a warning for `check`, and wide trees no error.
 pub fn finds_nothing(judged: &Judgement) -> bool {
     let lines: Vec<&str> = judged.output.lines().filter(|line| !line.is_empty()).collect();
-    let would_mend = |pair: &[&str]| {
+    let would_repair = |pair: &[&str]| {
         let is_count = pair[0].starts_with("Free ") && pair[0].contains(" count wrong (");
         pair[1].ends_with("? no") && !pair[1].ends_with("Optimize? no") && !is_count
     };
-    judged.code == 0 && !lines.windows(2).any(would_mend)
+    judged.code == 0 && !lines.windows(2).any(would_repair)
 }
 
 /// All bytes of a device.

@@ -14,8 +14,8 @@ use drystone_ondisk::bitmap;
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 
-/// How a problem was mended; nothing if it can't be.
-pub(super) type Mended = Option<&'static str>;
+/// How a problem was repaired; nothing if it can't be.
+pub(super) type Done = Option<&'static str>;
 
 /// Fields of an inode that can't be, from which on nothing of it is believed.
 const GARBAGE_WEIGHT: u32 = 4;
@@ -23,8 +23,8 @@ const GARBAGE_WEIGHT: u32 = 4;
 /// How often a round looks for an inode table in the whole image.
 const SEARCHES_MAX: u32 = 16;
 
-/// Mends problems of an image that was checked.
-pub(super) struct Mender<'m, 'i> {
+/// Repairs problems of an image that was checked.
+pub(super) struct Repairer<'m, 'i> {
     /// What the check has found. It isn't brought up to date: a rule reads again what it changes.
     pub checker: &'m mut Checker<'i>,
     /// In seconds since 1970, as inodes store it.
@@ -55,7 +55,7 @@ pub(super) struct Mender<'m, 'i> {
     free_groups: Range<u32>,
 }
 
-impl<'m, 'i> Mender<'m, 'i> {
+impl<'m, 'i> Repairer<'m, 'i> {
     pub fn new(checker: &'m mut Checker<'i>, now_seconds: u64, suspects: BTreeSet<u32>) -> Self {
         // Inodes have 32 bits.
         let now = now_seconds as u32;
@@ -241,7 +241,7 @@ impl<'m, 'i> Mender<'m, 'i> {
     }
 
     /// Changes the superblock, and seals it.
-    pub fn edit_superblock(&self, change: impl FnOnce(&mut Superblock)) -> Result<Mended, Error> {
+    pub fn edit_superblock(&self, change: impl FnOnce(&mut Superblock)) -> Result<Done, Error> {
         let mut bytes = [0; SUPERBLOCK_BYTES];
         self.device().read_at(SUPERBLOCK_OFFSET_BYTES, &mut bytes)?;
         let Ok(mut superblock) = Superblock::check_unsealed(&bytes) else { return Ok(None) };
@@ -251,7 +251,7 @@ impl<'m, 'i> Mender<'m, 'i> {
     }
 
     /// Changes bytes of the superblock, if what comes out is one.
-    pub fn edit_superblock_bytes(&self, offset: usize, new: &[u8]) -> Result<Mended, Error> {
+    pub fn edit_superblock_bytes(&self, offset: usize, new: &[u8]) -> Result<Done, Error> {
         let mut bytes = [0; SUPERBLOCK_BYTES];
         self.device().read_at(SUPERBLOCK_OFFSET_BYTES, &mut bytes)?;
         bytes[offset..offset + new.len()].copy_from_slice(new);
@@ -265,7 +265,7 @@ impl<'m, 'i> Mender<'m, 'i> {
         &self,
         number: InodeNumber,
         change: impl FnOnce(&mut [u8]),
-    ) -> Result<Mended, Error> {
+    ) -> Result<Done, Error> {
         let layout = self.checker.image.layout;
         let Some((place, mut bytes)) = self.inode_place(number)? else { return Ok(None) };
         change(&mut bytes);
@@ -282,7 +282,7 @@ impl<'m, 'i> Mender<'m, 'i> {
         &self,
         number: InodeNumber,
         change: impl FnOnce(&mut Inode),
-    ) -> Result<Mended, Error> {
+    ) -> Result<Done, Error> {
         let layout = self.checker.image.layout;
         let Some((place, mut bytes)) = self.inode_place(number)? else { return Ok(None) };
         let Ok(mut inode) = Inode::read(&bytes, number, &layout) else { return Ok(None) };
@@ -295,7 +295,7 @@ impl<'m, 'i> Mender<'m, 'i> {
     }
 
     /// Makes an inode one that was never used. What it had becomes free, or loses its owner.
-    pub fn clear_inode(&self, number: InodeNumber) -> Result<Mended, Error> {
+    pub fn clear_inode(&self, number: InodeNumber) -> Result<Done, Error> {
         let cleared = self.edit_inode(number, |bytes| bytes.fill(0))?;
         Ok(cleared.map(|_| "the inode was cleared"))
     }
@@ -315,7 +315,7 @@ impl<'m, 'i> Mender<'m, 'i> {
         &mut self,
         group: GroupNumber,
         change: impl FnOnce(&mut drystone_ext4_format::group::GroupDescriptor),
-    ) -> Result<Mended, Error> {
+    ) -> Result<Done, Error> {
         let layout = self.checker.image.layout;
         let Some((block, offset)) = layout.descriptor_location(group) else { return Ok(None) };
         let mut bytes = self.checker.image.read_block(block)?;
