@@ -77,6 +77,11 @@ impl FlagChange {
     }
 }
 
+/// The flags of a file that gets those of another.
+pub fn copied(from: FileFlags, to: FileFlags) -> FileFlags {
+    FlagChange::Set(from - STRUCTURE).apply(to)
+}
+
 /// Flags as `lsattr` prints them: a letter for each, a dash for each that isn't set.
 pub fn letters(flags: FileFlags) -> String {
     let letter = |&(letter, flag): &(char, FileFlags)| match flags.intersects(flag) {

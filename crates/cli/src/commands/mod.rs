@@ -14,6 +14,7 @@ pub mod cp;
 pub mod df;
 pub mod diff;
 pub mod du;
+pub mod edit;
 pub mod extract;
 pub mod find;
 pub mod getfacl;
@@ -85,6 +86,7 @@ pub enum Command {
     Chmod(chmod::Arguments),
     Chown(chown::Arguments),
     Truncate(truncate::Arguments),
+    Edit(edit::Arguments),
     Chattr(chattr::Arguments),
     Lsattr(lsattr::Arguments),
     Setfattr(setfattr::Arguments),
@@ -141,6 +143,7 @@ pub fn run(command: &Command, global: &Global, definition: fn() -> clap::Command
         Command::Ln(arguments) => ln::run(arguments, global),
         Command::Chmod(arguments) => chmod::run(arguments, global),
         Command::Chown(arguments) => chown::run(arguments, global),
+        Command::Edit(arguments) => edit::run(arguments, global),
         Command::Truncate(arguments) => truncate::run(arguments, global),
         Command::Chattr(arguments) => chattr::run(arguments, global),
         Command::Lsattr(arguments) => lsattr::run(arguments, global),

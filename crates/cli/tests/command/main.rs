@@ -17,6 +17,7 @@ mod copying;
 mod crowded;
 mod disks;
 mod documented;
+mod editing;
 mod examples;
 mod extracting;
 mod full_host;
