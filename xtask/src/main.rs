@@ -13,9 +13,11 @@ mod ending;
 mod features;
 mod fuzz;
 mod host;
+mod install;
 mod judge_mount;
 mod judge_repair;
 mod long;
+mod manual;
 mod minimum;
 mod ordinary_user;
 mod parts;
@@ -111,6 +113,8 @@ enum Task {
     BenchBuild(bench_build::Options),
     /// The documentation as HTML.
     Book,
+    /// Builds and installs the command.
+    Install(install::Options),
     /// Builds and installs the library for C.
     Capi(capi::Options),
     /// The wheel for Python, tested.
@@ -153,6 +157,7 @@ fn run(task: Task) -> anyhow::Result<()> {
         Task::BenchMount(options) => bench_mount::run(&options),
         Task::BenchBuild(options) => bench_build::run(&options),
         Task::Book => book::run(),
+        Task::Install(options) => install::run(&options),
         Task::Capi(options) => capi::run(&options),
         Task::Python(options) => python::run(&options),
         Task::Pictures => pictures::run(),

@@ -1,10 +1,11 @@
 //! Options that every command takes, and parsers that several use.
 
-use crate::messages::Events;
+use crate::messages::{Events, report_events};
 use clap::builder::RangedU64ValueParser;
 use clap::{ArgAction, Args};
 use drystone::{Policy, UnknownPolicy};
 use std::path::PathBuf;
+use tracing_subscriber::filter::LevelFilter;
 
 /// The heading of the options that every command takes.
 const COMMON: &str = "Common options";
@@ -43,20 +44,17 @@ impl Global {
     pub fn start_tracing(&self) {
         let level = match self.verbose {
             // The command prints its error at the end; once is enough.
-            0 => "off",
-            1 => "info",
-            2 => "debug",
-            _ => "trace",
+            0 => LevelFilter::OFF,
+            1 => LevelFilter::INFO,
+            2 => LevelFilter::DEBUG,
+            _ => LevelFilter::TRACE,
         };
-        let filter = tracing_subscriber::EnvFilter::try_from_default_env()
-            .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(level));
-        tracing_subscriber::fmt()
-            .with_env_filter(filter)
+        let layer = tracing_subscriber::fmt::layer()
             .with_writer(|| Events(std::io::stderr()))
             .with_ansi(false)
             // Otherwise it panics when standard error is closed.
-            .log_internal_errors(false)
-            .init();
+            .log_internal_errors(false);
+        report_events(layer, level);
     }
 }
 

@@ -1,52 +1,8 @@
-//! The `drystone` command: ext4 images, with and without mounting them.
-//!
-//! It is thin on purpose: everything it does to an image goes through the library's `FileSystem`.
-//! `arguments` is the command line, `global` what all commands take; `commands` has one module for each
-//! command; `image` opens the images that they work on; `output` formats what they print.
+//! The program `drystone`.
 #![deny(unsafe_code)]
-// These macros panic if standard output is closed, and an image may be open: see `messages` and `terminal`.
-#![deny(clippy::print_stdout, clippy::print_stderr)]
 
-mod accounts;
-mod acl;
-mod allocator;
-mod arguments;
-mod called_as;
-mod commands;
-mod failure;
-mod flags;
-mod global;
-mod image;
-mod interrupt;
-mod location;
-mod messages;
-mod mode;
-mod mounting;
-mod output;
-mod owners;
-mod progress;
-mod size;
-mod terminal;
-#[cfg(test)]
-mod testing;
-mod tree;
-mod unfinished;
-mod walk;
-
-use arguments::Arguments;
-use clap::CommandFactory;
-use commands::Command;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    allocator::keep_freed_memory_for_a_while();
-    let arguments = Arguments::read();
-    // A mount decides itself where its messages go.
-    if !matches!(arguments.command, Command::Mount(_)) {
-        arguments.global.start_tracing();
-    }
-    match commands::run(&arguments.command, &arguments.global, Arguments::command) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(),
-    }
+    drystone_cli::main()
 }

@@ -5,6 +5,10 @@
 
 use crate::output::Escaped;
 use std::io::Write;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{Layer, Registry};
 
 /// Prints a message after the program's name.
 pub fn tell(message: impl std::fmt::Display) {
@@ -14,6 +18,15 @@ pub fn tell(message: impl std::fmt::Display) {
     // In one write, so that lines of several threads don't mix. There is nowhere to report an
     // error.
     let _ = std::io::stderr().write_all(format!("drystone: {}\n", lines.join("\n")).as_bytes());
+}
+
+/// Gives a layer the events of a level and above from now on, or those that `RUST_LOG` names.
+///
+/// `EnvFilter` would know more, such as the fields of spans, but brings regular expressions for that.
+pub fn report_events(layer: impl Layer<Registry> + Send + Sync, level: LevelFilter) {
+    let asked = std::env::var("RUST_LOG").ok().and_then(|text| text.parse::<Targets>().ok());
+    let filter = asked.unwrap_or_else(|| Targets::new().with_default(level));
+    tracing_subscriber::registry().with(layer.with_filter(filter)).init();
 }
 
 /// Where events of the library go.

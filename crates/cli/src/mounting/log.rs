@@ -7,7 +7,7 @@
 //! # Reference
 //! RFC 3164, as `/dev/log` has it: a datagram of a priority and a line.
 
-use crate::messages::Events;
+use crate::messages::{Events, report_events};
 use crate::output::Escaped;
 use anyhow::Context;
 use drystone_sync::Arc;
@@ -17,7 +17,7 @@ use std::io::{self, Write};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use tracing::{Level, Metadata};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
 /// Where the system's log takes messages.
@@ -40,30 +40,26 @@ pub enum Destination<'p> {
 /// which.
 pub fn start(destination: Destination<'_>, verbose: u8) -> anyhow::Result<()> {
     let level = match verbose {
-        0 => "info",
-        1 => "debug",
-        _ => "trace",
+        0 => LevelFilter::INFO,
+        1 => LevelFilter::DEBUG,
+        _ => LevelFilter::TRACE,
     };
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let layer = tracing_subscriber::fmt::layer()
         .with_ansi(false)
         // Otherwise it panics when standard error is closed.
         .log_internal_errors(false);
     match destination {
-        Destination::System => builder
-            .without_time()
-            .with_level(false)
-            .with_target(false)
-            .with_writer(SystemLog::at(Path::new(SOCKET)))
-            .init(),
+        Destination::System => {
+            let layer = layer.without_time().with_level(false).with_target(false);
+            report_events(layer.with_writer(SystemLog::at(Path::new(SOCKET))), level);
+        }
         Destination::File(path) => {
             let file = File::options().create(true).append(true).open(path);
             let file = file.with_context(|| path.display().to_string())?;
             let file = Arc::new(file);
-            builder.with_writer(move || Events(Arc::clone(&file))).init();
+            report_events(layer.with_writer(move || Events(Arc::clone(&file))), level);
         }
-        Destination::Terminal => builder.with_writer(|| Events(io::stderr())).init(),
+        Destination::Terminal => report_events(layer.with_writer(|| Events(io::stderr())), level),
     }
     Ok(())
 }
