@@ -132,6 +132,8 @@ mod image;
 mod information;
 #[cfg(feature = "fsck")]
 mod inspect;
+#[cfg(feature = "tar")]
+mod layer;
 #[cfg(feature = "mkfs")]
 mod make;
 mod replace;
@@ -202,6 +204,8 @@ pub use information::{Ext4Information, Information, Nilfs2Information};
 pub use inspect::{
     deleted_files, fragmentation, inspect_image, save_metadata, set_fields, which_inode, which_name,
 };
+#[cfg(feature = "tar")]
+pub use layer::Layer;
 #[cfg(feature = "mkfs")]
 pub use make::{make_image, make_nilfs2};
 pub use replace::replace;

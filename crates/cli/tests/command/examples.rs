@@ -164,7 +164,10 @@ fn run_examples<'n>(commands: impl IntoIterator<Item = &'n str>) {
             let done = finish(&mut shell).without_losses();
             // There are differences.
             let code = i32::from(example.starts_with("drystone diff "));
-            assert_eq!((done.code, done.stderr.as_str()), (Some(code), ""), "{example}");
+            // Nothing was deleted.
+            let idle = "drystone: disk.img: nothing is known of deleted files\n";
+            let stderr = done.stderr.replace(idle, "");
+            assert_eq!((done.code, stderr.as_str()), (Some(code), ""), "{example}");
             match name {
                 "mount" => drop(fixture.line("umount mnt").good()),
                 // The server of a lazy one closes the image a moment later.

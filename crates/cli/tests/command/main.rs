@@ -24,6 +24,7 @@ mod full_host;
 mod hostile;
 mod importing;
 mod inspecting;
+mod layering;
 mod making;
 mod mapping;
 mod mounting;

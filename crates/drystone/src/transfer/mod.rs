@@ -38,6 +38,8 @@ mod tests;
 #[cfg(feature = "tar")]
 pub use archive::archive;
 #[cfg(feature = "tar")]
+pub(crate) use archive::{LayerSelection, archive_selected, check_layer_name};
+#[cfg(feature = "tar")]
 pub use import::import;
 #[cfg(feature = "fsck")]
 pub(crate) use problem::FINAL;

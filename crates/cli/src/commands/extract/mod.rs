@@ -1,6 +1,8 @@
 //! `extract`: extracts the tree in an image, as a directory or as a tar archive.
 
+mod layer;
 mod manifest;
+mod summary;
 mod whole_file;
 
 use crate::failure::{Failure, Outcome};
@@ -22,11 +24,11 @@ use drystone::transfer::{
 use drystone::{Exclude, Image, VolumeName};
 use drystone_sync::clock;
 use manifest::LossManifest;
-use serde::Serialize;
 use std::ffi::OsString;
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use summary::ExtractSummaryJson;
 use whole_file::WholeFile;
 
 /// Extract the tree in an image into a directory or a tar archive
@@ -41,6 +43,9 @@ left out. Whatever the image says, nothing is written outside of DIR, and no sym
 A target that ends in '.tar' is an archive, and '-' is one on standard output, in the POSIX (PAX) \
 format with all of the above but sockets. GNU tar reads it with '--xattrs --xattrs-include=* --acls', \
 bsdtar with '-p'. The same tree gives the same bytes.
+
+With --since, the archive is a layer of an OCI image: what is new or different, whole, and whiteouts for \
+what is gone. Over the tree of OLD it gives that of IMAGE; 'umoci raw add-layer' puts it into a layout.
 
 Only root may set owners and some attributes and make device nodes. What can't be kept is reported \
 once for each kind, with the first entry affected; --manifest-out writes all of it to a file, one line \
@@ -58,7 +63,8 @@ Examples:
   drystone extract disk.img:/etc --to etc --exclude '*.bak' --exclude /ssl/private
   drystone extract disk.img --to tree --manifest-out tree.manifest
   drystone extract disk.img --to disk.tar
-  drystone extract disk.img:/etc --to - | tar -tv")]
+  drystone extract disk.img:/etc --to - | tar -tv
+  drystone extract new.img --since old.img --to layer.tar")]
 pub struct Arguments {
     /// The image, and the path of the tree in it.
     #[arg(value_name = "IMAGE[:PATH]", value_parser = Location::parser())]
@@ -66,6 +72,9 @@ pub struct Arguments {
     /// The directory or archive to write.
     #[arg(long, value_name = "DIR|FILE.tar|-")]
     to: PathBuf,
+    /// Extract only what differs from this image, or directory of one, as a layer.
+    #[arg(long, value_name = "OLD[:PATH]", value_parser = Location::parser())]
+    since: Option<Location>,
     /// Leave out matching entries, with everything in them.
     #[arg(long, value_name = "GLOB")]
     exclude: Vec<OsString>,
@@ -93,12 +102,19 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
         let message = "an archive keeps everything: there is nothing for a manifest";
         return Err(Failure::Usage(message.to_string()));
     }
+    if arguments.since.is_some() && !(is_stream || is_file) {
+        let message = "a layer is an archive: name a file that ends in '.tar', or '-'";
+        return Err(Failure::Usage(message.to_string()));
+    }
     if is_stream && global.json {
         let message = "the archive goes to standard output: there is no place for JSON";
         return Err(Failure::Usage(message.to_string()));
     }
     let path = &arguments.from.image;
-    refuse_overwriting(path, arguments, is_file).map_err(Failure::Usage)?;
+    for image in [Some(path), arguments.since.as_ref().map(|old| &old.image)].into_iter().flatten()
+    {
+        refuse_overwriting(image, arguments, is_file).map_err(Failure::Usage)?;
+    }
     let interrupt = Interrupt::install()?;
     let image = open(path, Intent::Read, global)?;
     let extraction = Extraction { arguments, global, interrupt };
@@ -257,11 +273,17 @@ impl Extraction<'_> {
     }
 
     fn to_archive(&self, image: &Image, out: &mut (dyn Write + Send)) -> Outcome<CopySummary> {
-        let item = self.item(image)?;
-        let progress = self.progress(image);
-        let options = self.options();
-        let files = image.file_system();
-        let archived = progress.during(|| archive(files, &item, out, &options, &progress));
+        let (progress, options) = (self.progress(image), self.options());
+        let archived = match &self.arguments.since {
+            None => {
+                let (item, files) = (self.item(image)?, image.file_system());
+                progress.during(|| archive(files, &item, out, &options, &progress))
+            }
+            Some(old) => {
+                let layer = self.layer(image, old)?;
+                progress.during(|| layer.write(&image.fs(), out, &options, &progress))
+            }
+        };
         match archived {
             Ok(summary) => Ok(summary),
             // The caller says so.
@@ -320,7 +342,7 @@ impl Extraction<'_> {
         let prefixes = [format!("{}:", image_path.display()), String::new()];
         let verbose = self.global.verbose > 0;
         Progress::new(self.global.quiet, verbose, prefixes, Some(self.interrupt.clone()))
-            .expecting(expected(image, path))
+            .expecting(expected(image, path).filter(|_| self.arguments.since.is_none()))
     }
 
     /// Says what was done.
@@ -357,40 +379,4 @@ fn expected(image: &Image, path: &Path) -> Option<ExpectedWork> {
         entries: statistics.inodes.saturating_sub(statistics.inodes_free),
         bytes: blocks.saturating_mul(statistics.block_size.into()),
     })
-}
-
-#[derive(Serialize)]
-struct ExtractSummaryJson {
-    files: u64,
-    hard_links: u64,
-    directories: u64,
-    symlinks: u64,
-    special: u64,
-    bytes: u64,
-    failed: u64,
-    not_made: u64,
-    not_kept: u64,
-    stopped: bool,
-    seconds: f64,
-}
-
-impl ExtractSummaryJson {
-    fn new(summary: &CopySummary, elapsed: Duration) -> ExtractSummaryJson {
-        let CopySummary { files, hard_links, directories, symlinks, special, .. } = *summary;
-        let CopySummary { bytes, failed, not_made, not_kept, is_stopped: stopped, .. } = *summary;
-        let seconds = elapsed.as_secs_f64();
-        ExtractSummaryJson {
-            files,
-            hard_links,
-            directories,
-            symlinks,
-            special,
-            bytes,
-            failed,
-            not_made,
-            not_kept,
-            stopped,
-            seconds,
-        }
-    }
 }

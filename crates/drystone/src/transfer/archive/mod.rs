@@ -9,8 +9,10 @@
 //! A frame for each directory on the way down; the first name of each file that has further ones
 //! to come.
 
+mod content;
 mod entry;
 mod output;
+mod selection;
 #[cfg(test)]
 mod tests;
 
@@ -21,11 +23,12 @@ use super::image_source::ImageSource;
 use super::problem::{Cause, CopyProblem, Side};
 use super::{CopyItem, CopyMonitor, CopyOptions, CopySummary};
 use crate::EntryPath;
-use drystone_sources::tar::{self, EntryKind};
+use drystone_sources::tar::EntryKind;
 use drystone_sync::Arc;
 use drystone_vfs::{Errno, Error, FileSystem, InodeNumber};
-use entry::{ArchivePath, file_kind, head, kind_of};
+use entry::{ArchivePath, head, kind_of};
 use output::ArchiveOutput;
+pub(crate) use selection::{LayerSelection, check_layer_name};
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
@@ -49,11 +52,24 @@ pub fn archive(
     options: &CopyOptions,
     monitor: &dyn CopyMonitor,
 ) -> Result<CopySummary, CopyProblem> {
+    archive_selected(source, item, out, options, None, monitor)
+}
+
+/// The same of a directory, but only what is selected, if anything is, with whiteouts for the rest.
+pub(crate) fn archive_selected(
+    source: &dyn FileSystem,
+    item: &CopyItem,
+    out: &mut (dyn Write + Send),
+    options: &CopyOptions,
+    selection: Option<&LayerSelection>,
+    monitor: &dyn CopyMonitor,
+) -> Result<CopySummary, CopyProblem> {
     let source = ImageSource::new(source);
     output::run(out, |output| {
         let mut archiver = Archiver {
             source: &source,
             options,
+            selection,
             monitor,
             output,
             links: HashMap::new(),
@@ -77,11 +93,14 @@ struct ArchivedDirectory {
     /// The length of its path, which ends in `/`.
     path_length: usize,
     way: Arc<EntryPath>,
+    /// Everything in it is written.
+    is_whole: bool,
 }
 
 struct Archiver<'a, 'o> {
     source: &'a ImageSource<'a>,
     options: &'a CopyOptions,
+    selection: Option<&'a LayerSelection>,
     monitor: &'a dyn CopyMonitor,
     output: &'a mut ArchiveOutput<'o>,
     /// By identity: the first name, and how many are to come.
@@ -126,6 +145,10 @@ impl Archiver<'_, '_> {
         top: &Path,
     ) -> Result<(), CopyProblem> {
         let top_length = path.len();
+        if self.selection.is_some_and(|selection| !selection.contains(b"")) {
+            self.source.release(&node);
+            return Ok(());
+        }
         let mut frames = Vec::new();
         let mut written = self.enter(node, facts, &path, top_length, top, &mut frames);
         while written.is_ok()
@@ -160,6 +183,17 @@ impl Archiver<'_, '_> {
         let below = || PathBuf::from(OsStr::from_bytes(&path[top_length..]));
         if self.options.exclude.covers(name.as_bytes(), below) {
             return Ok(());
+        }
+        if let Some(selection) = self.selection {
+            let is_whole = frames.last().is_some_and(|frame| frame.is_whole);
+            if !is_whole && !selection.contains(&path[top_length..]) {
+                return Ok(());
+            }
+            if let Err(error) = check_layer_name(name.as_bytes()) {
+                let place = ArchivePath { name: path, top_length, top };
+                self.failed(place.problem("archive", error.into()));
+                return Ok(());
+            }
         }
         let (node, facts) = match self.source.find(&directory, name) {
             Ok(found) => found,
@@ -204,7 +238,15 @@ impl Archiver<'_, '_> {
             return Ok(());
         }
         let xattrs = self.xattrs(&node, &place);
-        let written = self.output.write(&head(path, facts, &xattrs, EntryKind::Directory));
+        let mut written = self.output.write(&head(path, facts, &xattrs, EntryKind::Directory));
+        let mut is_whole = frames.last().is_some_and(|frame| frame.is_whole);
+        if let Some(selection) = self.selection {
+            let below = path[top_length..].strip_suffix(b"/").unwrap_or_default();
+            is_whole |= selection.is_whole(below);
+            for whiteout in selection.whiteouts(below, path) {
+                written = written.and_then(|()| self.output.write(&whiteout));
+            }
+        }
         let names = self.source.list(&node).unwrap_or_else(|cause| {
             self.failed(place.problem("list", cause));
             Vec::new()
@@ -218,6 +260,7 @@ impl Archiver<'_, '_> {
             names: names.into_iter(),
             path_length: path.len(),
             way,
+            is_whole,
         });
         self.summary.directories += 1;
         self.monitor.entry(&|| place.source_path());
@@ -282,68 +325,6 @@ impl Archiver<'_, '_> {
         }
         let places = self.source.places(node, facts.size)?;
         Ok(self.copied.note_places(&places, self.source.size())?)
-    }
-
-    fn file(
-        &mut self,
-        node: &InodeNumber,
-        facts: &InodeFacts,
-        xattrs: &Xattrs,
-        place: &ArchivePath<'_>,
-    ) -> Result<(), CopyProblem> {
-        let whole = vec![(0, facts.size)];
-        let pieces = match facts.is_sparse {
-            true => self.source.data_ranges(node, facts.size).unwrap_or_else(|cause| {
-                self.failed(place.problem("read the map of", cause));
-                whole
-            }),
-            false => whole,
-        };
-        let data_bytes = pieces.iter().map(|(start, end)| end - start).sum();
-        let kind = file_kind(facts.size, &pieces);
-        self.output.write(&head(place.name, facts, xattrs, kind))?;
-        let mut is_readable = true;
-        for (start, end) in pieces {
-            self.piece(node, start, end, place, &mut is_readable)?;
-        }
-        self.output.write(tar::padding(data_bytes))
-    }
-
-    /// Writes a piece of content. What can't be read becomes zeros, which is told once.
-    fn piece(
-        &mut self,
-        node: &InodeNumber,
-        mut offset: u64,
-        end: u64,
-        place: &ArchivePath<'_>,
-        is_readable: &mut bool,
-    ) -> Result<(), CopyProblem> {
-        while offset < end {
-            // While bytes are missing: the entry is cut off then.
-            if self.monitor.is_cancelled() {
-                return Err(output::cancelled());
-            }
-            let space = self.output.space()?;
-            let room = usize::try_from(end - offset).unwrap_or(usize::MAX).min(space.len());
-            let buffer = &mut space[..room];
-            let read = match self.source.read(node, offset, buffer) {
-                Ok(0) => Err(Error::with_detail(Errno::EIO, "the file ends too early").into()),
-                other => other,
-            };
-            let length = read.unwrap_or_else(|cause| {
-                buffer.fill(0);
-                if std::mem::take(is_readable) {
-                    self.summary.failed += 1;
-                    self.monitor.problem(&place.problem("read", cause));
-                }
-                room
-            });
-            self.output.advance(length);
-            offset += length as u64;
-            self.summary.bytes += length as u64;
-            self.monitor.bytes(length as u64);
-        }
-        Ok(())
     }
 
     fn as_wanted(&self, facts: InodeFacts) -> InodeFacts {
