@@ -15,8 +15,8 @@ use drystone_ext4_format::superblock::{
 };
 use drystone_fsck as fsck;
 use drystone_reshape::{
-    FreeSpaceAction, FreedSpace, NewSize, ReshapeProgress, Resized, Tuning, needs_recovery,
-    new_size_bytes,
+    Defragmented, FreeSpaceAction, FreedSpace, NewSize, ReshapeProgress, Resized, Tuning,
+    needs_recovery, new_size_bytes,
 };
 use drystone_volumes::ChangeableVolume;
 use std::path::Path;
@@ -86,6 +86,28 @@ pub fn resize_image(
             }
         }
         Ok(resized)
+    })
+}
+
+/// Moves the blocks of each file of the ext4 image that `name` stands for together, as far as free space allows. The
+/// image is checked before and afterwards.
+///
+/// # Errors
+///
+/// As [`tune_image`]; [`ErrorCause::HasErrors`] if the image has errors.
+pub fn defragment_image(
+    name: &Path,
+    options: &ChangeOptions,
+    progress: &mut dyn FnMut(ReshapeProgress),
+) -> Result<Defragmented, Error> {
+    on_image("defragment", name, || {
+        let image = open_settled(name)?;
+        check(image.volume.device(), "checking", progress)?;
+        change(&image, options, None, |device| {
+            let done = drystone_reshape::defragment(device, now(), progress)?;
+            check(device, "checking again", progress)?;
+            Ok(done)
+        })
     })
 }
 

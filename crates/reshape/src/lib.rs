@@ -14,6 +14,7 @@
 //! caller passes a device that can roll it back, an [`UndoDevice`](drystone_blockdev::UndoDevice).
 #![forbid(unsafe_code)]
 
+mod defragment;
 mod error;
 mod free_space;
 mod image;
@@ -22,6 +23,7 @@ mod resize;
 mod rewrite;
 mod tune;
 
+pub use defragment::{Defragmented, defragment};
 pub use error::{Refusal, ReshapeError};
 pub use free_space::{FreeSpaceAction, FreedSpace, clear_free_space};
 pub use image::{ReshapeDevice, needs_recovery};

@@ -36,6 +36,11 @@ impl Moves {
         self.0.iter().map(|one| one.length).sum()
     }
 
+    /// Where the blocks are that move.
+    pub fn sources(&self) -> impl Iterator<Item = Range<u64>> + use<'_> {
+        self.0.iter().map(|one| one.from..one.end())
+    }
+
     fn at(&self, block: u64) -> Option<&BlockMove> {
         let index = self.0.partition_point(|one| one.end() <= block);
         self.0.get(index).filter(|one| one.from <= block)

@@ -11,6 +11,7 @@ pub mod chown;
 pub mod compact;
 pub mod completions;
 pub mod cp;
+pub mod defragment;
 pub mod df;
 pub mod diff;
 pub mod du;
@@ -106,6 +107,7 @@ pub enum Command {
     Tune(tune::Arguments),
     Resize(resize::Arguments),
     Compact(compact::Arguments),
+    Defragment(defragment::Arguments),
     Trim(trim::Arguments),
     ZeroFree(zero_free::Arguments),
     Undo(undo::Arguments),
@@ -166,6 +168,7 @@ pub fn run(command: &Command, global: &Global, definition: fn() -> clap::Command
         Command::Tune(arguments) => tune::run(arguments, global),
         Command::Resize(arguments) => resize::run(arguments, global),
         Command::Compact(arguments) => compact::run(arguments, global),
+        Command::Defragment(arguments) => defragment::run(arguments, global),
         Command::Trim(arguments) => trim::run(arguments, global),
         Command::ZeroFree(arguments) => zero_free::run(arguments, global),
         Command::Undo(arguments) => undo::run(arguments, global),

@@ -65,6 +65,7 @@ fn an_image_that_the_kernel_has_mounted_is_refused() {
         "resize disk.img +8M",
         "resize -M disk.img",
         "compact disk.img",
+        "defragment disk.img",
         "trim disk.img",
         "zero-free disk.img",
         "set disk.img superblock mnt_count=1 --i-know",

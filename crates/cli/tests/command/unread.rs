@@ -101,6 +101,7 @@ fn nobody_reads_what_is_changed() {
         "check -y disk.img",
         "check -n --json disk.img",
         "compact disk.img",
+        "defragment disk.img",
         "checkpoints nilfs.img",
         "checkpoints --make nilfs.img",
         "history nilfs.img:/",

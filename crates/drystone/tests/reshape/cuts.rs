@@ -3,8 +3,8 @@
 use crate::support::Sample;
 use drystone::reshape::{NewSize, ReshapeDevice, ReshapeError, Resized, resize};
 use drystone_blockdev::{
-    BlockDevice, DeviceOperation, Effect, Fault, FileDevice, MemoryDevice, OpenMode, Trigger,
-    UndoDevice, UndoFile,
+    DeviceOperation, Effect, Fault, FileDevice, MemoryDevice, OpenMode, Trigger, UndoDevice,
+    UndoFile,
 };
 use drystone_blockdev::{Faulty, roll_back};
 use drystone_testkit::environment::number;
@@ -45,11 +45,11 @@ fn a_cut_anywhere_goes_back_to_every_file() {
             let (image, log) = device.into_parts();
             image.repair();
             roll_back(&image, &log).unwrap();
-            write(&sample, &image);
+            sample.replace(&image);
             sample.judge(&format!("cut at {cut} of {writes}, {done:?}"), &before);
         }
         // And once more, to the end.
-        write(&sample, &base);
+        sample.replace(&base);
         let image = FileDevice::open(sample.path(), OpenMode::ReadWrite).unwrap();
         let undo = UndoFile::beside(&sample.path());
         let device = undo.begin(&image, from * MIB).unwrap();
@@ -58,10 +58,4 @@ fn a_cut_anywhere_goes_back_to_every_file() {
         drop(image);
         sample.judge("not cut", &before);
     }
-}
-
-fn write(sample: &Sample, image: &impl BlockDevice) {
-    let mut bytes = vec![0; image.size_bytes() as usize];
-    image.read_at(0, &mut bytes).unwrap();
-    std::fs::write(sample.path(), bytes).unwrap();
 }

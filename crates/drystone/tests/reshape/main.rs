@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod cuts;
+mod defragmenting;
 mod free_space;
 mod resizing;
 mod sequences;

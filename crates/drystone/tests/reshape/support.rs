@@ -1,7 +1,7 @@
 //! Images of many kinds with files, and their judges.
 
 use drystone::fsck::CheckOptions;
-use drystone::{Image, check_image};
+use drystone::{BlockDevice, Image, check_image};
 use drystone_testkit::judges::{FeatureSet, Scratch, e2fsck_check, have, mke2fs, run};
 use drystone_testkit::operations::{Action, Actor, Executor, Operation, Profile, Word, generate};
 use drystone_testkit::tree::{TreeOptions, TreeSnapshot, diff};
@@ -32,6 +32,13 @@ impl Sample {
 
     pub fn beside(&self, name: &str) -> PathBuf {
         self.scratch.join(name)
+    }
+
+    /// Makes the image that of a device.
+    pub fn replace(&self, image: &impl BlockDevice) {
+        let mut bytes = vec![0; image.size_bytes() as usize];
+        image.read_at(0, &mut bytes).unwrap();
+        std::fs::write(self.path(), bytes).unwrap();
     }
 
     /// Does random things in directories of their own.

@@ -21,15 +21,19 @@ use std::ops::Range;
 
 /// Blocks of a file, where they are now.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct MappedRun {
+pub(crate) struct MappedRun {
     pub physical: PhysicalBlock,
     pub length: u32,
 }
 
 impl MappedRun {
+    /// The block behind the last.
+    pub fn end(&self) -> u64 {
+        self.physical.get() + u64::from(self.length)
+    }
+
     pub fn blocks(&self) -> impl Iterator<Item = PhysicalBlock> + use<> {
-        let start = self.physical.get();
-        (start..start + u64::from(self.length)).map(PhysicalBlock::new)
+        (self.physical.get()..self.end()).map(PhysicalBlock::new)
     }
 }
 
@@ -178,14 +182,14 @@ impl Rewriter<'_, '_> {
         Ok(blocks)
     }
 
-    /// The blocks of a file that was rewritten.
-    pub(super) fn data_blocks(&mut self, inode: &Inode) -> Result<Vec<PhysicalBlock>> {
+    /// The blocks of a file whose map is as it should be, in the file's order.
+    pub fn data_runs(&mut self, inode: &Inode) -> Result<Vec<MappedRun>> {
         let mut inode = inode.clone();
         let (_, runs) = match inode.flags.contains(InodeFlags::EXTENTS) {
             true => self.extents(&mut inode, false, None)?,
             false => self.pointers(&mut inode, true)?,
         };
-        Ok(runs.iter().flat_map(MappedRun::blocks).collect())
+        Ok(runs)
     }
 
     fn extents(
@@ -344,7 +348,12 @@ impl Rewriter<'_, '_> {
         let block = self.translated(before);
         if levels == 0 {
             if let Some(runs) = runs {
-                runs.push(MappedRun { physical: block, length: 1 });
+                match runs.last_mut() {
+                    Some(last) if last.end() == block.get() && last.length < u32::MAX => {
+                        last.length += 1;
+                    }
+                    _ => runs.push(MappedRun { physical: block, length: 1 }),
+                }
             }
         } else {
             let mut bytes = self.image.read_block(block)?;

@@ -1,6 +1,7 @@
 //! Updates the quota usage of owners whose files got more or fewer nodes or pointer blocks.
 
 use super::Rewriter;
+use super::map::MappedRun;
 use crate::error::{Refusal, Result};
 use drystone_ext4_format::InodeNumber;
 use drystone_ext4_format::features::ReadOnlyCompat;
@@ -59,7 +60,8 @@ fn settle_file(
     changes: &BTreeMap<u32, i64>,
 ) -> Result<()> {
     let (inode, _) = rewriter.image.read_inode(number)?;
-    let blocks = rewriter.data_blocks(&inode)?;
+    let runs = rewriter.data_runs(&inode)?;
+    let blocks: Vec<_> = runs.iter().flat_map(MappedRun::blocks).collect();
     let mut bytes = Vec::new();
     for &block in &blocks {
         bytes.extend(rewriter.image.read_block(block)?);

@@ -68,7 +68,7 @@ pub const READING: [&str; 47] = [
 ];
 
 /// Commands that change an image, each a copy of its own.
-const CHANGING: [&str; 36] = [
+const CHANGING: [&str; 37] = [
     "chown -R 5:5 OUT.img:/",
     "chmod -R 700 OUT.img:/",
     "rm -rf OUT.img:/a OUT.img:/d",
@@ -89,6 +89,7 @@ const CHANGING: [&str; 36] = [
     "resize OUT.img +16M",
     "resize OUT.img --minimum",
     "compact OUT.img",
+    "defragment OUT.img",
     "trim OUT.img",
     "zero-free OUT.img",
     "label OUT.img new",

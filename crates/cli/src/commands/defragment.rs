@@ -1,0 +1,81 @@
+//! `defragment`: moves the blocks of each file together.
+
+use crate::failure::{Failure, Outcome};
+use crate::global::Global;
+use crate::image::AtImage;
+use crate::location::Location;
+use crate::output::counted;
+use crate::progress::Steps;
+use crate::size;
+use crate::terminal::print_line;
+use drystone::{ChangeOptions, defragment_image};
+use serde::Serialize;
+use std::path::PathBuf;
+
+/// Move the blocks of each file together
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+The image must not be in use, and is checked before and afterwards. Files and directories with several fragments \
+move to free space where they have fewer, those with the most fragments first. What is left needs more free space in \
+one piece: 'drystone compact' and then 'drystone resize' make some. If the command is interrupted, the image is \
+rolled back the next time it is changed, or by 'drystone undo'. 'drystone info --fragmentation' shows what is \
+fragmented.
+
+Examples:
+  drystone defragment disk.img
+  drystone defragment --json disk.img | jq .fragments")]
+pub struct Arguments {
+    /// The image.
+    #[arg(value_name = "IMAGE", value_parser = Location::parser())]
+    image: Location,
+    /// Keep the old bytes in this file, so that 'drystone undo' can take the change back.
+    #[arg(long, value_name = "FILE")]
+    undo: Option<PathBuf>,
+}
+
+/// What was fragmented, and is, in JSON.
+#[derive(Serialize)]
+struct DefragmentedJson {
+    fragmented_before: u64,
+    fragmented: u64,
+    fragments_before: u64,
+    fragments: u64,
+    bytes_moved: u64,
+}
+
+pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
+    if global.read_only {
+        return Err(Failure::Usage(
+            "this command changes the image, which --read-only forbids".to_string(),
+        ));
+    }
+    let path = &arguments.image.image;
+    let options = ChangeOptions { undo: arguments.undo.clone() };
+    let steps = Steps::new(global.quiet);
+    let done = defragment_image(path, &options, &mut |progress| {
+        steps.step(progress.step, progress.done, progress.total);
+    });
+    steps.end();
+    let done = done.at_image(path)?;
+    if global.json {
+        print_line(&serde_json::to_string(&DefragmentedJson {
+            fragmented_before: done.files_before,
+            fragmented: done.files,
+            fragments_before: done.fragments_before,
+            fragments: done.fragments,
+            bytes_moved: done.bytes_moved,
+        })?)?;
+    } else if !global.quiet {
+        let (files, moved) =
+            (counted(done.files, "fragmented file"), size::human(done.bytes_moved));
+        print_line(&format!(
+            "{}: {files}, {} before; {} fragments, {} before; {}B moved",
+            path.display(),
+            done.files_before,
+            done.fragments,
+            done.fragments_before,
+            moved.trim()
+        ))?;
+    }
+    Ok(())
+}
