@@ -137,12 +137,13 @@ fn run_examples<'n>(commands: impl IntoIterator<Item = &'n str>) {
     let bin = assert_cmd::cargo::cargo_bin("drystone");
     let path = std::env::var("PATH").unwrap_or_default();
     let path = format!("{}:{path}", bin.parent().unwrap().display());
+    let prepared = prepared();
     for name in commands {
         let help = match name {
             "--help" => call(&["--help"]).good(),
             name => call(&[name, "--help"]).good(),
         };
-        let fixture = prepared();
+        let fixture = prepared.copy();
         let examples = examples(&help);
         assert!(!examples.is_empty(), "{name} has no examples");
         for example in examples {

@@ -111,6 +111,15 @@ impl Fixture {
         fixture
     }
 
+    /// Another folder with the same files.
+    pub fn copy(&self) -> Fixture {
+        let other = Fixture::empty();
+        let mut cp = Command::new("cp");
+        cp.args(["-a", "--sparse=always"]).arg(self.path(".")).arg(other.path(""));
+        assert!(cp.status().unwrap().success());
+        other
+    }
+
     pub fn path(&self, name: impl AsRef<Path>) -> PathBuf {
         self.folder.path().join(name)
     }
