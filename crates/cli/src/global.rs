@@ -1,10 +1,12 @@
 //! Options that every command takes, and parsers that several use.
 
 use crate::messages::{Events, report_events};
+use crate::shell_image::ShellImage;
 use clap::builder::RangedU64ValueParser;
 use clap::{ArgAction, Args};
 use drystone::{Policy, UnknownPolicy};
 use std::path::PathBuf;
+use std::rc::Rc;
 use tracing_subscriber::filter::LevelFilter;
 
 /// The heading of the options that every command takes.
@@ -21,6 +23,9 @@ pub struct Global {
     /// JSON was asked for.
     #[arg(skip)]
     pub json: bool,
+    /// The image of the shell in which the command runs.
+    #[arg(skip)]
+    pub shell_image: Option<Rc<ShellImage>>,
     /// Change nothing in the image; replay a dirty journal in memory.
     #[arg(long, global = true, help_heading = COMMON)]
     pub read_only: bool,

@@ -7,7 +7,9 @@ use crate::location::{Location, by_image};
 use crate::tree::ImageTree;
 use anyhow::Context;
 use drystone::{Image, ImageOptions, Policy};
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 /// Bytes of memory for the metadata of an image that a command walks through. What the command itself
 /// keeps of a large directory or a deep tree comes on top.
@@ -40,12 +42,43 @@ impl<T> AtImage<T> for drystone::Result<T> {
 }
 
 /// Opens the image at `path`.
-pub fn open(path: &Path, intent: Intent, global: &Global) -> anyhow::Result<Image> {
+pub fn open(path: &Path, intent: Intent, global: &Global) -> anyhow::Result<OpenedImage> {
     open_with(path, intent, global, ImageOptions::default())
 }
 
-/// Opens the image at `path` with these options and those of every command.
+/// An image that a command has opened, or that of the shell in which it runs.
+pub enum OpenedImage {
+    Own(Image),
+    Shared(Rc<Image>),
+}
+
+impl Deref for OpenedImage {
+    type Target = Image;
+
+    fn deref(&self) -> &Image {
+        match self {
+            OpenedImage::Own(image) => image,
+            OpenedImage::Shared(image) => image,
+        }
+    }
+}
+
+/// Opens the image at `path` with these options and those of every command. That of a shell is open.
 pub fn open_with(
+    path: &Path,
+    intent: Intent,
+    global: &Global,
+    options: ImageOptions,
+) -> anyhow::Result<OpenedImage> {
+    let open = || open_anew(path, intent, global, options);
+    match global.shell_image.as_ref().filter(|shared| shared.is_at(path)) {
+        Some(shared) => shared.image(intent == Intent::Change, open).map(OpenedImage::Shared),
+        None => open().map(OpenedImage::Own),
+    }
+}
+
+/// Opens the image at `path`, which isn't that of a shell.
+fn open_anew(
     path: &Path,
     intent: Intent,
     global: &Global,
@@ -58,9 +91,12 @@ pub fn open_with(
 }
 
 /// Closes an image after work on it ended with `result`. The work is kept either way; the first
-/// error is reported.
-pub fn close<T>(path: &Path, image: Image, result: Outcome<T>) -> Outcome<T> {
-    let closed = image.close().at_image(path);
+/// error is reported. The image of a shell stays open.
+pub fn close<T>(path: &Path, image: OpenedImage, result: Outcome<T>) -> Outcome<T> {
+    let closed = match image {
+        OpenedImage::Own(image) => image.close().at_image(path),
+        OpenedImage::Shared(_) => Ok(()),
+    };
     let value = result?;
     closed?;
     Ok(value)

@@ -4,8 +4,8 @@
 //! at once; the next command then replays the journal. A signal that was ignored when the program
 //! started, as under `nohup`, stays ignored.
 
-use drystone_sync::Arc;
 use drystone_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use drystone_sync::{Arc, OnceLock};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
@@ -34,8 +34,19 @@ pub struct Interrupt {
 }
 
 impl Interrupt {
-    /// Installs the signal handlers.
+    /// Installs the signal handlers. A later command of a shell takes those that are there, and forgets the
+    /// signals before it.
     pub fn install() -> std::io::Result<Interrupt> {
+        static INSTALLED: OnceLock<Interrupt> = OnceLock::new();
+        match INSTALLED.get() {
+            Some(installed) => installed.asked.store(false, Ordering::Relaxed),
+            // Only the thread of the commands calls this.
+            None => drop(INSTALLED.set(Interrupt::install_once()?)),
+        }
+        INSTALLED.get().cloned().ok_or_else(|| std::io::Error::other("no signal handlers"))
+    }
+
+    fn install_once() -> std::io::Result<Interrupt> {
         let asked = Arc::new(AtomicBool::new(false));
         let number = Arc::new(AtomicUsize::new(0));
         for signal in signals_to_end() {

@@ -27,6 +27,7 @@ mod mounting;
 mod output;
 mod owners;
 mod progress;
+mod shell_image;
 mod size;
 mod terminal;
 #[cfg(test)]

@@ -23,6 +23,9 @@ Examples:
 pub struct Arguments {
     /// IMAGE:PATH of a file; with -s, any text.
     target: OsString,
+    /// The file, if it is known already.
+    #[arg(skip)]
+    file: Option<Location>,
     /// The link to make.
     #[arg(value_name = "IMAGE:PATH", value_parser = Location::parser())]
     link: Location,
@@ -34,12 +37,24 @@ pub struct Arguments {
     force: bool,
 }
 
+impl Arguments {
+    /// Takes the target of a hard link for a path in an image, which `find` finds.
+    pub fn find_target(&mut self, find: impl FnOnce(&OsStr) -> Location) {
+        if !self.symbolic {
+            self.file = Some(find(&self.target));
+        }
+    }
+}
+
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     let link = &arguments.link;
     let target = if arguments.symbolic {
         LinkTarget::Text(arguments.target.clone())
     } else {
-        let location = Location::parse(&arguments.target).map_err(Failure::Usage)?;
+        let location = match &arguments.file {
+            Some(file) => file.clone(),
+            None => Location::parse(&arguments.target).map_err(Failure::Usage)?,
+        };
         if !is_same_image(&location.image, &link.image) {
             let message = "both names of a file must be in one image".to_string();
             return Err(Failure::Usage(message));

@@ -42,6 +42,7 @@ pub mod rm;
 pub mod set;
 pub mod setfacl;
 pub mod setfattr;
+pub mod shell;
 pub mod stat;
 pub mod touch;
 pub mod tree;
@@ -114,6 +115,7 @@ pub enum Command {
     Checkpoints(checkpoints::Arguments),
     History(history::Arguments),
     Bench(bench::Arguments),
+    Shell(shell::Arguments),
     Mount(mount::Arguments),
     Umount(umount::Arguments),
     Mounts(mounts::Arguments),
@@ -173,6 +175,7 @@ pub fn run(command: &Command, global: &Global, definition: fn() -> clap::Command
         Command::ZeroFree(arguments) => zero_free::run(arguments, global),
         Command::Undo(arguments) => undo::run(arguments, global),
         Command::Bench(arguments) => bench::run(arguments, global),
+        Command::Shell(arguments) => shell::run(arguments, global, definition),
         Command::Mount(arguments) => mount::run(arguments, global),
         Command::Umount(arguments) => umount::run(arguments, global),
         Command::Mounts(arguments) => mounts::run(arguments, global),

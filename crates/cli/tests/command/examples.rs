@@ -82,7 +82,7 @@ fn examples(help: &str) -> Vec<String> {
 #[test]
 fn the_examples_of_every_command_work() {
     let commands = "mkfs build info ls tree stat cat find cp extract import diff mkdir mknod touch mv rm ln chmod chown chattr lsattr truncate setfattr \
-                    getfattr du df edit setfacl getfacl quota check inspect which-inode \
+                    getfattr du df edit shell setfacl getfacl quota check inspect which-inode \
                     which-name metadata set undelete label uuid tune resize compact defragment trim zero-free undo checkpoints history bench mounts completions";
     run_examples(commands.split_whitespace().chain(["--help"]));
 }

@@ -35,6 +35,7 @@ mod refusing;
 mod remounting;
 mod servers;
 mod setting;
+mod shells;
 mod shrinking;
 mod signatures;
 mod space;

@@ -4,15 +4,15 @@ mod line;
 
 use crate::failure::{Failure, Outcome};
 use crate::global::Global;
-use crate::image::{Intent, close, open};
+use crate::image::{Intent, OpenedImage, close, open};
 use crate::interrupt::Interrupt;
 use crate::location::{AnyLocation, Location};
 use crate::messages::tell;
 use crate::progress::Progress;
 use crate::terminal::Output;
+use drystone::Exclude;
 use drystone::compare::{Aspects, CompareOptions, ComparedTree, compare};
 use drystone::transfer::{CopyMonitor, CopyProblem, Endpoint};
-use drystone::{Exclude, Image};
 use drystone_sync::atomic::{AtomicBool, Ordering};
 use line::print;
 use std::ffi::OsString;
@@ -92,7 +92,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
 /// One of the two trees, ready to be read.
 struct ComparedSide {
     /// The image and its path; none for this machine.
-    image: Option<(PathBuf, Image)>,
+    image: Option<(PathBuf, OpenedImage)>,
     path: PathBuf,
     /// What the user called it.
     label: String,
