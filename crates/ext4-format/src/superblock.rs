@@ -199,8 +199,12 @@ impl Superblock {
         // Revision 0 has no features, and no fields for what it takes for granted.
         if self.raw.rev_level.get() < REVISION_DYNAMIC && features != Features::NONE {
             self.raw.rev_level.set(REVISION_DYNAMIC);
-            self.raw.first_ino.set(OLD_FIRST_INODE);
-            self.raw.inode_size.set(OLD_INODE_SIZE);
+            if self.raw.first_ino.get() == 0 {
+                self.raw.first_ino.set(OLD_FIRST_INODE);
+            }
+            if self.raw.inode_size.get() == 0 {
+                self.raw.inode_size.set(OLD_INODE_SIZE);
+            }
         }
     }
 

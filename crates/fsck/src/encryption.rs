@@ -15,6 +15,9 @@ const NONCE_BYTES: usize = 16;
 /// The length of a context by its version, which is its first byte.
 const CONTEXT_BYTES: [(u8, usize); 2] = [(1, 28), (2, 40)];
 
+/// The length of the longest.
+pub(crate) const CONTEXT_BYTES_MAX: usize = 40;
+
 /// The policy in a context: all but the nonce. Nothing if it isn't a context.
 pub(crate) fn policy_of(context: &[u8]) -> Option<&[u8]> {
     let version = *context.first()?;

@@ -88,7 +88,11 @@ fn check_block(
     match AttributesBlock::check(&bytes, place) {
         Ok(found) => {
             shared.stored = Some(found.reference_count());
-            shared.encryption = found.attributes().iter().find_map(|entry| context_in(&entry));
+            for entry in found.attributes().iter() {
+                if let Some(context) = context_in(checker, &entry)? {
+                    shared.encryption = Some(context);
+                }
+            }
             shared.values = check_entries(checker, inode, found.attributes(), place)?;
             let computed = block_hash(found.attributes().iter().map(|entry| entry.hash));
             let stored = found.hash();
@@ -114,7 +118,7 @@ fn check_entries(
 ) -> Result<Vec<(InodeNumber, u64)>, Error> {
     let mut values = Vec::new();
     for entry in attributes.iter() {
-        if let Some(context) = context_in(&entry) {
+        if let Some(context) = context_in(checker, &entry)? {
             checker.attributes.encryption = Some(context);
         }
         if let Some(issue) = name_issue(&entry) {
@@ -145,15 +149,24 @@ fn check_entries(
     Ok(values)
 }
 
-/// The encryption context, if the attribute is one. One in an inode of its own is none that Linux reads.
-fn context_in(entry: &AttributeEntry<'_>) -> Option<Vec<u8>> {
+/// The encryption context, if the attribute is one.
+fn context_in(checker: &Checker<'_>, entry: &AttributeEntry<'_>) -> Result<Option<Vec<u8>>, Error> {
     if entry.index != AttributeName::ENCRYPTION {
-        return None;
+        return Ok(None);
     }
-    match entry.value {
-        Value::Inline(bytes) => Some(bytes.to_vec()),
-        Value::Inode { .. } => Some(Vec::new()),
-    }
+    let (value, length) = match entry.value {
+        Value::Inline(bytes) => return Ok(Some(bytes.to_vec())),
+        Value::Inode { inode, length, .. } => (inode, length),
+    };
+    // Where an inode has no room, the context is in another one.
+    let found = match checker.inode(value)? {
+        Some((inode, _)) if length <= encryption::CONTEXT_BYTES_MAX => {
+            let size_bytes = length as u64;
+            read_content(checker, &Inode { size_bytes, ..inode })?
+        }
+        _ => None,
+    };
+    Ok(Some(found.unwrap_or_default()))
 }
 
 /// What is wrong with a name.

@@ -114,3 +114,41 @@ fn a_cut_anywhere_goes_back_to_every_file() {
         }
     }
 }
+
+/// What later rounds write over was in use before: files, and nodes of their maps.
+#[test]
+fn several_rounds_are_taken_back() {
+    for seed in 0..number("DRYSTONE_CHANGES").unwrap_or(0).max(10) {
+        let Some(sample) = Sample::new("default-1k", 6) else { return };
+        let mut random = fastrand::Rng::with_seed(seed);
+        let image = Image::open(sample.path()).unwrap();
+        let fs = image.fs();
+        for turn in 0..160 {
+            let name = format!("/{}", random.u32(..14));
+            let options = OpenOptions::new().append(true).create(true);
+            let mut file = fs.open_with(&name, options).unwrap();
+            let length = random.usize(1..8) << 10;
+            // In the end it is full.
+            if file.write_all(&vec![turn as u8; length]).is_err() {
+                break;
+            }
+            drop(file);
+            fs.sync().unwrap();
+            if turn % 40 == 39 {
+                let _ = fs.remove_file(format!("/{}", random.u32(..14)));
+            }
+        }
+        while fs.write(format!("/{}-f", random.u64(..)), vec![9; 30 << 10]).is_ok() {}
+        for number in 0..3 {
+            let _ = fs.remove_file(format!("/{number}"));
+        }
+        image.close().unwrap();
+        let before = sample.tree();
+        let log = sample.beside("log");
+        let options = ChangeOptions { undo: Some(log.clone()) };
+        defragment_image(&sample.path(), &options, &mut |_| {}).unwrap();
+        sample.judge(&format!("defragmented, seed {seed}"), &before);
+        assert!(undo(&sample.path(), Some(&log)).unwrap());
+        sample.judge(&format!("taken back, seed {seed}"), &before);
+    }
+}

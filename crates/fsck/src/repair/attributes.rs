@@ -4,11 +4,14 @@ use super::fields;
 use super::repairer::{Done, Repairer};
 use super::salvage;
 use crate::image::Error;
+use drystone_ext4_format::block_map::set_pointer;
+use drystone_ext4_format::extent::{Extent, ExtentNodeMut, NodePlace};
+use drystone_ext4_format::features::Incompat;
 use drystone_ext4_format::inode::{BLOCK_AREA_BYTES, Inode, InodeFlags};
 use drystone_ext4_format::xattr::{
     self, AttributeName, AttributePlace, AttributeSet, AttributeValue, AttributesBlock, XattrView,
 };
-use drystone_ext4_format::{InodeNumber, PhysicalBlock};
+use drystone_ext4_format::{InodeNumber, LogicalBlock, PhysicalBlock};
 use std::ops::Range;
 
 const DONE: Done = Some("the attributes were written anew, without what can't be read");
@@ -111,17 +114,38 @@ pub(super) fn rewrite_area(
     Ok(DONE)
 }
 
-/// Takes inline data from an inode without room for the attribute that goes with them.
-fn give_up_inline(repairer: &Repairer<'_, '_>, inode: &Inode) -> Result<Done, Error> {
+/// Gives a file a block for its inline data, for whose attribute it has no room.
+fn give_up_inline(repairer: &mut Repairer<'_, '_>, inode: &Inode) -> Result<Done, Error> {
     if !inode.is_regular() {
         return repairer.clear_inode(inode.number);
     }
+    let layout = repairer.checker.image.layout;
+    let length = inode.block_area.len().min(inode.size_bytes as usize);
+    let mut area = [0; BLOCK_AREA_BYTES];
+    let has_extents = layout.features().incompat.contains(Incompat::EXTENTS);
+    if length > 0 {
+        let Some(block) = repairer.allocate()? else { return Ok(None) };
+        if has_extents {
+            let mut root = ExtentNodeMut::init(&mut area, NodePlace::root(inode.number), 0);
+            root.insert_extent(0, &Extent::of_block(LogicalBlock::FIRST, block));
+        } else if u32::try_from(block.get()).is_ok() {
+            set_pointer(&mut area, 0, Some(block));
+        } else {
+            return Ok(None);
+        }
+        let mut bytes = repairer.checker.image.block_buffer();
+        bytes[..length].copy_from_slice(&inode.block_area[..length]);
+        repairer.write_block(block, &bytes)?;
+    } else if has_extents {
+        ExtentNodeMut::init(&mut area, NodePlace::root(inode.number), 0);
+    }
     repairer.edit_fields(inode.number, |inode| {
         inode.flags.remove(InodeFlags::INLINE_DATA);
-        inode.block_area = [0; BLOCK_AREA_BYTES];
-        inode.size_bytes = 0;
+        inode.flags.set(InodeFlags::EXTENTS, has_extents);
+        inode.block_area = area;
+        inode.size_bytes = length as u64;
     })?;
-    Ok(Some("the file was cut to nothing: it had no room for its data"))
+    Ok(Some("the file got a block for its data: the inode has no room for them"))
 }
 
 pub(super) fn rewrite_block(

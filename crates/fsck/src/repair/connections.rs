@@ -84,6 +84,8 @@ fn lost_and_found(repairer: &mut Repairer<'_, '_>) -> Result<Option<InodeNumber>
     }
     match repairer.checker.inode(named)? {
         Some((inode, _)) if takes_names(&inode) => Ok(Some(named)),
+        // Another one would have no name.
+        _ if !root_takes_names(repairer)? => Ok(None),
         _ => {
             rebuild(repairer, InodeNumber::ROOT, Some(named))?;
             if let Some(directory) = repairer.checker.directories.get_mut(named) {
@@ -138,6 +140,11 @@ pub(super) fn connect(repairer: &mut Repairer<'_, '_>, number: InodeNumber) -> R
 /// Whether [`add`] can give a directory another name.
 fn takes_names(inode: &Inode) -> bool {
     inode.is_directory() && !inode.flags.intersects(InodeFlags::INLINE_DATA | InodeFlags::ENCRYPT)
+}
+
+fn root_takes_names(repairer: &Repairer<'_, '_>) -> Result<bool, Error> {
+    let root = repairer.checker.inode(InodeNumber::ROOT)?;
+    Ok(root.is_some_and(|(root, _)| takes_names(&root)))
 }
 
 /// Adds a name to a directory without an index.
@@ -228,8 +235,7 @@ pub(super) fn make_lost_and_found(
     repairer: &mut Repairer<'_, '_>,
 ) -> Result<Option<InodeNumber>, Error> {
     let layout = repairer.checker.image.layout;
-    let root = repairer.checker.inode(InodeNumber::ROOT)?;
-    if !root.is_some_and(|(root, _)| takes_names(&root)) {
+    if !root_takes_names(repairer)? {
         return Ok(None);
     }
     // The one that has lost its name, or a new one.

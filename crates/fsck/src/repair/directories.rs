@@ -51,6 +51,8 @@ impl KeptEntry {
 struct Sieve {
     names: Names,
     met: HashSet<u64>,
+    /// Names that need no change: one that does takes none of them.
+    sound: HashSet<u64>,
     /// Directories that were met.
     children: HashSet<u32>,
     own: InodeNumber,
@@ -68,6 +70,13 @@ impl Sieve {
         }
         let possible = without_impossible(name, &self.names);
         (!possible.is_empty() && possible != b"." && possible != b"..").then_some(possible)
+    }
+
+    /// Notes an entry whose name needs no change.
+    fn note(&mut self, entry: &dir::Entry<'_>) {
+        if self.possible_name(entry.name).is_some_and(|possible| possible == entry.name) {
+            self.sound.insert(self.names.hash(entry.name));
+        }
     }
 
     /// The entry as it should be; nothing if there should be none.
@@ -96,9 +105,15 @@ impl Sieve {
             }
         }
         let first = name.clone();
+        let is_changed = first != entry.name;
         // Two names may share a hash. Then one of two different files gets a longer name.
         let mut number = 0u32;
-        while !self.met.insert(self.names.hash(&name)) {
+        loop {
+            let hash = self.names.hash(&name);
+            let is_sound_one = is_changed && self.sound.contains(&hash);
+            if !is_sound_one && self.met.insert(hash) {
+                break;
+            }
             if self.encrypted || number == 1000 {
                 return None;
             }
@@ -156,6 +171,12 @@ pub(super) fn rebuild(
     let mut buffer = repairer.checker.image.block_buffer();
     let mut new = repairer.checker.image.block_buffer();
     let mut sieve = sieve(repairer, &context, unwanted);
+    for block in &blocks {
+        repairer.checker.image.read_blocks(*block, &mut buffer)?;
+        for (entry, _) in DirectoryBlock::trusted(&buffer, &layout).salvage() {
+            sieve.note(&entry);
+        }
+    }
     for (position, block) in blocks.iter().enumerate() {
         repairer.checker.image.read_blocks(*block, &mut buffer)?;
         let mut builder = DirectoryBlockBuilder::new(&mut new, &layout);
@@ -222,6 +243,7 @@ fn sieve(
     Sieve {
         names: Names::new(&repairer.checker.image, &context.layout),
         met: HashSet::new(),
+        sound: HashSet::new(),
         children: HashSet::new(),
         own: context.inode.number,
         unwanted,
@@ -298,6 +320,7 @@ fn rebuild_inline(
     let old_directory =
         inline::InlineDirectory::trusted(&context.inode.block_area, &old, &context.layout);
     let mut sieve = sieve(repairer, &context, unwanted);
+    old_directory.entries().for_each(|entry| sieve.note(&entry));
     let kept: Vec<KeptEntry> =
         old_directory.entries().filter_map(|entry| sieve.keep(repairer, &entry)).collect();
     let mut head = inline::init_directory(parent, &context.layout);

@@ -37,6 +37,7 @@ const FIRST_DATA_BLOCK: usize = 0x14;
 const BLOCKS_PER_GROUP: usize = 0x20;
 const INODES_PER_GROUP: usize = 0x28;
 const FIRST_META_GROUP: usize = 0x104;
+const REVISION: usize = 0x4c;
 
 /// The largest group ends here; a smaller one has its copy before.
 const ODD_BACKUP_BYTES_MAX: u64 = 129 << 20;
@@ -83,6 +84,10 @@ fn find_usable(
 ) -> Result<Option<Superblock>, Error> {
     let problem = match read_at(device, SUPERBLOCK_OFFSET_BYTES)? {
         Ok(superblock) => {
+            if let Some(newer) = with_newer_revision(device, &superblock)? {
+                reporter.report(SuperblockIssue::Field { field: "s_rev_level", value: 0 });
+                return Ok(Some(newer));
+            }
             check_checksum(device, reporter)?;
             return Ok(Some(superblock));
         }
@@ -126,6 +131,24 @@ fn find_usable(
     }
 }
 
+/// A superblock of revision 0 with the newer revision, if a field that revision 0 hasn't says that it had that:
+/// otherwise its inodes would be taken for others.
+fn with_newer_revision(
+    device: &dyn BlockDevice,
+    superblock: &Superblock,
+) -> Result<Option<Superblock>, Error> {
+    if superblock.revision() != 0 {
+        return Ok(None);
+    }
+    let mut bytes = [0; SUPERBLOCK_BYTES];
+    device.read_at(SUPERBLOCK_OFFSET_BYTES, &mut bytes)?;
+    bytes[REVISION] = 1;
+    let Ok(newer) = Superblock::check_unsealed(&bytes) else { return Ok(None) };
+    let is_sealed = newer.features().has_metadata_checksums() && Superblock::check(&bytes).is_ok();
+    let is_other = newer.layout().inode_size() != superblock.layout().inode_size();
+    Ok((is_sealed || is_other).then_some(newer))
+}
+
 /// The primary superblock with as many inodes as its groups have, with a part of its inodes in each group, or
 /// with all groups in meta groups, if it can be used then; and which field was wrong, with what it said.
 fn with_another_field(
@@ -165,6 +188,11 @@ fn with_another_field(
             if superblock.features().has_metadata_checksums() && Superblock::check(&changed).is_ok()
             {
                 return Ok(Some((superblock, field, old)));
+            }
+            // The descriptors would be looked for elsewhere, unless all are in one block.
+            let is_guess = at == FIRST_META_GROUP && superblock.layout().descriptor_blocks() > 1;
+            if is_guess {
+                continue;
             }
             possible.push((superblock, field, old));
         }

@@ -13,15 +13,19 @@ use crate::image::{Image, ReshapeDevice};
 use crate::moves::{BlockMove, Moves};
 use crate::resize::ReshapeProgress;
 use crate::rewrite::{InodeNumbers, Rewriter};
-use drystone_ext4_format::inode::Inode;
+use drystone_ext4_format::extent::entries_per_block;
+use drystone_ext4_format::inode::{Inode, InodeFlags};
 use drystone_ext4_format::{GroupNumber, InodeNumber};
-use places::FreePlaces;
+use places::{FreePlaces, Wanted};
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// A defragmentation ends after this many rounds, whatever is left.
 const ROUNDS_MAX: u32 = 8;
+
+/// Levels of nodes that an extent tree has at most.
+const NODE_LEVELS_MAX: u64 = 5;
 
 /// Fragments of this size on average are read as fast as one.
 const LARGE_BYTES: u64 = 32 << 20;
@@ -45,6 +49,12 @@ pub struct Defragmented {
 struct FragmentedFile {
     inode: InodeNumber,
     fragments: Vec<Range<u64>>,
+    /// Extents that map it at most.
+    extents: u64,
+    /// The end of what its map can lead to.
+    limit: u64,
+    /// Boot loaders know where such a file is.
+    is_fixed: bool,
 }
 
 impl FragmentedFile {
@@ -72,7 +82,6 @@ pub fn defragment(
 ) -> Result<Defragmented> {
     let mut image = Image::open(device)?;
     let mut report = Defragmented::default();
-    let mut released = Vec::new();
     for round in 0..=ROUNDS_MAX {
         let found = find(&mut image, progress)?;
         if round == 0 {
@@ -91,8 +100,9 @@ pub fn defragment(
             image.note_write(now)?;
         }
         report.bytes_moved += moves.blocks() << image.layout.log_block_size();
-        carry_out(&mut image, &moves, &released, progress)?;
-        released.extend(moves.sources());
+        // A later round writes where files and their nodes were: a rollback needs what is there.
+        let released = if round == 0 { 0..0 } else { 0..u64::MAX };
+        carry_out(&mut image, &moves, released, progress)?;
     }
     Ok(report)
 }
@@ -118,10 +128,14 @@ fn find(image: &mut Image<'_>, progress: &mut dyn FnMut(ReshapeProgress)) -> Res
                 continue;
             }
             let (inode, _) = image.read_inode(number)?;
-            let fragments = fragments_of(image, &inode)?;
+            let (fragments, extents) = fragments_of(image, &inode)?;
             found.fragments += fragments.len() as u64;
             if fragments.len() > 1 {
-                found.files.push(FragmentedFile { inode: number, fragments });
+                let has_pointers = !inode.flags.contains(InodeFlags::EXTENTS);
+                let limit = if has_pointers { 1 << 32 } else { u64::MAX };
+                let is_fixed = inode.flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND);
+                let inode = number;
+                found.files.push(FragmentedFile { inode, fragments, extents, limit, is_fixed });
             }
         }
         let done = u64::from(group.get()) + 1;
@@ -130,10 +144,10 @@ fn find(image: &mut Image<'_>, progress: &mut dyn FnMut(ReshapeProgress)) -> Res
     Ok(found)
 }
 
-/// The data of an inode in whole clusters: blocks of the same cluster never part.
-fn fragments_of(image: &mut Image<'_>, inode: &Inode) -> Result<Vec<Range<u64>>> {
+/// The data of an inode in whole clusters, as blocks of the same cluster never part; and the number of runs in its map.
+fn fragments_of(image: &mut Image<'_>, inode: &Inode) -> Result<(Vec<Range<u64>>, u64)> {
     if !inode.has_block_mapping() {
-        return Ok(Vec::new());
+        return Ok((Vec::new(), 0));
     }
     let layout = image.layout;
     let (first, ratio) =
@@ -142,33 +156,47 @@ fn fragments_of(image: &mut Image<'_>, inode: &Inode) -> Result<Vec<Range<u64>>>
     let (moves, numbers) = (Moves::default(), InodeNumbers::new());
     let runs = Rewriter::new(image, layout, &moves, &numbers).data_runs(inode)?;
     let mut fragments: Vec<Range<u64>> = Vec::new();
-    for run in runs {
+    for run in &runs {
         let start = run.physical.get();
         let end = (cluster_start(run.end() - 1) + ratio).min(layout.blocks_count());
         match fragments.last_mut() {
-            Some(last) if (last.start..=last.end).contains(&start) => last.end = last.end.max(end),
+            Some(last) if (last.start..=last.end).contains(&cluster_start(start)) => {
+                last.end = last.end.max(end);
+            }
             _ => fragments.push(cluster_start(start)..end),
         }
     }
-    Ok(fragments)
+    Ok((fragments, runs.len() as u64))
 }
 
 /// Gives files with many fragments new places. The bitmaps show the new ones in use, and the old ones still.
 fn plan(image: &mut Image<'_>, mut files: Vec<FragmentedFile>) -> Result<Moves> {
     let layout = image.layout;
+    let (first, ratio) =
+        (u64::from(layout.first_data_block()), u64::from(layout.blocks_per_cluster()));
+    let per_node = u64::from(entries_per_block(layout.block_size()));
     let mut places = FreePlaces::of(image)?;
     let mut moves = Vec::new();
+    // Blocks for nodes of extent trees that grow.
+    let mut kept = 0;
     files.sort_by_key(|file| (Reverse(file.fragments.len()), file.inode));
     for file in files {
         let (blocks, count) = (file.blocks(), file.fragments.len());
-        let large = LARGE_BYTES >> layout.log_block_size();
-        if blocks / count as u64 >= large {
+        let is_large = blocks / count as u64 >= LARGE_BYTES >> layout.log_block_size();
+        // The last cluster of an image may be cut.
+        let is_cut = file.fragments.iter().any(|run| (run.end - first) % ratio != 0);
+        if is_large || is_cut || file.is_fixed {
             continue;
         }
         let group = layout.group_of_inode(file.inode)?;
         let near = layout.group_first_block(group).get();
         let near = near..near + u64::from(layout.blocks_per_group());
-        let Some(targets) = places.take(blocks, near, count - 1) else { continue };
+        // Extents are cut where a place ends.
+        let nodes = ((file.extents + count as u64) / per_node + NODE_LEVELS_MAX) * ratio;
+        let limit = file.limit;
+        let wanted = Wanted { blocks, near, limit, count_max: count - 1, nodes };
+        let Some(targets) = places.take(&wanted, kept) else { continue };
+        kept += if targets.len() > 1 { nodes } else { 0 };
         for target in &targets {
             image.mark(target.clone(), true)?;
         }
@@ -197,15 +225,14 @@ fn assign(runs: &[Range<u64>], places: &[Range<u64>], moves: &mut Vec<BlockMove>
     }
 }
 
-/// Copies what moves, corrects the maps, and frees the old places. `released` was freed by earlier rounds: a
-/// rollback needs what was there.
+/// Copies what moves, corrects the maps, and frees the old places. What was in `released` is logged.
 fn carry_out(
     image: &mut Image<'_>,
     moves: &Moves,
-    released: &[Range<u64>],
+    released: Range<u64>,
     progress: &mut dyn FnMut(ReshapeProgress),
 ) -> Result<()> {
-    moves.copy(image, released, &mut |done, total| {
+    moves.copy(image, &[released], &mut |done, total| {
         progress(ReshapeProgress { step: "moving blocks", done, total });
     })?;
     let numbers = InodeNumbers::new();

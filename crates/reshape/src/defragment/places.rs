@@ -10,11 +10,25 @@ use std::ops::Range;
 /// Free runs in a group that are looked at for a file of the group.
 const NEAR_RUNS_MAX: usize = 64;
 
+/// What a file needs.
+pub(super) struct Wanted {
+    pub blocks: u64,
+    /// Where its group is.
+    pub near: Range<u64>,
+    /// The end of where it may be.
+    pub limit: u64,
+    /// How many runs it may be in.
+    pub count_max: usize,
+    /// Blocks that it needs besides if it is in several.
+    pub nodes: u64,
+}
+
 /// Runs of free blocks, by place and by size. Their lengths are whole clusters.
 #[derive(Default)]
 pub(super) struct FreePlaces {
     by_start: BTreeMap<u64, u64>,
     by_size: BTreeSet<(u64, u64)>,
+    blocks: u64,
 }
 
 impl FreePlaces {
@@ -27,8 +41,10 @@ impl FreePlaces {
                 continue;
             }
             let first = layout.group_first_block(group).get();
-            let count = layout.group_cluster_count(group) as usize;
-            for run in bitmap::zero_runs(image.block_bitmap(group)?, 0..count) {
+            // The last cluster of an image may be cut.
+            let whole = layout.group_block_count(group) >> layout.log_cluster_ratio();
+            let bits = image.current_block_bitmap(group)?;
+            for run in bitmap::zero_runs(&bits, 0..whole as usize) {
                 let block = |bit: usize| first + ((bit as u64) << layout.log_cluster_ratio());
                 let (start, end) = (block(run.start), block(run.end));
                 // A run may go on in the next group.
@@ -46,12 +62,14 @@ impl FreePlaces {
         if !run.is_empty() {
             self.by_size.insert((run.end - run.start, run.start));
             self.by_start.insert(run.start, run.end);
+            self.blocks += run.end - run.start;
         }
     }
 
     fn remove(&mut self, start: u64) -> Range<u64> {
         let end = self.by_start.remove(&start).unwrap_or(start);
         self.by_size.remove(&(end - start, start));
+        self.blocks -= end - start;
         start..end
     }
 
@@ -63,24 +81,31 @@ impl FreePlaces {
         taken
     }
 
-    /// Takes room for so many blocks: one run, in `near` if there is one, or else at most `count_max` of the
-    /// largest. Nothing if there is none.
-    pub fn take(
-        &mut self,
-        blocks: u64,
-        near: Range<u64>,
-        count_max: usize,
-    ) -> Option<Vec<Range<u64>>> {
-        let is_enough = |(start, end): &(&u64, &u64)| *end - *start >= blocks;
-        let nearest = self.by_start.range(near).take(NEAR_RUNS_MAX).find(is_enough);
-        let best = || self.by_size.range((blocks, 0)..).next().map(|(_, start)| *start);
-        if let Some(start) = nearest.map(|(start, _)| *start).or_else(best) {
+    /// Takes what is wanted: one run, near if there is one, or else some of the largest. Nothing if there is none, or
+    /// if fewer than `kept` blocks would be left.
+    pub fn take(&mut self, wanted: &Wanted, kept: u64) -> Option<Vec<Range<u64>>> {
+        let Wanted { blocks, ref near, limit, count_max, nodes } = *wanted;
+        if self.blocks < blocks + kept {
+            return None;
+        }
+        let fits = |start: u64, length: u64| length >= blocks && start + blocks <= limit;
+        let near = self.by_start.range(near.clone()).take(NEAR_RUNS_MAX);
+        let mut near = near.map(|(start, end)| (*start, *end - *start));
+        let nearest = near.find(|(start, length)| fits(*start, *length)).map(|(start, _)| start);
+        let best = || {
+            let mut enough = self.by_size.range((blocks, 0)..);
+            enough.find(|(length, start)| fits(*start, *length)).map(|(_, start)| *start)
+        };
+        if let Some(start) = nearest.or_else(best) {
             return Some(vec![self.take_front(start, blocks)]);
         }
-        let largest = self.by_size.iter().rev().take(count_max);
+        if self.blocks < blocks + kept + nodes {
+            return None;
+        }
+        let largest = self.by_size.iter().rev().filter(|(length, start)| start + length <= limit);
         let mut missing = blocks;
         let mut starts = Vec::new();
-        for (length, start) in largest {
+        for (length, start) in largest.take(count_max) {
             starts.push(*start);
             missing = missing.saturating_sub(*length);
             if missing == 0 {
@@ -111,14 +136,15 @@ mod tests {
             places.add(run);
         }
         let mut take = |blocks, near, count| {
-            let taken = places.take(blocks, near, count)?;
+            let wanted = Wanted { blocks, near, limit: 1000, count_max: count, nodes: 1 };
+            let taken = places.take(&wanted, 0)?;
             Some(taken.iter().map(|run| (run.start, run.end)).collect::<Vec<_>>())
         };
         assert_eq!(take(4, 90..120, 1), Some(vec![(100, 104)]), "near");
         assert_eq!(take(4, 500..600, 1), Some(vec![(10, 14)]), "the one that fits best");
         assert_eq!(take(8, 500..600, 1), None);
         assert_eq!(take(8, 500..600, 2), Some(vec![(104, 110), (200, 202)]));
-        assert_eq!(take(4, 0..600, 9), None);
+        assert_eq!(take(4, 0..600, 9), None, "there are only three");
         assert_eq!(take(3, 0..600, 9), Some(vec![(202, 205)]));
     }
 }

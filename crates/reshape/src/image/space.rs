@@ -12,6 +12,7 @@ use drystone_ext4_format::group::GroupFlags;
 use drystone_ext4_format::layout::Layout;
 use drystone_ext4_format::{GroupNumber, InodeNumber, PhysicalBlock};
 use drystone_ondisk::bitmap;
+use std::borrow::Cow;
 use std::ops::Range;
 
 /// The bitmap of a group in which only superblock and descriptors are in use.
@@ -56,17 +57,24 @@ impl Image<'_> {
         ]
     }
 
-    /// Loads the block bitmap of a group.
+    /// The block bitmap of a group as it is now, for a look.
+    pub fn current_block_bitmap(&self, group: GroupNumber) -> Result<Cow<'_, [u8]>> {
+        if let Some(bits) = self.block_bitmaps.get(&group.get()) {
+            return Ok(Cow::Borrowed(bits));
+        }
+        let descriptor = &self.groups[group.index()];
+        let is_unwritten =
+            self.has_group_checksums() && descriptor.flags.contains(GroupFlags::BLOCK_UNINIT);
+        Ok(Cow::Owned(match is_unwritten {
+            true => self.uninitialised_bitmap(group),
+            false => self.read_block(descriptor.block_bitmap)?,
+        }))
+    }
+
+    /// Loads the block bitmap of a group, to be changed.
     pub fn block_bitmap(&mut self, group: GroupNumber) -> Result<&mut Vec<u8>> {
         if !self.block_bitmaps.contains_key(&group.get()) {
-            let descriptor = &self.groups[group.index()];
-            let bits = if self.has_group_checksums()
-                && descriptor.flags.contains(GroupFlags::BLOCK_UNINIT)
-            {
-                self.uninitialised_bitmap(group)
-            } else {
-                self.read_block(descriptor.block_bitmap)?
-            };
+            let bits = self.current_block_bitmap(group)?.into_owned();
             self.block_bitmaps.insert(group.get(), bits);
         }
         // It was inserted above.
