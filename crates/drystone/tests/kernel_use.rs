@@ -7,8 +7,11 @@ use drystone_mkfs::MkfsOptions;
 use drystone_testkit::judges::{Scratch, kernel_mount, run};
 use drystone_testkit::skip::{Prerequisite, is_root, skip};
 use std::fs::{self, File, OpenOptions as HostOptions};
+use std::io::ErrorKind;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 fn image(scratch: &Scratch) -> (PathBuf, MkfsOptions) {
     let path = scratch.join("a.img");
@@ -132,6 +135,20 @@ fn a_mounted_partition_is_not_written_and_others_are() {
     Image::open(&second).unwrap().close().unwrap();
 }
 
+/// Opens a device that we have closed. A child that another test has just forked may hold our descriptor until
+/// it executes its program.
+fn claim(options: &HostOptions, device: &Path) -> File {
+    let end = Instant::now() + Duration::from_secs(10);
+    loop {
+        match options.open(device) {
+            Err(error) if error.kind() == ErrorKind::ResourceBusy && Instant::now() < end => {
+                thread::sleep(Duration::from_millis(1));
+            }
+            opened => return opened.unwrap(),
+        }
+    }
+}
+
 #[test]
 fn a_partition_of_a_claimed_device_is_not_written() {
     let scratch = Scratch::new("kernel-use-device-partition").unwrap();
@@ -143,7 +160,7 @@ fn a_partition_of_a_claimed_device_is_not_written() {
     let image = Image::open(&of_device).unwrap();
     exclusive.open(&device.0).unwrap_err();
     image.close().unwrap();
-    let claimed = exclusive.open(&device.0).unwrap();
+    let claimed = claim(&exclusive, &device.0);
     let refused = Image::open(&of_device);
     assert!(matches!(refused.unwrap_err().cause(), ErrorCause::InUse));
     let expected = KernelUse::LoopDevice(device.0.clone());

@@ -65,7 +65,7 @@ fn nothing_changes_without_a_new_content() {
     fixture.fill(&["a", "d/x"]);
     fixture.line("chattr +i disk.img:/d/x").good();
     let before = std::fs::read(fixture.path("disk.img")).unwrap();
-    let failed = edit_with(&fixture, "echo lost > $1; exit 5", "/a").bad(1);
+    let failed = edit_with(&fixture, "exit 5", "/a").bad(1);
     assert!(failed.contains("'sh editor' failed") && failed.contains("nothing was changed"));
     let same = edit_with(&fixture, "cp $1 $1.new; mv $1.new $1", "/a");
     assert_eq!((same.code, &*same.stderr), (Some(0), "drystone: disk.img:/a: not changed\n"));
@@ -77,6 +77,19 @@ fn nothing_changes_without_a_new_content() {
     assert!(std::fs::read(fixture.path("disk.img")).unwrap() == before);
     assert!(kept(&fixture).is_empty());
     assert!(fixture.line("edit --read-only disk.img:/a").bad(2).contains("changes the image"));
+}
+
+/// An editor may fail after an hour of work.
+#[test]
+fn the_edited_text_is_kept_if_the_editor_fails() {
+    let fixture = Fixture::new();
+    fixture.fill(&["a"]);
+    for (number, editor) in (1..).zip(["echo mine > $1; exit 5", "mv $1 $1.swp; exit 1"]) {
+        let failed = edit_with(&fixture, editor, "/a").bad(1);
+        assert!(failed.contains("nothing was changed") && failed.contains("kept in"), "{failed}");
+        assert_eq!(kept(&fixture).len(), number);
+        assert_eq!(fixture.line("cat disk.img:/a").good(), "a");
+    }
 }
 
 #[test]

@@ -91,6 +91,26 @@ fn a_layer_over_the_old_tree_is_the_new_one() {
     fixture.line("diff saved.img new.img").good();
 }
 
+/// No archive holds a socket, but what had its name before is gone.
+#[test]
+fn a_socket_takes_the_old_entry_away() {
+    let fixture = Fixture::empty();
+    for (tree, names) in [("old", ["secret/key", "file"]), ("new", ["other", "more"])] {
+        names.iter().for_each(|name| fixture.put(&format!("{tree}/{name}"), *name));
+    }
+    for name in ["new/secret", "new/file"] {
+        drop(std::os::unix::net::UnixListener::bind(fixture.path(name)).unwrap());
+    }
+    for image in ["old", "new"] {
+        fixture.line(&format!("build {image}.img --from {image} -q")).good();
+    }
+    fixture.line("extract new.img --since old.img --to layer.tar -q");
+    let names = run(&fixture, "tar -tf layer.tar");
+    for name in ["./.wh.secret", "./.wh.file", "./other"] {
+        assert!(names.lines().any(|line| line == name), "{name}: {names}");
+    }
+}
+
 #[test]
 fn the_same_trees_give_the_same_layer() {
     let fixture = old_and_new();

@@ -11,6 +11,8 @@ fn fill(fixture: &Fixture) {
     fixture.line("ln disk.img:/d/e/big disk.img:/e/again").good();
     fixture.line("ln -s other disk.img:/d/link").good();
     fixture.line("truncate -s 5M disk.img:/hole").good();
+    // Anyone may count it.
+    fixture.line("chmod 755 disk.img:/lost+found").good();
 }
 
 /// Lines in order, each with its path as it is in the image.

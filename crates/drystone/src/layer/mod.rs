@@ -126,17 +126,23 @@ impl LayerChanges {
     fn add(&mut self, difference: &Difference) {
         let path = difference.path.as_os_str().as_bytes();
         match &difference.kind {
-            DifferenceKind::OnlyIn(Which::First, _) => {
-                let directory = difference.path.parent().unwrap_or(Path::new(""));
-                let name = difference.path.file_name().unwrap_or_default();
-                let removed = self.removed.entry(directory.to_path_buf()).or_default();
-                removed.push(name.to_os_string());
+            DifferenceKind::OnlyIn(Which::First, _) => self.remove(&difference.path),
+            // No archive holds the socket: only the old entry goes.
+            DifferenceKind::Type(_, FileType::Socket) => {
+                self.remove(&difference.path);
+                self.selection.add(path);
             }
             DifferenceKind::OnlyIn(Which::Second, FileType::Directory)
             | DifferenceKind::Type(_, FileType::Directory) => self.selection.add_whole(path),
             DifferenceKind::Holes(_) => {}
             _ => self.selection.add(path),
         }
+    }
+
+    fn remove(&mut self, path: &Path) {
+        let directory = path.parent().unwrap_or(Path::new(""));
+        let removed = self.removed.entry(directory.to_path_buf()).or_default();
+        removed.push(path.file_name().unwrap_or_default().to_os_string());
     }
 
     /// Adds all names of files of which one is written: the others would stay names of the old file.

@@ -70,6 +70,10 @@ fn listed(archive: &[u8]) -> Option<String> {
 
 #[test]
 fn a_layer_has_what_changed_and_nothing_else() {
+    // A copy of another user has other owners.
+    if !drystone_testkit::skip::is_root("a copy with the same owners") {
+        return;
+    }
     let image = changed();
     let never = CancelAfter(AtomicU64::new(u64::MAX));
     let (_, layer) = write(&image, &never, 1);

@@ -31,7 +31,8 @@ use tempfile::TempDir;
 The editor is $VISUAL, or else $EDITOR, or else vi. It gets a copy that nobody else can read; the image isn't in use \
 meanwhile. If the copy was changed when the editor ends, it replaces the content: owner, permissions, access \
 control lists, attributes and flags stay. A crash leaves the old content or the new one; only a file with several \
-names is written in place. If the new content can't be stored, the copy is kept.
+names is written in place. If the new content can't be stored, or the editor fails after it has written, the copy \
+is kept.
 
 Examples:
   drystone edit disk.img:/etc/fstab")]
@@ -49,9 +50,19 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     }
     let before = with_one(image, Intent::Read, global, |tree| EditedFile::read(tree, path))?;
     let copy = PrivateCopy::new(&before.path, &before.content)?;
-    editor::run(&copy.path)?;
-    let after = std::fs::read(&copy.path);
-    let after = after.with_context(|| copy.path.display().to_string())?;
+    let edited = editor::run(&copy.path).and_then(|()| {
+        let after = std::fs::read(&copy.path);
+        Ok(after.with_context(|| copy.path.display().to_string())?)
+    });
+    let after = match edited {
+        Ok(after) => after,
+        Err(failure) => {
+            if copy.differs(&before.content) {
+                copy.keep_and_tell();
+            }
+            return Err(failure);
+        }
+    };
     if after == before.content {
         if !global.quiet {
             tell(format_args!("{}: not changed", arguments.file));
@@ -60,8 +71,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     }
     let stored = with_one(image, Intent::Change, global, |tree| before.write_back(tree, &after));
     if stored.is_err() {
-        let kept = copy.keep();
-        tell(format_args!("the edited text is kept in {}", kept.display()));
+        copy.keep_and_tell();
     }
     stored
 }
@@ -132,8 +142,19 @@ impl PrivateCopy {
         Ok(PrivateCopy { directory, path })
     }
 
-    fn keep(self) -> PathBuf {
+    /// Whether the editor has left another text, perhaps under another name.
+    fn differs(&self, before: &[u8]) -> bool {
+        match std::fs::read(&self.path) {
+            Ok(now) => now != before,
+            Err(_) => {
+                let entries = std::fs::read_dir(self.directory.path());
+                entries.is_ok_and(|mut entries| entries.next().is_some())
+            }
+        }
+    }
+
+    fn keep_and_tell(self) {
         let _ = self.directory.keep();
-        self.path
+        tell(format_args!("the edited text is kept in {}", self.path.display()));
     }
 }

@@ -55,7 +55,7 @@ pub struct Arguments {
     /// The same with the entries in a file; - is standard input.
     #[arg(long, value_name = "FILE")]
     set_file: Option<PathBuf>,
-    /// Remove both lists; the permission bits stay.
+    /// Remove both lists; the group keeps what its own entry and the mask allow.
     #[arg(short = 'b', long)]
     remove_all: bool,
     /// Remove the default list.

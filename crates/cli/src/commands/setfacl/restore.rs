@@ -124,8 +124,13 @@ fn restore(tree: &ImageTree<'_>, directory: &Path, saved: &Saved) -> Outcome {
         let set = tree.file_system.set_attributes(&tree.context, node.inode(), changes);
         set.map(drop).map_err(problem)
     };
-    if saved.user.is_some() || saved.group.is_some() {
-        set(&SetAttributes { user: saved.user, group: saved.group, ..SetAttributes::default() })?;
+    // A change of owner takes capabilities away, also one to the same owner.
+    let found = tree.find(&path, true)?;
+    let user = saved.user.filter(|user| *user != found.attributes.user);
+    let group = saved.group.filter(|group| *group != found.attributes.group);
+    drop(found);
+    if user.is_some() || group.is_some() {
+        set(&SetAttributes { user, group, ..SetAttributes::default() })?;
     }
     if !saved.entries.is_empty() {
         let replace = parse_additions(&saved.entries).map_err(anyhow::Error::msg)?;

@@ -70,6 +70,17 @@ impl Shell {
         Ok(())
     }
 
+    /// Removes empty directories.
+    fn remove_directories(&self, names: &[OsString]) -> Outcome {
+        with_one(&self.here.image, Intent::Change, &self.global, |tree| {
+            for name in names {
+                let path = self.here.path(name);
+                tree.fs.remove_dir(&path).map_err(|error| tree.error_at(&path, error))?;
+            }
+            Ok(())
+        })
+    }
+
     /// The names of all commands, sorted.
     pub fn command_names() -> Vec<&'static str> {
         let built_in = BUILT_IN.iter().map(|(name, _, _)| *name);
@@ -130,9 +141,7 @@ impl Shell {
             },
             ("help", []) => self.help(),
             ("help", [command]) => self.run_command(&command.to_string_lossy(), &["--help".into()]),
-            ("rmdir", [_, ..]) => {
-                self.run_command("rm", &[&["--dir".into()], &arguments[..]].concat())
-            }
+            ("rmdir", names @ [_, ..]) => self.remove_directories(names),
             ("get" | "put", [_, ..]) => self.run_command("cp", &copied(&name, arguments)),
             (command, arguments) if COMMANDS.contains(&command) => {
                 self.run_command(command, arguments)

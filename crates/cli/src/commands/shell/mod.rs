@@ -75,7 +75,18 @@ fn told(failure: Failure) -> Failure {
 
 /// Runs the lines of standard input.
 fn run_input(shell: &mut Shell) -> Outcome {
-    run_all(shell, std::io::stdin().lock().split(b'\n'))
+    // A command may read it, too.
+    run_all(shell, std::iter::from_fn(|| next_line(&mut std::io::stdin().lock()).transpose()))
+}
+
+/// A line without its end; nothing at the end of the input.
+fn next_line(input: &mut impl BufRead) -> std::io::Result<Option<Vec<u8>>> {
+    let mut line = Vec::new();
+    if input.read_until(b'\n', &mut line)? == 0 {
+        return Ok(None);
+    }
+    line.pop_if(|byte| *byte == b'\n');
+    Ok(Some(line))
 }
 
 /// Runs lines up to the first that fails, or ends the shell.

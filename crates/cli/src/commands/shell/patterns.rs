@@ -36,7 +36,13 @@ pub fn expand(word: &ShellWord, list: &ListNames<'_>) -> Vec<Vec<u8>> {
         }
         found = longer;
     }
-    if found.is_empty() { vec![word.text.clone()] } else { found }
+    if found.is_empty() {
+        return vec![word.text.clone()];
+    }
+    // A name is never taken for an option, nor for standard input.
+    let as_path =
+        |path: Vec<u8>| if path.starts_with(b"-") { [b"./", &path[..]].concat() } else { path };
+    found.into_iter().map(as_path).collect()
 }
 
 #[cfg(test)]
@@ -48,7 +54,7 @@ mod tests {
     fn patterns_are_those_of_sh() {
         let list = |directory: &[u8]| -> Vec<Vec<u8>> {
             let names: &[&str] = match directory {
-                b"." => &["b", "a1", "a2", ".a3", "a*"],
+                b"." => &["b", "a1", "a2", ".a3", "a*", "-r"],
                 b"a1" | b"/x" => &["y.c", "z.c"],
                 b"/" => &["x"],
                 _ => &[],
@@ -64,5 +70,6 @@ mod tests {
         assert_eq!(expanded(".a* 'a'? a\\*"), [".a3", "a*", "a1", "a2", "a*"]);
         assert_eq!(expanded("*/*.c /?/y*"), ["a1/y.c", "a1/z.c", "/x/y.c"]);
         assert_eq!(expanded("none* ./b*"), ["none*", "./b"]);
+        assert_eq!(expanded("-* -r"), ["./-r", "-r"]);
     }
 }
