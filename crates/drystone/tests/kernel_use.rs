@@ -4,14 +4,14 @@
 use drystone::{Error, ErrorCause, Image, make_image};
 use drystone_blockdev::KernelUse;
 use drystone_mkfs::MkfsOptions;
+use drystone_sync::{clock, thread};
 use drystone_testkit::judges::{Scratch, kernel_mount, run};
 use drystone_testkit::skip::{Prerequisite, is_root, skip};
 use std::fs::{self, File, OpenOptions as HostOptions};
 use std::io::ErrorKind;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 fn image(scratch: &Scratch) -> (PathBuf, MkfsOptions) {
     let path = scratch.join("a.img");
@@ -138,10 +138,10 @@ fn a_mounted_partition_is_not_written_and_others_are() {
 /// Opens a device that we have closed. A child that another test has just forked may hold our descriptor until
 /// it executes its program.
 fn claim(options: &HostOptions, device: &Path) -> File {
-    let end = Instant::now() + Duration::from_secs(10);
+    let end = clock::now() + Duration::from_secs(10);
     loop {
         match options.open(device) {
-            Err(error) if error.kind() == ErrorKind::ResourceBusy && Instant::now() < end => {
+            Err(error) if error.kind() == ErrorKind::ResourceBusy && clock::now() < end => {
                 thread::sleep(Duration::from_millis(1));
             }
             opened => return opened.unwrap(),
