@@ -1,9 +1,7 @@
 //! Everything that a change must pass; what fails soonest comes first.
 
 use crate::host::Host;
-use crate::{
-    book, demo, features, fuzz, manual, minimum, ordinary_user, process, skips, suites, tidy,
-};
+use crate::{book, demo, features, fuzz, minimum, ordinary_user, process, skips, suites, tidy};
 use drystone_sync::thread;
 use std::process::Command;
 use std::time::SystemTime;
@@ -23,7 +21,7 @@ pub enum Verdict {
 
 type Step = (&'static str, fn() -> anyhow::Result<Verdict>);
 
-const STEPS: [Step; 16] = [
+const STEPS: [Step; 15] = [
     ("format", || passed(format())),
     ("tidy", || passed(tidy::run())),
     ("book", book::check),
@@ -31,7 +29,6 @@ const STEPS: [Step; 16] = [
     ("clippy", || passed(clippy())),
     ("features", || passed(features::run())),
     ("docs", || passed(docs())),
-    ("manual", || passed(manual::check())),
     ("tests", || passed(tests())),
     ("ordinary user", ordinary_user::run),
     ("examples", || passed(examples())),

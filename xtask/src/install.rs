@@ -81,7 +81,7 @@ impl Tree {
             self.write(name, &script)?;
         }
         let pages = process::target_directory().join("manual");
-        manual::write(&pages, manual::Profile::Release)?;
+        manual::write(&pages)?;
         for page in manual::names(&pages)? {
             self.copy(&pages.join(&page), &format!("share/man/man1/{page}"), 0o644)?;
         }

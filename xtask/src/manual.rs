@@ -1,4 +1,4 @@
-//! The manual pages of the command: written by the package `drystone-manual`, judged by mandoc.
+//! The manual pages of the command, which the package `drystone-manual` writes.
 
 use crate::process;
 use anyhow::Context;
@@ -6,21 +6,12 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// How what writes them is compiled: as the rest of what the caller builds.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Profile {
-    Dev,
-    Release,
-}
-
 /// Writes all pages into a folder, which holds nothing else afterwards.
-pub fn write(folder: &Path, profile: Profile) -> anyhow::Result<()> {
+pub fn write(folder: &Path) -> anyhow::Result<()> {
     let _ = fs::remove_dir_all(folder);
     fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
-    let mut cargo = process::cargo(["run", "--quiet", "--package", "drystone-manual"]);
-    if profile == Profile::Release {
-        cargo.arg("--release");
-    }
+    // As the command that is installed.
+    let mut cargo = process::cargo(["run", "--quiet", "--release", "--package", "drystone-manual"]);
     process::run(cargo.args(["--", "--date", &date()]).arg(folder))
 }
 
@@ -38,19 +29,4 @@ pub fn names(folder: &Path) -> anyhow::Result<Vec<String>> {
 fn date() -> String {
     let output = process::output(Command::new("git").args(["log", "-1", "--format=%cs"]));
     output.unwrap_or_default().trim().to_owned()
-}
-
-/// Writes all pages and has mandoc judge them: the step of continuous integration.
-pub fn check() -> anyhow::Result<()> {
-    let folder = process::target_directory().join("manual-check");
-    write(&folder, Profile::Dev)?;
-    let names = names(&folder)?;
-    anyhow::ensure!(names.len() > 40, "only {} pages", names.len());
-    let mut mandoc = Command::new("mandoc");
-    let said = process::output(
-        mandoc.args(["-T", "lint", "-W", "warning"]).args(&names).current_dir(&folder),
-    );
-    said.context("mandoc finds fault with the manual pages")?;
-    eprintln!("manual: {} pages", names.len());
-    Ok(())
 }

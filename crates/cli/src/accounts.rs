@@ -8,7 +8,7 @@
 //! passwd(5), group(5)
 
 use drystone::Fs;
-use drystone::vfs::InodeAttributes;
+use drystone::vfs::{InodeAttributes, parse_id};
 use std::collections::HashMap;
 use std::io::Read;
 
@@ -59,14 +59,14 @@ impl AccountTable {
         };
         for line in text[..whole].split(|&byte| byte == b'\n') {
             let mut fields = line.split(|&byte| byte == b':');
-            let (Some(name), Some(id)) = (fields.next(), fields.nth(1).and_then(number)) else {
+            let (Some(name), Some(id)) = (fields.next(), fields.nth(1).and_then(parse_id)) else {
                 continue;
             };
-            if name.is_empty() || name.len() > NAME_BYTES_MAX || number(name).is_some() {
+            if name.is_empty() || name.len() > NAME_BYTES_MAX || parse_id(name).is_some() {
                 continue;
             }
             table.by_id.entry(id).or_insert(table.accounts.len());
-            let next = fields.next().and_then(number);
+            let next = fields.next().and_then(parse_id);
             table.accounts.push(Account { name: name.into(), id, next });
         }
         table
@@ -108,14 +108,14 @@ impl AccountNames {
     /// The number of a user, who may be given by a number.
     pub fn user_id(&self, name: &str) -> Result<u32, String> {
         let named = || self.users.with_name(name.as_bytes()).map(|account| account.id);
-        let id = number(name.as_bytes()).or_else(named);
+        let id = parse_id(name.as_bytes()).or_else(named);
         id.ok_or_else(|| format!("/etc/passwd of the image has no user '{name}'"))
     }
 
     /// The number of a group, which may be given by a number.
     pub fn group_id(&self, name: &str) -> Result<u32, String> {
         let named = || self.groups.with_name(name.as_bytes()).map(|account| account.id);
-        let id = number(name.as_bytes()).or_else(named);
+        let id = parse_id(name.as_bytes()).or_else(named);
         id.ok_or_else(|| format!("/etc/group of the image has no group '{name}'"))
     }
 
@@ -123,12 +123,6 @@ impl AccountNames {
     pub fn login_group(&self, user: u32) -> Option<u32> {
         self.users.with_id(user).and_then(|account| account.next)
     }
-}
-
-/// A number in decimal digits, and nothing else.
-pub fn number(text: &[u8]) -> Option<u32> {
-    let digits = std::str::from_utf8(text).ok()?;
-    digits.parse().ok().filter(|_| text.iter().all(u8::is_ascii_digit))
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Options that every command takes, and parsers that several use.
 
+use crate::failure::{Failure, Outcome};
 use crate::messages::{Events, report_events};
 use crate::shell_image::ShellImage;
 use clap::builder::RangedU64ValueParser;
@@ -44,6 +45,16 @@ pub struct Global {
 }
 
 impl Global {
+    /// Fails if nothing may be changed.
+    pub fn check_may_change(&self) -> Outcome {
+        match self.read_only {
+            true => Err(Failure::Usage(
+                "this command changes the image, which --read-only forbids".to_string(),
+            )),
+            false => Ok(()),
+        }
+    }
+
     /// Sends the library's events to standard error, as many as the options ask for. `RUST_LOG`
     /// selects more precisely.
     pub fn start_tracing(&self) {

@@ -22,9 +22,7 @@ pub(crate) fn check(checker: &mut Checker<'_>) -> Result<(), Error> {
         for inode in inodes {
             let is_ordinary = inode >= layout.first_inode() || inode == InodeNumber::ROOT;
             if is_ordinary && !checker.states.is_nameless(inode) {
-                check_count(checker, inode);
-                has_uncounted |= checker.states.kind(inode) == EntryType::Directory
-                    && checker.states.names(inode) > u32::from(LINKS_MAX);
+                has_uncounted |= check_count(checker, inode);
             }
         }
     }
@@ -90,11 +88,13 @@ fn check_connections(checker: &mut Checker<'_>) {
     }
 }
 
-fn check_count(checker: &mut Checker<'_>, inode: InodeNumber) {
+/// Checks the count of an inode. Returns whether it is a directory with more links than can be counted.
+fn check_count(checker: &mut Checker<'_>, inode: InodeNumber) -> bool {
     let layout = checker.image.layout;
     let stored = checker.states.stored_links(inode);
     let counted = checker.states.names(inode);
     let is_directory = checker.states.kind(inode) == EntryType::Directory;
+    let limit_reached = is_directory && counted > u32::from(LINKS_MAX);
     let mut report = |issue| checker.reporter.report(Issue::Inode { inode, issue });
     let is_nameless = if is_directory && inode != InodeNumber::ROOT {
         let found = checker.directories.position(inode);
@@ -107,24 +107,24 @@ fn check_count(checker: &mut Checker<'_>, inode: InodeNumber) {
         if stored > 0 {
             report(InodeIssue::Unattached);
         }
-        return;
+        return limit_reached;
     }
     if is_directory {
         // The count stops where it would overflow, and then stays.
         let is_unlimited = layout.has_unlimited_subdirectories();
         let position = checker.directories.position(inode);
         let is_indexed = position.is_some_and(|at| checker.directories.all[at].is_indexed);
-        let limit_reached = counted > u32::from(LINKS_MAX);
         let may_be_uncounted = limit_reached || is_unlimited && is_indexed;
         let is_uncounted = stored == 1 && may_be_uncounted;
         if !is_uncounted && (u32::from(stored) != counted || limit_reached) {
             report(InodeIssue::Links { stored, counted });
         }
-        return;
+        return limit_reached;
     }
     if u32::from(stored) != counted {
         report(InodeIssue::Links { stored, counted });
     }
     let more = u64::from(counted) - 1;
     checker.reporter.summarize(|summary| summary.hard_links += more);
+    limit_reached
 }

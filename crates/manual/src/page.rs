@@ -151,6 +151,8 @@ fn write(blocks: &[Block], goes_on: bool, out: &mut Vec<u8>) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use drystone_testkit::judges::{Scratch, have};
+    use std::process::Command;
 
     #[test]
     fn the_text_after_the_options_is_cut_into_sections() {
@@ -178,5 +180,23 @@ mod tests {
             let example = text.split(".SH EXAMPLES").nth(1).unwrap();
             assert!(example.replace("\\-", "-").contains(&command), "{name}: {example}");
         }
+    }
+    #[test]
+    fn mandoc_finds_no_fault_with_the_pages() {
+        if !have("mandoc") {
+            return;
+        }
+        let scratch = Scratch::new("manual").unwrap();
+        let pages = all(drystone_cli::definition(), "2026-01-31").unwrap();
+        assert!(pages.len() > 40, "only {} pages", pages.len());
+        let mut mandoc = Command::new("mandoc");
+        mandoc.args(["-T", "lint", "-W", "warning"]).current_dir(scratch.path());
+        for (name, text) in pages {
+            std::fs::write(scratch.join(&name), text).unwrap();
+            mandoc.arg(name);
+        }
+        let output = mandoc.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{said}");
     }
 }

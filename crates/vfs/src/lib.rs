@@ -39,7 +39,7 @@ pub use error::{Errno, Error, Result};
 pub use exclude::Exclude;
 pub use file_system::FileSystem;
 pub use guard::InodeGuard;
-pub use owner_map::{IdRange, OwnerMap};
+pub use owner_map::{IdRange, OwnerMap, parse_id};
 pub use path::{Dots, NAME_LENGTH_MAX, PATH_LENGTH_MAX, check_listed, check_name};
 pub use path_walk::{
     FollowedLinks, LastName, PathWalk, find_path, position_of, resolve, resolve_parent,

@@ -1,5 +1,13 @@
 //! Other owners for the files of a tree.
 
+/// Reads the number of a user or group: decimal digits, and nothing else.
+#[must_use]
+pub fn parse_id(text: &[u8]) -> Option<u32> {
+    // A number may have a sign for the standard library.
+    let digits = std::str::from_utf8(text).ok().filter(|_| text.iter().all(u8::is_ascii_digit))?;
+    digits.parse().ok()
+}
+
 /// A mapping of a range of user or group numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdRange {
@@ -12,12 +20,8 @@ impl IdRange {
     /// Reads `FROM:TO` or `FROM:TO:COUNT`.
     #[must_use]
     pub fn parse(text: &str) -> Option<IdRange> {
-        let number = |digits: &str| {
-            // A number may have a sign for the standard library.
-            let is_digits = digits.bytes().all(|byte| byte.is_ascii_digit());
-            digits.parse().ok().filter(|_| is_digits)
-        };
-        let numbers: Vec<u32> = text.split(':').map(number).collect::<Option<_>>()?;
+        let numbers: Vec<u32> =
+            text.split(':').map(|number| parse_id(number.as_bytes())).collect::<Option<_>>()?;
         let (from, to, count) = match numbers[..] {
             [from, to] => (from, to, 1),
             [from, to, count] => (from, to, count),

@@ -78,7 +78,7 @@ pub fn uses(name: &str) -> &'static [&'static str] {
 
 /// What the tests of a package may use beyond its layer. The checker and the builder may test each
 /// other; no test of theirs uses the engine.
-const TEST_LAYERS: [(&str, &[&str]); 17] = [
+const TEST_LAYERS: [(&str, &[&str]); 18] = [
     ("drystone-blockdev", &["testkit"]),
     ("drystone-ext4-format", &["testkit"]),
     ("drystone-volumes", &["mkfs", "testkit", "volumes"]),
@@ -98,6 +98,7 @@ const TEST_LAYERS: [(&str, &[&str]); 17] = [
     ("drystone-capi", &["testkit"]),
     // It makes hostile volumes.
     ("drystone-cli", &["nilfs2-format", "testkit"]),
+    ("drystone-manual", &["testkit"]),
 ];
 
 /// Libraries that only the named packages may use.

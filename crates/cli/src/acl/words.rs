@@ -82,15 +82,9 @@ fn parse_tag(word: &str, kind: &str, name: &str) -> Result<AclTag, String> {
             format!("'{word}': '{name}' isn't a number, and names aren't known here")
         })
     };
-    Ok(match AclTagText::parse(kind.as_bytes(), name.as_bytes()) {
-        Some(AclTagText::Owner) => AclTag::Owner,
-        Some(AclTagText::User(name)) => AclTag::User(number(name)?),
-        Some(AclTagText::OwningGroup) => AclTag::OwningGroup,
-        Some(AclTagText::Group(name)) => AclTag::Group(number(name)?),
-        Some(AclTagText::Mask) => AclTag::Mask,
-        Some(AclTagText::Other) => AclTag::Other,
-        None => return Err(format!("'{word}' is for neither user, group, mask nor other")),
-    })
+    AclTagText::parse(kind.as_bytes(), name.as_bytes())
+        .ok_or_else(|| format!("'{word}' is for neither user, group, mask nor other"))?
+        .resolve(number, number)
 }
 
 /// Permissions, and whether there is an `X`.

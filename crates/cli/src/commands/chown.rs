@@ -1,6 +1,6 @@
 //! `chown`: changes owners.
 
-use crate::accounts::{self, AccountNames};
+use crate::accounts::AccountNames;
 use crate::failure::Outcome;
 use crate::global::{Global, LongHelp};
 use crate::image::{Intent, with_each};
@@ -57,7 +57,7 @@ impl OwnerText {
             let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
             match text.is_empty() {
                 true => Ok(None),
-                false if is_number && accounts::number(text.as_bytes()).is_none() => {
+                false if is_number && drystone::vfs::parse_id(text.as_bytes()).is_none() => {
                     Err(format!("{text} is too large for the number of a user or group"))
                 }
                 false => Ok(Some(text.to_string())),

@@ -1,7 +1,7 @@
 //! `compact`: makes an image as small as it can be.
 
 use super::resize::shrink_to_minimum;
-use crate::failure::{Failure, Outcome};
+use crate::failure::Outcome;
 use crate::global::Global;
 use crate::image::AtImage;
 use crate::location::Location;
@@ -48,11 +48,7 @@ struct FreedJson {
 
 /// Discards or zeroes the free space of an image, and says how much it was.
 pub fn clear(path: &Path, action: FreeSpaceAction, verb: &str, global: &Global) -> Outcome {
-    if global.read_only {
-        return Err(Failure::Usage(
-            "this command changes the image, which --read-only forbids".to_string(),
-        ));
-    }
+    global.check_may_change()?;
     let steps = Steps::new(global.quiet);
     let freed = drystone::clear_free_space(path, action, &mut |progress| {
         steps.step(progress.step, progress.done, progress.total);

@@ -1,6 +1,6 @@
 //! `defragment`: moves the blocks of each file together.
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::Outcome;
 use crate::global::Global;
 use crate::image::AtImage;
 use crate::location::Location;
@@ -44,11 +44,7 @@ struct DefragmentedJson {
 }
 
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
-    if global.read_only {
-        return Err(Failure::Usage(
-            "this command changes the image, which --read-only forbids".to_string(),
-        ));
-    }
+    global.check_may_change()?;
     let path = &arguments.image.image;
     let options = ChangeOptions { undo: arguments.undo.clone() };
     let steps = Steps::new(global.quiet);

@@ -1,6 +1,6 @@
 //! `label`: shows or changes the label of an image.
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::Outcome;
 use crate::global::Global;
 use crate::image::AtImage;
 use crate::location::Location;
@@ -65,11 +65,7 @@ pub fn information(path: &Path) -> anyhow::Result<Information> {
 
 /// Changes settings of an image.
 pub fn change(path: &Path, tuning: &Tuning, options: &ChangeOptions, global: &Global) -> Outcome {
-    if global.read_only {
-        return Err(Failure::Usage(
-            "this command changes the image, which --read-only forbids".to_string(),
-        ));
-    }
+    global.check_may_change()?;
     tune_image(path, tuning, options).at_image(path)?;
     Ok(())
 }

@@ -87,11 +87,7 @@ fn grow_nilfs2(arguments: &Arguments, global: &Global) -> Outcome {
 }
 
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
-    if global.read_only {
-        return Err(Failure::Usage(
-            "this command changes the image, which --read-only forbids".to_string(),
-        ));
-    }
+    global.check_may_change()?;
     let path = &arguments.image.image;
     // The change itself reports what is wrong with the image.
     if let Ok(Some(FileSystemKind::Nilfs2)) = drystone::kind_of(path) {
@@ -104,11 +100,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
 
 /// Makes an image as small as its files allow.
 pub fn shrink_to_minimum(path: &Path, global: &Global) -> Outcome {
-    if global.read_only {
-        return Err(Failure::Usage(
-            "this command changes the image, which --read-only forbids".to_string(),
-        ));
-    }
+    global.check_may_change()?;
     resize(path, NewSize::Minimum, &ChangeOptions::default(), global)
 }
 

@@ -108,11 +108,7 @@ impl SetPart {
 }
 
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
-    if global.read_only {
-        return Err(Failure::Usage(
-            "this command changes the image, which --read-only forbids".to_string(),
-        ));
-    }
+    global.check_may_change()?;
     if !arguments.i_know {
         return Err(Failure::Usage(WARNING.to_string()));
     }

@@ -38,6 +38,25 @@ impl<'t> AclTagText<'t> {
             _ => return None,
         })
     }
+
+    /// The tag, with the numbers that `user` and `group` find for what is written.
+    ///
+    /// # Errors
+    /// That of `user` or `group`.
+    pub fn resolve<E>(
+        self,
+        user: impl FnOnce(&'t [u8]) -> Result<u32, E>,
+        group: impl FnOnce(&'t [u8]) -> Result<u32, E>,
+    ) -> Result<AclTag, E> {
+        Ok(match self {
+            Self::Owner => AclTag::Owner,
+            Self::User(name) => AclTag::User(user(name)?),
+            Self::OwningGroup => AclTag::OwningGroup,
+            Self::Group(name) => AclTag::Group(group(name)?),
+            Self::Mask => AclTag::Mask,
+            Self::Other => AclTag::Other,
+        })
+    }
 }
 
 /// The bits of permissions like `r-x`, in any order. `None` if there are other letters.

@@ -1,6 +1,7 @@
 //! Small images with single edits that repairs had no rule for until other people's images showed them.
 
 use crate::repairing::{NOW_SECONDS, content, finds_nothing, repair_all, repaired, told};
+use crate::targeted::place_of;
 use drystone_blockdev::{BlockDevice, MemoryDevice};
 use drystone_ext4_format::InodeNumber;
 use drystone_ext4_format::inode::{Inode, InodeFlags};
@@ -189,10 +190,7 @@ fn encrypt(map: &MetadataMap, number: InodeNumber, key: u8) {
     inode.encode_into(&mut bytes, layout).unwrap();
     set.encode_in_inode(&mut bytes[area]).unwrap();
     Inode::seal(&mut bytes, number, layout);
-    let table = map.descriptor(layout.group_of_inode(number).unwrap()).inode_table;
-    let (block, offset) = layout.inode_location(number, table).unwrap();
-    let place = block.get() * layout.block_size() as u64 + offset as u64;
-    map.device.write_at(place, &bytes).unwrap();
+    map.device.write_at(place_of(map, number), &bytes).unwrap();
 }
 
 /// An encrypted directory keeps what is encrypted by its own policy, and lost+found, if it is encrypted,
@@ -242,11 +240,7 @@ fn encrypted_links_have_two_lengths() {
     let sound = ImageContents::of(map.device.clone()).unwrap();
     for (name, length) in [("sound", 32u16), ("short", 16), ("cut", 3)] {
         let number = InodeNumber::new(sound.names[format!("/{name}").as_bytes()]);
-        let layout = map.layout();
-        let table = map.descriptor(layout.group_of_inode(number).unwrap()).inode_table;
-        let (block, offset) = layout.inode_location(number, table).unwrap();
-        let place = block.get() * layout.block_size() as u64 + offset as u64;
-        map.device.write_at(place + 40, &length.to_le_bytes()).unwrap();
+        map.device.write_at(place_of(&map, number) + 40, &length.to_le_bytes()).unwrap();
         encrypt(&map, number, 5);
     }
     let contents = repaired_contents(&scratch, &content(&map.device));

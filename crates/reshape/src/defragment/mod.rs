@@ -122,12 +122,19 @@ fn find(image: &mut Image<'_>, progress: &mut dyn FnMut(ReshapeProgress)) -> Res
     let mut found = Fragmentation::default();
     let total = u64::from(layout.group_count());
     for group in layout.groups() {
-        for number in image.used_inodes(group)? {
+        let used = image.used_inodes(group)?;
+        let count = match used.last() {
+            Some(last) => layout.bit_of_inode(*last)?.1 + 1,
+            None => 0,
+        };
+        let table = image.read_inode_table(group, count)?;
+        for number in used {
             let is_reserved = number < layout.first_inode() && number != InodeNumber::ROOT;
             if is_reserved || hidden.contains(&Some(number)) {
                 continue;
             }
-            let (inode, _) = image.read_inode(number)?;
+            let start = layout.bit_of_inode(number)?.1 as usize * layout.inode_size();
+            let inode = Inode::read(&table[start..][..layout.inode_size()], number, &layout)?;
             let (fragments, extents) = fragments_of(image, &inode)?;
             found.fragments += fragments.len() as u64;
             if fragments.len() > 1 {

@@ -146,6 +146,14 @@ impl<'d> Image<'d> {
         Ok((Inode::read(&bytes, number, &self.layout)?, bytes))
     }
 
+    /// The first inodes of a group's table, as bytes.
+    pub fn read_inode_table(&self, group: GroupNumber, count: u32) -> Result<Vec<u8>> {
+        let mut table = vec![0; count as usize * self.layout.inode_size()];
+        let start = self.offset_of(self.groups[group.index()].inode_table);
+        self.device.read_at(start, &mut table)?;
+        Ok(table)
+    }
+
     /// Writes an inode over its bytes.
     pub fn write_inode(&self, inode: &Inode, bytes: &mut [u8]) -> Result<()> {
         inode.encode_into(bytes, &self.layout)?;

@@ -105,8 +105,7 @@ impl<'i, 'd> Rewriter<'i, 'd> {
             None => 0,
         };
         let size = layout.inode_size();
-        let mut table = vec![0; count as usize * size];
-        self.image.device.read_at(self.image.offset_of(descriptor.inode_table), &mut table)?;
+        let mut table = self.image.read_inode_table(group, count)?;
         for (bit, bytes) in (0..count).zip(table.chunks_exact_mut(size)) {
             let Some(number) = layout.inode_of_bit(group, bit) else { break };
             if used.contains(&number) {

@@ -10,7 +10,7 @@
 
 use super::error::TarProblem;
 use crate::bytes::decimal;
-use drystone_ext4_format::acl::{Acl, AclEntry, AclTag, AclTagText, parse_permissions};
+use drystone_ext4_format::acl::{Acl, AclEntry, AclTagText, parse_permissions};
 use std::collections::HashMap;
 
 /// The attribute that is a file's list.
@@ -109,15 +109,9 @@ fn parse_entry(
         };
         id.ok_or("has a name without a number, which this machine doesn't know")
     };
-    let tag = match AclTagText::parse(tag, name) {
-        Some(AclTagText::Owner) => AclTag::Owner,
-        Some(AclTagText::User(_)) => AclTag::User(find(users)?),
-        Some(AclTagText::OwningGroup) => AclTag::OwningGroup,
-        Some(AclTagText::Group(_)) => AclTag::Group(find(groups)?),
-        Some(AclTagText::Mask) => AclTag::Mask,
-        Some(AclTagText::Other) => AclTag::Other,
-        None => return Err("has an entry for neither user, group, mask nor other"),
-    };
+    let tag = AclTagText::parse(tag, name)
+        .ok_or("has an entry for neither user, group, mask nor other")?
+        .resolve(|_| find(users), |_| find(groups))?;
     let permissions =
         parse_permissions(permissions).ok_or("has permissions other than r, w and x")?;
     Ok(AclEntry { tag, permissions })

@@ -49,7 +49,7 @@ fn first_block(map: &MetadataMap, number: InodeNumber) -> u64 {
 }
 
 /// The byte of the device where an inode starts.
-fn place_of(map: &MetadataMap, number: InodeNumber) -> u64 {
+pub fn place_of(map: &MetadataMap, number: InodeNumber) -> u64 {
     let layout = map.layout();
     let table = map.descriptor(layout.group_of_inode(number).unwrap()).inode_table;
     let (block, offset) = layout.inode_location(number, table).unwrap();
