@@ -18,7 +18,7 @@ pub mod image {
 
     /// Options of a small mount.
     pub fn options(read_only: bool) -> MountOptions {
-        MountOptions { read_only, memory_budget_bytes: 8 << 20, ..MountOptions::default() }
+        MountOptions::default().read_only(read_only).memory_budget_bytes(8 << 20)
     }
 }
 

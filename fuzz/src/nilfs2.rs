@@ -38,16 +38,14 @@ static SEED: LazyLock<Seed> = LazyLock::new(seed);
 
 fn options(read_only: bool) -> MountOptions {
     let fixed_time_s = Some(1_700_000_000);
-    MountOptions { read_only, fixed_time_s, ..MountOptions::default() }
+    MountOptions::default().read_only(read_only).fixed_time_s(fixed_time_s)
 }
 
 fn seed() -> Seed {
     let device = Arc::new(MemoryDevice::new(SIZE));
-    let how = MakeOptions {
-        block_bytes: BLOCK as u32,
-        blocks_per_segment: 64,
-        ..MakeOptions::new(uuid::Uuid::from_u128(7), 7, 1_700_000_000)
-    };
+    let how = MakeOptions::new(uuid::Uuid::from_u128(7), 7, 1_700_000_000)
+        .block_bytes(BLOCK as u32)
+        .blocks_per_segment(64);
     make(&*device, &how).expect("the volume can be made");
     let fs = Nilfs2::mount(device.clone(), &options(false)).expect("a new volume is mounted");
     for step in 0..40_u8 {
@@ -135,7 +133,7 @@ pub fn volume(data: &[u8]) {
         (device, input)
     };
     let (device, _) = fresh();
-    let _ = check(&*device, &Nilfs2CheckOptions { problems_max: 100 });
+    let _ = check(&*device, &Nilfs2CheckOptions::default().problems_max(100));
     if let Ok(fs) = Nilfs2::mount(device, &options(true)) {
         walk(&fs);
     }
@@ -151,7 +149,7 @@ pub fn volume(data: &[u8]) {
         walk(&fs);
         let _ = fs.unmount();
     }
-    let _ = check(&*device, &Nilfs2CheckOptions { problems_max: 100 });
+    let _ = check(&*device, &Nilfs2CheckOptions::default().problems_max(100));
 }
 
 /// Looks at the tree from its root.

@@ -81,12 +81,8 @@ impl Request {
         let owners = OwnerMap { all: self.owner, ..OwnerMap::default() };
         Changes { exclude, owners, ..Changes::default() }.apply(&mut tree).map_err(failed)?;
 
-        let options = BuildOptions {
-            size: self.size,
-            label: self.label.into_bytes(),
-            threads,
-            ..BuildOptions::default()
-        };
+        let options =
+            BuildOptions::default().size(self.size).label(self.label.into_bytes()).threads(threads);
         let builder = Builder::new(&mut tree, &options).map_err(failed)?;
         let mut unfinished = tempfile::Builder::new();
         let readable = Permissions::from_mode(0o666);

@@ -18,10 +18,17 @@ use std::path::{Path, PathBuf};
 
 /// How an image is changed as a whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ChangeOptions {
     /// Keeps the undo log in this file, so that [`undo`] can take the change back later. Otherwise there is
     /// a log beside the image while the change runs.
     pub undo: Option<PathBuf>,
+}
+
+drystone_options::setters! {
+    ChangeOptions {
+        undo: impl Into<Option<PathBuf>>,
+    }
 }
 
 /// Undoes a change of the image that `name` stands for: the one that `log` belongs to, or without `log` an

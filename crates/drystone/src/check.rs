@@ -45,8 +45,7 @@ pub fn check_image(
 ) -> Result<Report, Error> {
     on_image("check", name, || {
         let name = VolumeName::find_whole(name)?;
-        let options =
-            &CheckOptions { now_seconds: options.now_seconds.or(Some(now())), ..*options };
+        let options = &(*options).now_seconds(options.now_seconds.or(Some(now())));
         let device = open_settled(&name, OpenMode::ReadOnly)?;
         let report = drystone_fsck::check(&*device, options, progress)?;
         let pending = Issue::Journal(JournalIssue::FastCommit);

@@ -186,15 +186,13 @@ mod tests {
         let mut wrong = MkfsOptions::new(8 << 20, [1; 16], [2; 4], 1_000_000_000);
         wrong.block_size = Some(3000);
         // Larger than any file, and too small for what every image has.
-        let sizes =
-            [i64::MAX as u64, 4096].map(|size| MkfsOptions { size_bytes: size, ..wrong.clone() });
-        let sizes = sizes.map(|options| MkfsOptions { block_size: None, ..options });
+        let sizes = [i64::MAX as u64, 4096].map(|size| wrong.clone().size_bytes(size));
+        let sizes = sizes.map(|options| options.block_size(None));
         for options in [wrong].iter().chain(&sizes) {
             make_image(&path, options, true).unwrap_err();
             assert!(std::fs::read(&path).unwrap() == vec![7; 1 << 20], "{options:?}");
             let new = folder.path().join("new.img");
-            make_image(&new, &MkfsOptions { size_bytes: 4096, ..options.clone() }, false)
-                .unwrap_err();
+            make_image(&new, &options.clone().size_bytes(4096), false).unwrap_err();
             assert!(!new.exists());
         }
     }

@@ -142,7 +142,7 @@ fn check(
     step: &'static str,
     progress: &mut dyn FnMut(ReshapeProgress),
 ) -> Result<(), Error> {
-    let options = fsck::CheckOptions { replay: false, problems_max: 1, now_seconds: None };
+    let options = fsck::CheckOptions::default().replay(false).problems_max(1).now_seconds(None);
     let report = fsck::check(device, &options, &mut |told| {
         // What takes the time.
         if let fsck::CheckProgress::Step { pass: fsck::Pass::Inodes, done, total } = told {

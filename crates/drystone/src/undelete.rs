@@ -33,6 +33,13 @@ pub struct UndeleteOptions {
     pub partial: bool,
 }
 
+drystone_options::setters! {
+    UndeleteOptions {
+        inodes: impl Into<Vec<u32>>,
+        partial: bool,
+    }
+}
+
 /// What became of a deleted file.
 #[derive(Debug)]
 #[non_exhaustive]

@@ -84,7 +84,7 @@ fn wide_and_deep_trees_are_compared(folder: &Path) {
         fs::create_dir_all(root.join("d/".repeat(DEPTH))).unwrap();
     }
     let aspects = Aspects { times: false, ..Aspects::default() };
-    let options = compare::CompareOptions { aspects, ..compare::CompareOptions::default() };
+    let options = compare::CompareOptions::default().aspects(aspects);
     let differences = |first, second| {
         let mut found = Vec::new();
         let mut gather = |difference: &compare::Difference| found.push(difference.clone());

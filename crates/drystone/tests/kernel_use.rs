@@ -92,7 +92,7 @@ fn a_device_with_something_at_its_end_is_not_empty() {
     File::open(&device.0).unwrap().read_exact_at(&mut found, end).unwrap();
     assert_eq!(found, [0; 4]);
     // An image that is larger than the device leaves what is there.
-    let large = MkfsOptions { size_bytes: 128 << 20, ..options };
+    let large = options.size_bytes(128 << 20);
     make_image(&device.0, &large, true).unwrap_err();
     Image::open(&device.0).unwrap().close().unwrap();
 }

@@ -18,7 +18,7 @@ const SIZE: usize = 100;
 fn open(interval: Duration) -> (Arc<Faulty<MemoryDevice>>, Ext4) {
     let image = image_with(64, |options| options.block_size = Some(BLOCK as u32));
     let device = Arc::new(Faulty::new(image));
-    let options = MountOptions { commit_interval: interval, ..MountOptions::default() };
+    let options = MountOptions::default().commit_interval(interval);
     let fs = Ext4::open(device.clone(), options).unwrap();
     (device, fs)
 }

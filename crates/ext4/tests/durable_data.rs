@@ -17,7 +17,7 @@ const SIZE: u64 = 64 << 10;
 
 fn open(device: &Arc<MemoryDevice>, delayed_allocation: bool) -> Ext4 {
     let device = Arc::clone(device) as Arc<dyn BlockDevice>;
-    Ext4::open(device, MountOptions { delayed_allocation, ..MountOptions::default() }).unwrap()
+    Ext4::open(device, MountOptions::default().delayed_allocation(delayed_allocation)).unwrap()
 }
 
 /// Prepares a file, syncs the image, writes to the file and syncs its data. Then the machine crashes.
@@ -90,11 +90,9 @@ fn names_are_the_data_of_a_directory() {
 fn an_inode_that_has_left_memory_is_synced() {
     for data_only in [false, true] {
         let device = Arc::new(image(64));
-        let options = MountOptions {
-            memory_budget_bytes: 0,
-            commit_interval: Duration::from_secs(3600),
-            ..MountOptions::default()
-        };
+        let options = MountOptions::default()
+            .memory_budget_bytes(0)
+            .commit_interval(Duration::from_secs(3600));
         let fs = Ext4::open(Arc::clone(&device) as Arc<dyn BlockDevice>, options).unwrap();
         let context = RequestContext::superuser();
         let create = |name: &str| {

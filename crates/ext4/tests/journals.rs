@@ -149,7 +149,7 @@ fn an_error_that_has_stopped_the_journal_is_noted() {
         let checksum = crc32c(!0, &stopped);
         put(&mut stopped, CHECKSUM, checksum);
         device.write_at(place, &stopped).unwrap();
-        let options = MountOptions { error_policy: Some(policy), ..MountOptions::default() };
+        let options = MountOptions::default().error_policy(policy);
         let fs = open(&device, options).unwrap();
         assert!(has(&fs, b"file"));
         let created = create(&fs, b"new").map_err(|error| error.errno);
@@ -188,7 +188,7 @@ fn external(uuid: [u8; 16], users: &[[u8; 16]]) -> Arc<MemoryDevice> {
 
 fn with_journal(device: &Arc<MemoryDevice>) -> MountOptions {
     let journal_device = Some(Arc::clone(device) as Arc<dyn BlockDevice>);
-    MountOptions { journal_device, ..MountOptions::default() }
+    MountOptions::default().journal_device(journal_device)
 }
 
 /// Its log would be replayed over an image that it doesn't belong to.

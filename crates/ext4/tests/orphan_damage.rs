@@ -19,8 +19,7 @@ fn image(mib: u64) -> MemoryDevice {
 }
 
 fn open(device: &Arc<MemoryDevice>) -> Ext4 {
-    let options =
-        MountOptions { commit_interval: Duration::from_secs(3600), ..MountOptions::default() };
+    let options = MountOptions::default().commit_interval(Duration::from_secs(3600));
     Ext4::open(Arc::clone(device) as Arc<dyn BlockDevice>, options).unwrap()
 }
 

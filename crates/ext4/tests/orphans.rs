@@ -27,7 +27,7 @@ fn judge(device: &MemoryDevice) {
 fn open(device: &Arc<MemoryDevice>, policy: &str) -> Ext4 {
     let device: Arc<dyn BlockDevice> = Arc::clone(device) as Arc<dyn BlockDevice>;
     let policy = policy.parse().unwrap();
-    Ext4::open(device, MountOptions { policy, ..MountOptions::default() }).unwrap()
+    Ext4::open(device, MountOptions::default().policy(policy)).unwrap()
 }
 
 fn new_file(fs: &Ext4, parent: InodeNumber, name: &str, bytes: usize) -> Entry {
@@ -117,7 +117,7 @@ fn an_image_without_the_feature_uses_the_list() {
     fs.close().unwrap();
     judge(&device);
     for form in ["orphans=file", "orphans=file-locked", "orphans=per-core"] {
-        let options = MountOptions { policy: form.parse().unwrap(), ..MountOptions::default() };
+        let options = MountOptions::default().policy(form.parse().unwrap());
         let device = Arc::clone(&device) as Arc<dyn BlockDevice>;
         let refused = Ext4::open(device, options).unwrap_err().to_string();
         assert!(refused.contains("orphan_file") && refused.contains(form), "{refused}");

@@ -22,8 +22,10 @@ fn open_with(device: &Arc<MemoryDevice>, policy: Policy, delayed_allocation: boo
     let device: Arc<dyn BlockDevice> = Arc::clone(device) as Arc<dyn BlockDevice>;
     // So few that extents are dropped all the time.
     let extent_status_bytes = Some(32 * 64);
-    let options =
-        MountOptions { policy, extent_status_bytes, delayed_allocation, ..MountOptions::default() };
+    let options = MountOptions::default()
+        .policy(policy)
+        .extent_status_bytes(extent_status_bytes)
+        .delayed_allocation(delayed_allocation);
     Ext4::open(device, options).unwrap()
 }
 

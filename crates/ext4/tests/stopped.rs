@@ -21,11 +21,7 @@ fn image() -> MemoryDevice {
 }
 
 fn options() -> MountOptions {
-    MountOptions {
-        delayed_allocation: false,
-        commit_interval: Duration::from_secs(3600),
-        ..MountOptions::default()
-    }
+    MountOptions::default().delayed_allocation(false).commit_interval(Duration::from_secs(3600))
 }
 
 fn file(fs: &Ext4, name: &str) -> InodeNumber {

@@ -220,13 +220,11 @@ impl Image {
     fn open(&self) -> Ext4 {
         let device: Arc<dyn BlockDevice> = Arc::<MemoryDevice>::clone(&self.device);
         // Commits happen often, as in a longer run.
-        let options = MountOptions {
-            commit_interval: Duration::from_millis(50),
-            policy: self.policy,
-            delayed_allocation: self.delayed_allocation,
-            memory_budget_bytes: self.memory_budget_bytes,
-            ..MountOptions::default()
-        };
+        let options = MountOptions::default()
+            .commit_interval(Duration::from_millis(50))
+            .policy(self.policy)
+            .delayed_allocation(self.delayed_allocation)
+            .memory_budget_bytes(self.memory_budget_bytes);
         Ext4::open(device, options).unwrap()
     }
 

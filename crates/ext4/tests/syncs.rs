@@ -21,11 +21,9 @@ fn watched() -> (Arc<Watched>, Ext4) {
 
 fn watched_with(delayed_allocation: bool) -> (Arc<Watched>, Ext4) {
     let device = Arc::new(Stepped::new(Recording::new(image(64))));
-    let options = MountOptions {
-        delayed_allocation,
-        commit_interval: Duration::from_secs(3600),
-        ..MountOptions::default()
-    };
+    let options = MountOptions::default()
+        .delayed_allocation(delayed_allocation)
+        .commit_interval(Duration::from_secs(3600));
     let fs = Ext4::open(Arc::clone(&device) as Arc<dyn BlockDevice>, options).unwrap();
     (device, fs)
 }

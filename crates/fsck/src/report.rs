@@ -7,6 +7,7 @@ use std::fmt;
 
 /// How to check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CheckOptions {
     /// Replay a journal that needs it into memory, and check what a mount would see.
     pub replay: bool,
@@ -15,6 +16,14 @@ pub struct CheckOptions {
     /// The time, in seconds since 1970, beyond which the superblock can't have been written; not looked
     /// at without it.
     pub now_seconds: Option<u64>,
+}
+
+drystone_options::setters! {
+    CheckOptions {
+        replay: bool,
+        problems_max: usize,
+        now_seconds: impl Into<Option<u64>>,
+    }
 }
 
 impl Default for CheckOptions {

@@ -324,8 +324,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     options.capabilities |= KernelCapabilities::NO_OPENDIR_SUPPORT
         | KernelCapabilities::WRITEBACK_CACHE
         | KernelCapabilities::ATOMIC_O_TRUNC;
-    let mount =
-        MountOptions { source: "empty".into(), subtype: "empty".into(), ..MountOptions::default() };
+    let mount = MountOptions::default().source("empty").subtype("empty");
     let device = attach::mount(&target, &mount)?;
     let session = Session::begin(device, options, Arc::new(Empty::new()))?;
     println!("ready: {}", if session.uses_rings() { "rings" } else { "device" });

@@ -92,6 +92,7 @@ impl AccessTimeFlags {
 
 /// How a file system is mounted.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct MountOptions {
     /// What is mounted, as `mount` and `df` show it.
     pub source: String,
@@ -113,6 +114,21 @@ pub struct MountOptions {
     pub access_times: AccessTimeFlags,
     /// Bytes that a read may have at most; zero: as the kernel likes.
     pub read_max: u32,
+}
+
+drystone_options::setters! {
+    MountOptions {
+        source: impl Into<String>,
+        subtype: impl Into<String>,
+        read_only: bool,
+        allow_other: bool,
+        default_permissions: bool,
+        set_user_id: bool,
+        devices: bool,
+        no_execution: bool,
+        access_times: AccessTimeFlags,
+        read_max: u32,
+    }
 }
 
 impl MountOptions {

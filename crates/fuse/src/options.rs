@@ -9,6 +9,7 @@ const FOREVER: Duration = Duration::from_secs(1 << 30);
 
 /// How a mount behaves, over any transport.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ServingOptions {
     /// The file system is mounted read-only.
     pub read_only: bool,
@@ -44,6 +45,26 @@ pub struct ServingOptions {
     pub write_bytes_max: u32,
     /// Most requests that the kernel sends without a program waiting for them.
     pub background_requests_max: u16,
+}
+
+drystone_options::setters! {
+    ServingOptions {
+        read_only: bool,
+        allow_other: bool,
+        kernel_checks_permissions: bool,
+        allow_set_user_id: bool,
+        allow_devices: bool,
+        allow_execution: bool,
+        access_times: AccessTimeFlags,
+        writeback_cache: bool,
+        source: impl Into<String>,
+        threads: impl Into<Option<usize>>,
+        entry_timeout: Duration,
+        negative_timeout: Duration,
+        attribute_timeout: Duration,
+        write_bytes_max: u32,
+        background_requests_max: u16,
+    }
 }
 
 impl Default for ServingOptions {

@@ -20,6 +20,7 @@ pub enum Rings {
 
 /// How a session is run.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct SessionOptions {
     /// How requests come.
     pub rings: Rings,
@@ -39,6 +40,19 @@ pub struct SessionOptions {
     pub capabilities: KernelCapabilities,
     /// Resolution of times in nanoseconds.
     pub time_granularity_ns: u32,
+}
+
+drystone_options::setters! {
+    SessionOptions {
+        rings: Rings,
+        device_threads: usize,
+        threads_per_core: usize,
+        entries_per_ring: usize,
+        transfer_max: u32,
+        background_max: u16,
+        capabilities: KernelCapabilities,
+        time_granularity_ns: u32,
+    }
 }
 
 impl Default for SessionOptions {

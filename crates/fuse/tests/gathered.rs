@@ -32,7 +32,7 @@ impl Served {
         mke2fs(&image, set, IMAGE_BYTES).unwrap().expect_clean("mke2fs");
         let memory = MemoryDevice::from_bytes(&std::fs::read(&image).unwrap());
         let device = Arc::new(Faulty::new(memory));
-        let options = MountOptions { delayed_allocation, ..MountOptions::default() };
+        let options = MountOptions::default().delayed_allocation(delayed_allocation);
         let on = Arc::clone(&device) as Arc<dyn BlockDevice>;
         let fs = Arc::new(Ext4::open(on, options).unwrap());
         let operations = Operations::new(Arc::clone(&fs) as _, ServingOptions::default());

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 /// How a journal is to work.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct JournalOptions {
     /// A transaction with changes is committed after this time, even if nothing asks for it.
     pub commit_interval: Duration,
@@ -19,6 +20,17 @@ pub struct JournalOptions {
     /// How long a commit or checkpoint waits for room when the device's medium is full, before the
     /// journal stops.
     pub full_medium_wait: Duration,
+}
+
+drystone_options::setters! {
+    JournalOptions {
+        commit_interval: Duration,
+        max_transaction_blocks: impl Into<Option<u32>>,
+        read_only: bool,
+        checksums: bool,
+        wide_block_numbers: bool,
+        full_medium_wait: Duration,
+    }
 }
 
 impl Default for JournalOptions {

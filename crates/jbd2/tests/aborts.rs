@@ -178,7 +178,7 @@ const HOME: Range<u64> = 0..USER_BLOCKS * BLOCK as u64;
 
 fn with_full(place: Range<u64>, wait: Duration) -> (Arc<Faulty<MemoryDevice>>, Fixture) {
     let device = Arc::new(Faulty::new(memory()));
-    let options = JournalOptions { full_medium_wait: wait, ..options() };
+    let options = options().full_medium_wait(wait);
     let fixture = Fixture::new(device.clone(), 128, options);
     fixture.set(3, 1);
     fixture.journal.commit_and_wait().unwrap();

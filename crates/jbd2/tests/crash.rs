@@ -134,11 +134,7 @@ fn seeds(count: u64) -> std::ops::Range<u64> {
 
 /// Checksums decide whether a torn commit is seen, so both are tried, and both widths.
 fn layout(seed: u64) -> JournalOptions {
-    JournalOptions {
-        checksums: !seed.is_multiple_of(3),
-        wide_block_numbers: seed % 4 < 2,
-        ..options()
-    }
+    options().checksums(!seed.is_multiple_of(3)).wide_block_numbers(seed % 4 < 2)
 }
 
 #[test]

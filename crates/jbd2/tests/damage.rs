@@ -136,7 +136,7 @@ fn with_asynchronous_commits_damage_ends_the_log() {
 fn a_copy_that_cannot_be_read_leaves_all_as_it_was() {
     for checksums in [false, true] {
         let device = Arc::new(Faulty::new(memory()));
-        let options = JournalOptions { checksums, ..options() };
+        let options = options().checksums(checksums);
         let fixture = Fixture::new(device.clone(), 128, options);
         // Up to the end of the journal's first piece; the next piece is read separately.
         for value in 1..=13 {

@@ -294,7 +294,7 @@ fn without_a_log_commits_go_home() {
 #[test]
 fn changes_are_committed_after_the_interval() {
     let interval = std::time::Duration::from_millis(20);
-    let options = JournalOptions { commit_interval: interval, ..JournalOptions::default() };
+    let options = JournalOptions::default().commit_interval(interval);
     let fixture = Fixture::new(Arc::new(memory()), 128, options);
     let tid = fixture.set(3, 1);
     fixture.journal.wait(tid).unwrap();
@@ -303,7 +303,7 @@ fn changes_are_committed_after_the_interval() {
 
 #[test]
 fn a_read_only_journal_starts_nothing() {
-    let options = JournalOptions { read_only: true, ..options() };
+    let options = options().read_only(true);
     let fixture = Fixture::new(Arc::new(memory()), 128, options);
     assert!(matches!(fixture.journal.start(1), Err(JournalError::ReadOnly)));
     fixture.journal.commit_and_wait().unwrap();

@@ -122,8 +122,7 @@ fn e2fsck_and_the_kernel_replay_our_log() {
             return;
         }
         let device = load(&path);
-        let options =
-            JournalOptions { checksums, wide_block_numbers: wide, ..JournalOptions::default() };
+        let options = JournalOptions::default().checksums(checksums).wide_block_numbers(wide);
         write_log(&device, area(&path), options, free);
         set_needs_recovery(&*device, true);
         store(&*device, &path);

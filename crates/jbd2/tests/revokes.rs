@@ -155,7 +155,7 @@ fn a_copy_on_its_way_home_does_not_land_on_a_reused_block() {
 #[test]
 fn a_damaged_copy_counts_only_if_it_is_not_revoked() {
     for is_revoked in [false, true] {
-        let options = JournalOptions { checksums: true, ..options() };
+        let options = options().checksums(true);
         let fixture = Fixture::new(Arc::new(memory()), 128, options);
         fixture.set(3, 5);
         fixture.journal.commit_and_wait().unwrap();

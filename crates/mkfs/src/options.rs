@@ -15,6 +15,7 @@ pub enum JournalSize {
 
 /// The options of an image to be made; `None` leaves the choice to the size of the image.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct MkfsOptions {
     /// Size of the image in bytes; a part of a block at the end is not used.
     pub size_bytes: u64,
@@ -48,6 +49,27 @@ pub struct MkfsOptions {
     pub time_seconds: u64,
     /// Owner of the root directory.
     pub root_owner: (u32, u32),
+}
+
+drystone_options::setters! {
+    MkfsOptions {
+        size_bytes: u64,
+        block_size: impl Into<Option<u32>>,
+        cluster_size: impl Into<Option<u32>>,
+        blocks_per_group: impl Into<Option<u32>>,
+        inode_size: impl Into<Option<u16>>,
+        bytes_per_inode: impl Into<Option<u64>>,
+        inodes: impl Into<Option<u32>>,
+        features: Features,
+        label: impl Into<Vec<u8>>,
+        uuid: [u8; 16],
+        hash_seed: [u32; 4],
+        hash_version: HashVersion,
+        journal_size: JournalSize,
+        reserved_percent: f64,
+        time_seconds: u64,
+        root_owner: (u32, u32),
+    }
 }
 
 impl MkfsOptions {

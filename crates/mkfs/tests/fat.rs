@@ -17,7 +17,7 @@ use trees::{Pattern, meta, time, whole};
 const MIB: u64 = 1 << 20;
 
 fn options(size_bytes: Option<u64>) -> FatOptions {
-    FatOptions { size_bytes, label: *b"ESP        ", disk_offset: MIB }
+    FatOptions::default().size_bytes(size_bytes).label(*b"ESP        ").disk_offset(MIB)
 }
 
 fn tree() -> FileTree {

@@ -6,9 +6,16 @@ use std::fmt;
 
 /// How to check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Nilfs2CheckOptions {
     /// How many problems the report holds at most; all are counted.
     pub problems_max: usize,
+}
+
+drystone_options::setters! {
+    Nilfs2CheckOptions {
+        problems_max: usize,
+    }
 }
 
 impl Default for Nilfs2CheckOptions {

@@ -26,6 +26,7 @@ const ROOT_PERMISSIONS: u16 = 0o755;
 
 /// What a user chooses of a new image.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct MakeOptions {
     /// Bytes in a block: a power of two from 1024 to 65536. Linux mounts up to its page size.
     pub block_bytes: u32,
@@ -43,6 +44,19 @@ pub struct MakeOptions {
     pub time_s: u64,
     /// Owner of the root directory.
     pub root_owner: (u32, u32),
+}
+
+drystone_options::setters! {
+    MakeOptions {
+        block_bytes: u32,
+        blocks_per_segment: u32,
+        reserved_percent: u32,
+        label: impl Into<Vec<u8>>,
+        uuid: Uuid,
+        seed: u32,
+        time_s: u64,
+        root_owner: (u32, u32),
+    }
 }
 
 impl MakeOptions {

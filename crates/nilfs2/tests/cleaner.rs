@@ -78,7 +78,7 @@ fn a_snapshot_stays_as_it_was() {
     fs.unmount().unwrap();
     judge(&device, "a volume with snapshots");
     for (number, before) in kept {
-        let options = MountOptions { checkpoint: Some(number), ..MountOptions::default() };
+        let options = MountOptions::default().checkpoint(number);
         let fs = mount(&device, &options);
         assert_eq!(diff(&before, &tree(&fs)), [""; 0], "snapshot {number}");
         assert_eq!(write_file(&fs, "new", b"x"), Err(Errno::EROFS));

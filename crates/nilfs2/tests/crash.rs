@@ -24,7 +24,7 @@ const SYNCED_BYTES: usize = 60_000;
 /// Logs are written only when they are asked for, so that each state is known.
 fn options() -> MountOptions {
     let commit_interval = Some(Duration::from_secs(1 << 20));
-    MountOptions { commit_interval, ..MountOptions::default() }
+    MountOptions::default().commit_interval(commit_interval)
 }
 
 fn mount_recorded(device: &Arc<Recording<MemoryDevice>>) -> Nilfs2 {

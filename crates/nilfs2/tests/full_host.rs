@@ -16,7 +16,7 @@ type Host = Arc<Faulty<Arc<MemoryDevice>>>;
 fn mount_full(full_medium_wait: Duration) -> (Arc<MemoryDevice>, Host, Nilfs2) {
     let device = image(8, 4096, 16);
     let host = Arc::new(Faulty::new(Arc::clone(&device)));
-    let options = MountOptions { full_medium_wait, ..MountOptions::default() };
+    let options = MountOptions::default().full_medium_wait(full_medium_wait);
     let shared: Arc<dyn BlockDevice> = Arc::clone(&host) as Arc<dyn BlockDevice>;
     let fs = Nilfs2::mount(shared, &options).unwrap();
     let context = RequestContext::superuser();

@@ -43,15 +43,13 @@ fn a_grown_volume_keeps_its_files_and_takes_more() {
     for (block_bytes, blocks_per_segment) in [(4096, 16), (1024, 64)] {
         let small = image(8, block_bytes, blocks_per_segment);
         fill(&small, b"first", 4).unwrap();
-        let before =
-            tree(&mount(&small, &MountOptions { read_only: true, ..MountOptions::default() }));
+        let before = tree(&mount(&small, &MountOptions::default().read_only(true)));
         let device = enlarged(&small, 40);
         let shared: Arc<dyn BlockDevice> = Arc::clone(&device) as Arc<dyn BlockDevice>;
         let GrownVolume { segments_before, segments } = grow(&shared).unwrap();
         assert!(segments > 4 * segments_before, "{segments_before} became {segments}");
         judge(&*device, "a grown volume");
-        let after =
-            tree(&mount(&device, &MountOptions { read_only: true, ..MountOptions::default() }));
+        let after = tree(&mount(&device, &MountOptions::default().read_only(true)));
         assert_eq!(diff(&before, &after), Vec::<String>::new());
         fill(&device, b"second", 24).unwrap();
         judge(&*device, "a grown and filled volume");
@@ -66,7 +64,7 @@ fn a_grown_volume_keeps_its_files_and_takes_more() {
 fn a_crash_while_growing_loses_nothing() {
     let seed = number("DRYSTONE_SEED").unwrap_or(0);
     let count = number("DRYSTONE_CRASH_IMAGES").unwrap_or(40) as usize / 2;
-    let read_only = MountOptions { read_only: true, ..MountOptions::default() };
+    let read_only = MountOptions::default().read_only(true);
     for (block_bytes, blocks_per_segment) in [(4096, 16), (1024, 64)] {
         let small = image(8, block_bytes, blocks_per_segment);
         fill(&small, b"first", 3).unwrap();
@@ -118,11 +116,9 @@ impl BlockDevice for Nothing {
 #[test]
 fn claimed_segments_cost_nothing() {
     let device = Arc::new(Overlay::new(Nothing { size_bytes: 1 << 60 }));
-    let options = MakeOptions {
-        block_bytes: 1024,
-        blocks_per_segment: 16,
-        ..MakeOptions::new(Uuid::from_u128(1), 7, 1_700_000_000)
-    };
+    let options = MakeOptions::new(Uuid::from_u128(1), 7, 1_700_000_000)
+        .block_bytes(1024)
+        .blocks_per_segment(16);
     make(&device, &options).unwrap();
     let shared: Arc<dyn BlockDevice> = Arc::clone(&device) as Arc<dyn BlockDevice>;
     let context = RequestContext::superuser();

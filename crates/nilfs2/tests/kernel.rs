@@ -34,7 +34,7 @@ fn open(image: &Path) -> Arc<dyn BlockDevice> {
 }
 
 fn mount(image: &Path, checkpoint: Option<u64>) -> Nilfs2 {
-    Nilfs2::mount(open(image), &MountOptions { checkpoint, ..MountOptions::default() }).unwrap()
+    Nilfs2::mount(open(image), &MountOptions::default().checkpoint(checkpoint)).unwrap()
 }
 
 /// Unmounts and closes the image, which others may open then.
@@ -97,11 +97,9 @@ fn live_once(layout: &Nilfs2Layout, seed: u64) {
     let scratch = Scratch::new("nilfs2-turns").unwrap();
     let image = scratch.join("image");
     std::fs::File::create(&image).unwrap().set_len(layout.size_bytes).unwrap();
-    let options = MakeOptions {
-        block_bytes: layout.block_size,
-        blocks_per_segment: layout.blocks_per_segment,
-        ..MakeOptions::new(Uuid::from_u128(seed.into()), 77, 1_700_000_000)
-    };
+    let options = MakeOptions::new(Uuid::from_u128(seed.into()), 77, 1_700_000_000)
+        .block_bytes(layout.block_size)
+        .blocks_per_segment(layout.blocks_per_segment);
     make(&*open(&image), &options).unwrap();
     let scripts = [
         "populate SEED kinds sparse large; sync; view",

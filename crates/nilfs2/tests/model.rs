@@ -25,7 +25,7 @@ fn random_operations_end_as_in_the_model() {
             check_seeds(seed..seed + 1, profile, count, Tolerance::default(), |run| {
                 let device = image(96, block_bytes, blocks_per_segment);
                 let search = InodeSearch::ALL[(seed % 3) as usize];
-                let options = MountOptions { inode_search: search, ..MountOptions::default() };
+                let options = MountOptions::default().inode_search(search);
                 let fs = mount(&device, &options);
                 run(&fs, &MemoryFileSystem::new(Configuration::nilfs2(block_bytes)));
                 fs.unmount().unwrap();

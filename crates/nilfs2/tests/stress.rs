@@ -25,11 +25,9 @@ use support::{image, judge, mount, tree};
 /// Runs threads while logs are written all the time and segments are cleaned.
 fn run_threads(mebibytes: u64, blocks_per_segment: u32, seed: u64, tolerance: Tolerance) {
     let device = image(mebibytes, 1024, blocks_per_segment);
-    let options = MountOptions {
-        commit_interval: Some(Duration::from_millis(15)),
-        inode_search: InodeSearch::ALL[(seed % 3) as usize],
-        ..MountOptions::default()
-    };
+    let options = MountOptions::default()
+        .commit_interval(Duration::from_millis(15))
+        .inode_search(InodeSearch::ALL[(seed % 3) as usize]);
     let fs = mount(&device, &options);
     let settings = ConcurrentSettings {
         threads: 8,

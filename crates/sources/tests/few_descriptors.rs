@@ -51,7 +51,7 @@ fn read(list: &str, folder: &Path) -> Result<FileTree, String> {
 /// Builds an image, which reads the content of all files. Returns how many inodes are in use, without
 /// the root and lost+found.
 fn build(tree: &mut FileTree) -> usize {
-    let options = BuildOptions { threads: 4, ..BuildOptions::default() };
+    let options = BuildOptions::default().threads(4);
     let builder = Builder::new(tree, &options).unwrap();
     let device = MemoryDevice::new(builder.size_bytes());
     let files = builder.files() as usize;

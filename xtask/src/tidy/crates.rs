@@ -7,25 +7,29 @@ use serde::Deserialize;
 /// Which packages of the workspace a package may use, in tests included where not said otherwise:
 /// the layers. Nothing points up. The checker and the image builder never see the engine, so that
 /// they can't share its bugs.
-const LAYERS: [(&str, &[&str]); 26] = [
+const LAYERS: [(&str, &[&str]); 27] = [
     ("drystone-sync", &[]),
     ("drystone-ondisk", &[]),
+    ("drystone-options", &[]),
     ("drystone-jbd2-format", &["ondisk"]),
     ("drystone-ext4-format", &["ondisk"]),
     ("drystone-nilfs2-format", &["ondisk"]),
-    ("drystone-nilfs2-check", &["blockdev", "nilfs2-format", "ondisk"]),
+    ("drystone-nilfs2-check", &["blockdev", "nilfs2-format", "ondisk", "options"]),
     ("drystone-blockdev", &["ondisk", "sync"]),
     ("drystone-volumes", &["blockdev", "ext4-format", "nilfs2-format", "sync"]),
     ("drystone-cache", &["blockdev", "sync"]),
-    ("drystone-jbd2", &["blockdev", "cache", "jbd2-format", "ondisk", "sync"]),
+    ("drystone-jbd2", &["blockdev", "cache", "jbd2-format", "ondisk", "options", "sync"]),
     ("drystone-vfs", &[]),
-    ("drystone-ext4", &["blockdev", "cache", "ext4-format", "jbd2", "ondisk", "sync", "vfs"]),
-    ("drystone-nilfs2", &["blockdev", "nilfs2-format", "ondisk", "sync", "vfs"]),
-    ("drystone-fsck", &["blockdev", "ext4-format", "jbd2-format", "ondisk"]),
-    ("drystone-mkfs", &["blockdev", "ext4-format", "jbd2-format", "ondisk", "sync"]),
+    (
+        "drystone-ext4",
+        &["blockdev", "cache", "ext4-format", "jbd2", "ondisk", "options", "sync", "vfs"],
+    ),
+    ("drystone-nilfs2", &["blockdev", "nilfs2-format", "ondisk", "options", "sync", "vfs"]),
+    ("drystone-fsck", &["blockdev", "ext4-format", "jbd2-format", "ondisk", "options"]),
+    ("drystone-mkfs", &["blockdev", "ext4-format", "jbd2-format", "ondisk", "options", "sync"]),
     ("drystone-sources", &["blockdev", "ext4-format", "mkfs", "ondisk", "sync", "vfs"]),
-    ("drystone-reshape", &["blockdev", "ext4-format", "jbd2-format", "mkfs", "ondisk"]),
-    ("drystone-inspect", &["blockdev", "ext4-format", "jbd2-format", "ondisk"]),
+    ("drystone-reshape", &["blockdev", "ext4-format", "jbd2-format", "mkfs", "ondisk", "options"]),
+    ("drystone-inspect", &["blockdev", "ext4-format", "jbd2-format", "ondisk", "options"]),
     ("drystone-testkit", &["blockdev", "ext4-format", "ondisk", "sync", "vfs"]),
     (
         "drystone",
@@ -40,6 +44,7 @@ const LAYERS: [(&str, &[&str]); 26] = [
             "nilfs2",
             "nilfs2-check",
             "nilfs2-format",
+            "options",
             "reshape",
             "sources",
             "sync",
@@ -48,7 +53,7 @@ const LAYERS: [(&str, &[&str]); 26] = [
         ],
     ),
     ("drystone-capi", &["drystone", "sync"]),
-    ("drystone-fuse", &["sync", "vfs"]),
+    ("drystone-fuse", &["options", "sync", "vfs"]),
     (
         "drystone-bench",
         &[

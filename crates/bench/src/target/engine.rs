@@ -101,15 +101,13 @@ impl Target for EngineTarget {
         })?;
         let extent_status_bytes = needs.extent_status_bytes.map(|bytes| bytes as usize);
         let inode_bytes = usize::try_from(needs.inodes)?.saturating_mul(BUDGET_BYTES_PER_INODE);
-        let options = MountOptions {
-            policy: policy.map(|choice| choice.policy).unwrap_or_default(),
-            memory_budget_bytes: self
-                .memory_budget_bytes
-                .unwrap_or(MEMORY_BUDGET_BYTES.max(inode_bytes)),
-            extent_status_bytes,
-            delayed_allocation: needs.delayed_allocation.unwrap_or(self.delayed_allocation),
-            ..MountOptions::default()
-        };
+        let options = MountOptions::default()
+            .policy(policy.map(|choice| choice.policy).unwrap_or_default())
+            .memory_budget_bytes(
+                self.memory_budget_bytes.unwrap_or(MEMORY_BUDGET_BYTES.max(inode_bytes)),
+            )
+            .extent_status_bytes(extent_status_bytes)
+            .delayed_allocation(needs.delayed_allocation.unwrap_or(self.delayed_allocation));
         let file_system = Ext4::open(Arc::clone(&device), options)?;
         let context = RequestContext::superuser();
         let top = file_system.root();

@@ -24,8 +24,7 @@ pub fn verify(device: &dyn BlockDevice, how: Verify) -> Result<Option<bool>> {
     if how == Verify::Nothing {
         return Ok(None);
     }
-    let options =
-        drystone_fsck::CheckOptions { problems_max: PROBLEMS_SHOWN, ..Default::default() };
+    let options = drystone_fsck::CheckOptions::default().problems_max(PROBLEMS_SHOWN);
     let report = drystone_fsck::check(device, &options, &mut |_| {})
         .context("the image can't be checked after the run")?;
     for problem in &report.problems {
@@ -43,7 +42,7 @@ pub fn verify_nilfs2(device: &dyn BlockDevice, how: Verify) -> Result<Option<boo
     if how == Verify::Nothing {
         return Ok(None);
     }
-    let options = drystone_nilfs2_check::Nilfs2CheckOptions { problems_max: PROBLEMS_SHOWN };
+    let options = drystone_nilfs2_check::Nilfs2CheckOptions::default().problems_max(PROBLEMS_SHOWN);
     let report = drystone_nilfs2_check::check(device, &options)
         .context("the image can't be checked after the run")?;
     for problem in &report.problems {

@@ -93,11 +93,7 @@ fn impossible(path: &Path, error: &drystone::Error) -> Failure {
 
 fn check_ext4(path: &Path, arguments: &Arguments, global: &Global) -> Outcome {
     let steps = Steps::new(global.quiet);
-    let options = CheckOptions {
-        replay: !arguments.no_replay,
-        problems_max: PROBLEMS_MAX,
-        ..CheckOptions::default()
-    };
+    let options = CheckOptions::default().replay(!arguments.no_replay).problems_max(PROBLEMS_MAX);
     let checked = drystone::check_image(path, &options, &mut |progress| steps.follow(&progress));
     steps.end();
     let report = checked.map_err(|error| impossible(path, &error))?;
@@ -132,7 +128,7 @@ fn check_nilfs2(path: &Path, arguments: &Arguments, global: &Global) -> Outcome 
     if arguments.no_replay {
         return Err(Failure::Usage("NILFS2 has no journal: --no-replay means nothing".to_string()));
     }
-    let options = Nilfs2CheckOptions { problems_max: PROBLEMS_MAX };
+    let options = Nilfs2CheckOptions::default().problems_max(PROBLEMS_MAX);
     let checked = drystone::check_nilfs2(path, &options);
     let report = checked.map_err(|error| impossible(path, &error))?;
     let printed = Output::with_stdout(global.json, |output| {

@@ -46,7 +46,7 @@ struct DefragmentedJson {
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     global.check_may_change()?;
     let path = &arguments.image.image;
-    let options = ChangeOptions { undo: arguments.undo.clone() };
+    let options = ChangeOptions::default().undo(arguments.undo.clone());
     let steps = Steps::new(global.quiet);
     let done = defragment_image(path, &options, &mut |progress| {
         steps.step(progress.step, progress.done, progress.total);

@@ -85,13 +85,11 @@ fn unpack(
         let interrupt = interrupt.clone();
         move || interrupt.is_asked()
     });
-    let options = CopyOptions {
-        keep_owners: !arguments.no_owners,
-        owners: arguments.owners.map(),
-        keep_xattrs: !arguments.no_xattrs,
-        exclude: Exclude::new(arguments.exclude.iter().cloned()),
-        ..CopyOptions::default()
-    };
+    let options = CopyOptions::default()
+        .keep_owners(!arguments.no_owners)
+        .owners(arguments.owners.map())
+        .keep_xattrs(!arguments.no_xattrs)
+        .exclude(Exclude::new(arguments.exclude.iter().cloned()));
     // Directories that the archive doesn't have itself get the usual permissions.
     let context = RequestContext { umask: 0o022, ..RequestContext::superuser() };
     let imported = progress.during(|| -> Outcome<CopySummary> {

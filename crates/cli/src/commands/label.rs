@@ -38,7 +38,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     match &arguments.label {
         Some(label) => {
             let label = Some(label.as_bytes().to_vec());
-            let tuning = Tuning { label, ..Tuning::default() };
+            let tuning = Tuning::default().label(label);
             change(path, &tuning, &ChangeOptions::default(), global)
         }
         None => show(path, global),

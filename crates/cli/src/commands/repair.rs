@@ -80,7 +80,7 @@ pub fn run(path: &Path, arguments: &RepairArguments, no_replay: bool, global: &G
     let repaired = if is_plan {
         drystone::plan_repair(path, &mut choose, &mut |progress| steps.follow(&progress))
     } else {
-        let options = ChangeOptions { undo: arguments.undo.clone() };
+        let options = ChangeOptions::default().undo(arguments.undo.clone());
         drystone::repair_image(path, &options, &mut choose, &mut |progress| {
             steps.follow(&progress);
         })

@@ -93,7 +93,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     if let Ok(Some(FileSystemKind::Nilfs2)) = drystone::kind_of(path) {
         return grow_nilfs2(arguments, global);
     }
-    let options = ChangeOptions { undo: arguments.undo.clone() };
+    let options = ChangeOptions::default().undo(arguments.undo.clone());
     // The parser requires one of the two.
     resize(path, arguments.size.unwrap_or(NewSize::Minimum), &options, global)
 }

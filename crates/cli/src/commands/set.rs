@@ -114,8 +114,8 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     }
     let path = &arguments.image.image;
     let (part, assignments) = arguments.part.named();
-    let set = SetOptions { keep_checksums: arguments.keep_checksum };
-    let options = ChangeOptions { undo: arguments.undo.clone() };
+    let set = SetOptions::default().keep_checksums(arguments.keep_checksum);
+    let options = ChangeOptions::default().undo(arguments.undo.clone());
     let fields = set_fields(path, &part, assignments, set, &options).at_image(path)?;
     Output::with_stdout(global.json, |output| {
         for field in &fields {

@@ -138,38 +138,37 @@ fn bytes(text: &Option<OsString>) -> Option<Vec<u8>> {
 impl Changes {
     fn tuning(&self) -> Tuning {
         let percent = self.reserved_percent.map(ReservedSpace::Percent);
-        Tuning {
-            label: bytes(&self.label),
-            uuid: self.uuid.map(Uuid::into_bytes),
-            reserved: self.reserved_blocks.map(ReservedSpace::Blocks).or(percent),
-            reserved_user: self.reserved_user,
-            reserved_group: self.reserved_group,
-            error_policy: self.errors.map(|policy| match policy {
+        Tuning::default()
+            .label(bytes(&self.label))
+            .uuid(self.uuid.map(Uuid::into_bytes))
+            .reserved(self.reserved_blocks.map(ReservedSpace::Blocks).or(percent))
+            .reserved_user(self.reserved_user)
+            .reserved_group(self.reserved_group)
+            .error_policy(self.errors.map(|policy| match policy {
                 OnError::Continue => ErrorPolicy::Continue,
                 OnError::RemountRo => ErrorPolicy::ReadOnly,
                 OnError::Panic => ErrorPolicy::Panic,
-            }),
-            mount_options: self.mount_options,
-            extended_mount_options: bytes(&self.extended_mount_options),
-            max_mount_count: self.max_mounts,
-            mount_count: self.mounts,
-            check_interval_seconds: self.check_interval,
-            check_time_seconds: self.checked,
-            last_mounted: bytes(&self.last_mounted),
-            features: self.features.unwrap_or_default(),
-            journal_bytes: self.journal_size,
-            raid_stride_blocks: self.raid_stride,
-            raid_stripe_blocks: self.raid_stripe,
-            hash_version: self.hash.map(|hash| match hash {
+            }))
+            .mount_options(self.mount_options)
+            .extended_mount_options(bytes(&self.extended_mount_options))
+            .max_mount_count(self.max_mounts)
+            .mount_count(self.mounts)
+            .check_interval_seconds(self.check_interval)
+            .check_time_seconds(self.checked)
+            .last_mounted(bytes(&self.last_mounted))
+            .features(self.features.unwrap_or_default())
+            .journal_bytes(self.journal_size)
+            .raid_stride_blocks(self.raid_stride)
+            .raid_stripe_blocks(self.raid_stripe)
+            .hash_version(self.hash.map(|hash| match hash {
                 Hash::Legacy => HashVersion::Legacy,
                 Hash::HalfMd4 => HashVersion::HalfMd4,
                 Hash::Tea => HashVersion::Tea,
-            }),
-        }
+            }))
     }
 }
 
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
-    let options = ChangeOptions { undo: arguments.undo.clone() };
+    let options = ChangeOptions::default().undo(arguments.undo.clone());
     change(&arguments.image.image, &arguments.changes.tuning(), &options, global)
 }

@@ -56,7 +56,7 @@ fn of_this_time() -> Uuid {
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     let path = &arguments.image.image;
     if let Some(uuid) = arguments.uuid {
-        let tuning = Tuning { uuid: Some(uuid.into_bytes()), ..Tuning::default() };
+        let tuning = Tuning::default().uuid(uuid.into_bytes());
         return change(path, &tuning, &ChangeOptions::default(), global);
     }
     let uuid = match information(path)? {

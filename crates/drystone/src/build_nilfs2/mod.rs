@@ -12,7 +12,7 @@ mod estimate;
 
 use batch::Writer;
 use drystone_blockdev::BlockDevice;
-use drystone_mkfs::build::{BuildMonitor, InodeOrder, Size, as_uuid};
+use drystone_mkfs::build::{BuildMonitor, InodeOrder, Size, SpareRoom, as_uuid};
 use drystone_mkfs::tree::{FileTree, NodeKind, TreeNodeId};
 use drystone_mkfs::{Error, Result};
 use drystone_nilfs2::mkfs::MakeOptions;
@@ -27,6 +27,7 @@ const BLOCK_BYTES: u32 = 4096;
 
 /// A user's options for an image to be built.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Nilfs2BuildOptions {
     /// How large it becomes.
     pub size: Size,
@@ -46,6 +47,37 @@ pub struct Nilfs2BuildOptions {
     pub time_s: Option<u64>,
     /// Threads that copy data.
     pub threads: usize,
+}
+
+drystone_options::setters! {
+    Nilfs2BuildOptions {
+        size: Size,
+        block_bytes: impl Into<Option<u32>>,
+        blocks_per_segment: impl Into<Option<u32>>,
+        reserved_percent: u32,
+        label: impl Into<Vec<u8>>,
+        uuid: impl Into<Option<Uuid>>,
+        seed: impl Into<Option<u32>>,
+        time_s: impl Into<Option<u64>>,
+        threads: usize,
+    }
+}
+
+impl Default for Nilfs2BuildOptions {
+    /// As large as the files need, with the reserve that `mkfs.nilfs2` has.
+    fn default() -> Nilfs2BuildOptions {
+        Nilfs2BuildOptions {
+            size: Size::Auto(SpareRoom::Bytes(0)),
+            block_bytes: None,
+            blocks_per_segment: None,
+            reserved_percent: 5,
+            label: Vec::new(),
+            uuid: None,
+            seed: None,
+            time_s: None,
+            threads: 1,
+        }
+    }
 }
 
 /// An image of known size.
@@ -163,11 +195,9 @@ impl<'t> Nilfs2Builder<'t> {
         monitor: &dyn BuildMonitor,
     ) -> std::result::Result<(), crate::Error> {
         drystone_nilfs2::mkfs::make(&**device, &self.options)?;
-        let options = drystone_nilfs2::MountOptions {
-            inode_search: drystone_nilfs2::InodeSearch::First,
-            fixed_time_s: Some(self.options.time_s),
-            ..drystone_nilfs2::MountOptions::default()
-        };
+        let options = drystone_nilfs2::MountOptions::default()
+            .inode_search(drystone_nilfs2::InodeSearch::First)
+            .fixed_time_s(self.options.time_s);
         let volume = drystone_nilfs2::Nilfs2::mount(Arc::clone(device), &options)?;
         let block_bytes = u64::from(self.options.block_bytes);
         let writer = Writer::new(self.tree, &volume, self.threads, monitor, block_bytes);

@@ -74,6 +74,7 @@ impl Default for Aspects {
 
 /// How to compare.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct CompareOptions {
     /// How many threads compare contents; 0 counts as 1.
     pub threads: usize,
@@ -81,6 +82,14 @@ pub struct CompareOptions {
     pub aspects: Aspects,
     /// What is left out, by its place below the tops.
     pub exclude: Exclude,
+}
+
+drystone_options::setters! {
+    CompareOptions {
+        threads: usize,
+        aspects: Aspects,
+        exclude: Exclude,
+    }
 }
 
 impl Default for CompareOptions {

@@ -36,6 +36,15 @@ pub struct CreateOptions {
     pub overwrite: bool,
 }
 
+drystone_options::setters! {
+    CreateOptions {
+        kind: FileSystemKind,
+        label: impl Into<String>,
+        uuid: impl Into<Option<Uuid>>,
+        overwrite: bool,
+    }
+}
+
 impl CreateOptions {
     /// An ext4 image of this size.
     #[must_use]
@@ -47,30 +56,6 @@ impl CreateOptions {
             uuid: None,
             overwrite: false,
         }
-    }
-
-    /// Sets what the image holds.
-    #[must_use]
-    pub fn kind(self, kind: FileSystemKind) -> CreateOptions {
-        CreateOptions { kind, ..self }
-    }
-
-    /// Sets the label.
-    #[must_use]
-    pub fn label(self, label: impl Into<String>) -> CreateOptions {
-        CreateOptions { label: label.into(), ..self }
-    }
-
-    /// Sets the identity.
-    #[must_use]
-    pub fn uuid(self, uuid: Uuid) -> CreateOptions {
-        CreateOptions { uuid: Some(uuid), ..self }
-    }
-
-    /// Sets whether what is there may be replaced.
-    #[must_use]
-    pub fn overwrite(self, overwrite: bool) -> CreateOptions {
-        CreateOptions { overwrite, ..self }
     }
 
     pub(super) fn create(&self, name: &Path) -> Result<Image> {

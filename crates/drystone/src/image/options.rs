@@ -56,36 +56,24 @@ pub struct ImageOptions {
     pub last_mounted: Option<PathBuf>,
 }
 
-/// A chainable setter for each field.
-macro_rules! setters {
-    ($($name:ident: $type:ty $(=> $wrap:path)?;)*) => {
-        $(
-            #[doc = concat!("Sets [`", stringify!($name), "`](field@ImageOptions::", stringify!($name), ").")]
-            #[must_use]
-            pub fn $name(mut self, value: $type) -> ImageOptions {
-                self.$name = $($wrap)? (value);
-                self
-            }
-        )*
-    };
+drystone_options::setters! {
+    ImageOptions {
+        read_only: bool,
+        ignore_journal: bool,
+        commit_interval: impl Into<Option<Duration>>,
+        full_host_wait: Duration,
+        immediate_allocation: bool,
+        access_times: AccessTimes,
+        ignore_directory_accesses: bool,
+        policy: Policy,
+        error_policy: impl Into<Option<ErrorPolicy>>,
+        memory_bytes: impl Into<Option<usize>>,
+        checkpoint: impl Into<Option<u64>>,
+        last_mounted: impl Into<Option<PathBuf>>,
+    }
 }
 
 impl ImageOptions {
-    setters! {
-        read_only: bool;
-        ignore_journal: bool;
-        commit_interval: Duration => Some;
-        full_host_wait: Duration;
-        immediate_allocation: bool;
-        access_times: AccessTimes;
-        ignore_directory_accesses: bool;
-        policy: Policy;
-        error_policy: ErrorPolicy => Some;
-        memory_bytes: usize => Some;
-        checkpoint: u64 => Some;
-        last_mounted: PathBuf => Some;
-    }
-
     /// Opens the image that `name` stands for ([`VolumeName`]): a file, a block device or a partition of one.
     /// What it holds is found in its superblock. `disk.img#2` is partition 2 of `disk.img`, and
     /// `disk.img@12` checkpoint 12 of it, unless there is a file of the whole name.
@@ -136,37 +124,39 @@ impl ImageOptions {
     }
 
     fn for_ext4(&self) -> MountOptions {
-        let defaults = MountOptions::default();
         let last_mounted = self.last_mounted.as_ref();
-        MountOptions {
-            read_only: self.read_only,
-            commit_interval: self.commit_interval.unwrap_or(defaults.commit_interval),
-            full_medium_wait: self.full_host_wait,
-            ignore_journal: self.ignore_journal,
-            delayed_allocation: !self.immediate_allocation,
-            access_times: self.access_times,
-            directory_access_times: !self.ignore_directory_accesses,
-            policy: self.policy,
-            error_policy: self.error_policy,
-            memory_budget_bytes: self.memory_bytes.unwrap_or(defaults.memory_budget_bytes),
-            last_mounted: last_mounted
-                .map_or_else(Vec::new, |path| path.as_os_str().as_bytes().to_vec()),
-            ..defaults
+        let mut options = MountOptions::default()
+            .read_only(self.read_only)
+            .full_medium_wait(self.full_host_wait)
+            .ignore_journal(self.ignore_journal)
+            .delayed_allocation(!self.immediate_allocation)
+            .access_times(self.access_times)
+            .directory_access_times(!self.ignore_directory_accesses)
+            .policy(self.policy)
+            .error_policy(self.error_policy)
+            .last_mounted(
+                last_mounted.map_or_else(Vec::new, |path| path.as_os_str().as_bytes().to_vec()),
+            );
+        if let Some(interval) = self.commit_interval {
+            options.commit_interval = interval;
         }
+        if let Some(bytes) = self.memory_bytes {
+            options.memory_budget_bytes = bytes;
+        }
+        options
     }
 
     fn for_nilfs2(&self, checkpoint: Option<u64>) -> drystone_nilfs2::MountOptions {
-        drystone_nilfs2::MountOptions {
-            read_only: self.read_only,
-            checkpoint,
-            commit_interval: self.commit_interval,
-            inode_search: match self.policy.inode_search {
+        drystone_nilfs2::MountOptions::default()
+            .read_only(self.read_only)
+            .checkpoint(checkpoint)
+            .commit_interval(self.commit_interval)
+            .inode_search(match self.policy.inode_search {
                 InodeSearch::First => drystone_nilfs2::InodeSearch::First,
                 InodeSearch::NextHint => drystone_nilfs2::InodeSearch::NextHint,
                 InodeSearch::PerCore => drystone_nilfs2::InodeSearch::PerCore,
-            },
-            fixed_time_s: None,
-            full_medium_wait: self.full_host_wait,
-        }
+            })
+            .fixed_time_s(None)
+            .full_medium_wait(self.full_host_wait)
     }
 }

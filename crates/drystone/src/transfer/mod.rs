@@ -88,6 +88,7 @@ impl CopyItem {
 
 /// How to copy.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct CopyOptions {
     /// How many threads copy; 0 counts as 1.
     pub threads: usize,
@@ -106,6 +107,19 @@ pub struct CopyOptions {
     pub exclude: Exclude,
     /// Leave out the `lost+found` in the root of an image if nothing is in it.
     pub without_lost_and_found: bool,
+}
+
+drystone_options::setters! {
+    CopyOptions {
+        threads: usize,
+        keep_owners: bool,
+        owners: OwnerMap,
+        keep_xattrs: bool,
+        one_file_system: bool,
+        excluded: impl Into<Vec<(u64, u64)>>,
+        exclude: Exclude,
+        without_lost_and_found: bool,
+    }
 }
 
 impl Default for CopyOptions {

@@ -54,7 +54,7 @@ fn files_are_in_fewer_fragments_and_stay_the_same() {
         let (tree, before) = (sample.tree(), sample.fragmentation());
         assert!(before.files.fragmented >= 4, "{name}: {before:?}");
         let log = sample.beside("log");
-        let options = ChangeOptions { undo: Some(log.clone()) };
+        let options = ChangeOptions::default().undo(log.clone());
         let done = defragment_image(&sample.path(), &options, &mut |_| {}).unwrap();
         assert!(done.files < done.files_before && done.fragments < done.fragments_before);
         assert!(done.bytes_moved > 0);
@@ -145,7 +145,7 @@ fn several_rounds_are_taken_back() {
         image.close().unwrap();
         let before = sample.tree();
         let log = sample.beside("log");
-        let options = ChangeOptions { undo: Some(log.clone()) };
+        let options = ChangeOptions::default().undo(log.clone());
         defragment_image(&sample.path(), &options, &mut |_| {}).unwrap();
         sample.judge(&format!("defragmented, seed {seed}"), &before);
         assert!(undo(&sample.path(), Some(&log)).unwrap());

@@ -56,11 +56,8 @@ fn run(name: &str, seed: u64, changes: u64) {
             _ => sample.judge(&told, &before),
         }
         let percent = f64::from(random.u8(..20));
-        let tuning = Tuning {
-            uuid: Some([random.u8(..); 16]),
-            reserved: Some(ReservedSpace::Percent(percent)),
-            ..Tuning::default()
-        };
+        let tuning =
+            Tuning::default().uuid([random.u8(..); 16]).reserved(ReservedSpace::Percent(percent));
         let tuned = tune_image(&sample.path(), &tuning, &options);
         let is_refused = tuned.as_ref().is_err_and(|error| error.to_string().contains("UUID"));
         assert!(tuned.is_ok() || is_refused, "{name}: {told}\n{tuned:?}");

@@ -77,7 +77,7 @@ impl Sample {
     pub fn judge(&self, what: &str, before: &TreeSnapshot) {
         let what = format!("{}: {what}", self.set.name);
         e2fsck_check(&self.path()).unwrap().expect_clean(&what);
-        let options = CheckOptions { problems_max: 20, ..CheckOptions::default() };
+        let options = CheckOptions::default().problems_max(20);
         let report = check_image(&self.path(), &options, &mut |_| {}).unwrap();
         let problems: Vec<_> = report.problems.iter().map(ToString::to_string).collect();
         assert!(report.is_clean(), "{what}: {}", problems.join("\n"));

@@ -7,32 +7,30 @@ use drystone::{ChangeOptions, ErrorCause, ErrorPolicy, Features, HashVersion, Im
 const UUID: [u8; 16] = *b"\x12\x34\x56\x78\x9a\xbc\x4e\xf0\x81\x23\x45\x67\x89\xab\xcd\xef";
 
 pub fn label(text: &str) -> Tuning {
-    Tuning { label: Some(text.into()), ..Tuning::default() }
+    Tuning::default().label(text.as_bytes().to_vec())
 }
 
 #[test]
 fn every_setting_is_what_dumpe2fs_shows() {
     let Some(sample) = Sample::new("default", 16) else { return };
     let before = sample.tree();
-    let tuning = Tuning {
-        label: Some(b"sixteen bytes ok".to_vec()),
-        uuid: Some(UUID),
-        reserved: Some(ReservedSpace::Percent(2.0)),
-        reserved_user: Some(7),
-        reserved_group: Some(8),
-        error_policy: Some(ErrorPolicy::ReadOnly),
-        mount_options: Some(MountOptionChange::parse("discard,^acl,journal_data").unwrap()),
-        extended_mount_options: Some(b"stripe=8".to_vec()),
-        max_mount_count: Some(30),
-        mount_count: Some(3),
-        check_interval_seconds: Some(86_400),
-        check_time_seconds: Some(0),
-        last_mounted: Some(b"/srv".to_vec()),
-        raid_stride_blocks: Some(16),
-        raid_stripe_blocks: Some(64),
-        hash_version: Some(HashVersion::Tea),
-        ..Tuning::default()
-    };
+    let tuning = Tuning::default()
+        .label(b"sixteen bytes ok".to_vec())
+        .uuid(UUID)
+        .reserved(ReservedSpace::Percent(2.0))
+        .reserved_user(7)
+        .reserved_group(8)
+        .error_policy(ErrorPolicy::ReadOnly)
+        .mount_options(MountOptionChange::parse("discard,^acl,journal_data").unwrap())
+        .extended_mount_options(b"stripe=8".to_vec())
+        .max_mount_count(30)
+        .mount_count(3)
+        .check_interval_seconds(86_400)
+        .check_time_seconds(0)
+        .last_mounted(b"/srv".to_vec())
+        .raid_stride_blocks(16)
+        .raid_stripe_blocks(64)
+        .hash_version(HashVersion::Tea);
     tune_image(&sample.path(), &tuning, &ChangeOptions::default()).unwrap();
     for (name, value) in [
         ("Filesystem volume name", "sixteen bytes ok"),
@@ -67,7 +65,7 @@ fn the_identity_changes_whatever_checksums_depend_on_it() {
             sample.fill(1, 60);
         }
         let before = sample.tree();
-        let tuning = Tuning { uuid: Some(UUID), ..Tuning::default() };
+        let tuning = Tuning::default().uuid(UUID);
         tune_image(&sample.path(), &tuning, &ChangeOptions::default()).unwrap();
         sample.judge("another UUID", &before);
         assert_eq!(sample.field("Filesystem UUID"), "12345678-9abc-4ef0-8123-456789abcdef");
@@ -85,12 +83,12 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
     };
     assert!(refused(label("seventeen bytes!!")).contains("at most 16 bytes"));
     // The set has stable_inodes.
-    let uuid = Tuning { uuid: Some(UUID), ..Tuning::default() };
+    let uuid = Tuning::default().uuid(UUID);
     assert!(refused(uuid).contains("stable_inodes"));
     let unstable = Features::parse("^stable_inodes").unwrap();
-    let unstable = Tuning { features: unstable, ..Tuning::default() };
+    let unstable = Tuning::default().features(unstable);
     assert!(refused(unstable).contains("encrypted files"));
-    let half = Tuning { reserved: Some(ReservedSpace::Percent(51.0)), ..Tuning::default() };
+    let half = Tuning::default().reserved(ReservedSpace::Percent(51.0));
     assert!(refused(half).contains("0 to 50"));
     assert!(std::fs::read(sample.path()).unwrap() == before);
     assert!(!sample.beside("disk.img.undo").exists());
@@ -131,7 +129,7 @@ fn features_come_and_go() {
             // With another UUID, the seed isn't the one that follows from it.
             let uuid = Some([list.len() as u8; 16]);
             let features = Features::parse(list).unwrap();
-            let tuning = Tuning { features, uuid, ..Tuning::default() };
+            let tuning = Tuning::default().features(features).uuid(uuid);
             let tuned = tune_image(&sample.path(), &tuning, &ChangeOptions::default());
             assert!(tuned.is_ok(), "{name} {list}: {tuned:?}");
             sample.judge(list, &before);
@@ -151,7 +149,7 @@ fn several_features_change_at_once() {
     // The inode of an orphan file that goes is nobody's any more.
     for list in ["^quota,orphan_file", "^orphan_file,quota", "^has_journal,project"] {
         let features = Features::parse(list).unwrap();
-        let tuning = Tuning { features, uuid: Some(UUID), ..Tuning::default() };
+        let tuning = Tuning::default().features(features).uuid(UUID);
         let tuned = tune_image(&sample.path(), &tuning, &ChangeOptions::default());
         assert!(tuned.is_ok(), "{list}: {tuned:?}");
         sample.judge(list, &before);
@@ -162,12 +160,12 @@ fn several_features_change_at_once() {
 fn a_journal_gets_another_size() {
     let Some(sample) = Sample::new("default-1k", 64) else { return };
     let before = sample.tree();
-    let tuning = Tuning { journal_bytes: Some(2 << 20), ..Tuning::default() };
+    let tuning = Tuning::default().journal_bytes(2 << 20);
     tune_image(&sample.path(), &tuning, &ChangeOptions::default()).unwrap();
     assert_eq!(sample.field("Total journal size"), "2048k");
     sample.judge("a small journal", &before);
     let features = Features::parse("bigalloc").unwrap();
-    let tuning = Tuning { features, ..Tuning::default() };
+    let tuning = Tuning::default().features(features);
     let refused = tune_image(&sample.path(), &tuning, &ChangeOptions::default()).unwrap_err();
     assert!(refused.to_string().contains("can't get bigalloc"), "{refused}");
 }

@@ -25,7 +25,7 @@ fn a_kept_log_takes_a_change_back() {
     let Some(sample) = Sample::new("default", 16) else { return };
     let before = std::fs::read(sample.path()).unwrap();
     let log = sample.beside("log");
-    let options = ChangeOptions { undo: Some(log.clone()) };
+    let options = ChangeOptions::default().undo(log.clone());
     tune_image(&sample.path(), &label("new"), &options).unwrap();
     assert_eq!(sample.field("Filesystem volume name"), "new");
     let again = tune_image(&sample.path(), &label("newer"), &options);
@@ -44,7 +44,7 @@ fn a_growth_that_the_image_cannot_use_is_taken_back() {
     std::io::Write::write_all(&mut file.unwrap(), &[7; 1 << 20]).unwrap();
     let before = std::fs::read(sample.path()).unwrap();
     let log = sample.beside("log");
-    let options = ChangeOptions { undo: Some(log.clone()) };
+    let options = ChangeOptions::default().undo(log.clone());
     let size = NewSize::Exactly(130 << 20);
     let resized = resize_image(&sample.path(), size, &options, &mut |_| {}).unwrap();
     assert_eq!(resized.blocks, resized.blocks_before);
@@ -58,7 +58,7 @@ fn a_growth_that_the_image_cannot_use_is_taken_back() {
 fn a_log_that_was_cut_short_is_refused() {
     let Some(sample) = Sample::new("default-1k", 40) else { return };
     let log = sample.beside("log");
-    let options = ChangeOptions { undo: Some(log.clone()) };
+    let options = ChangeOptions::default().undo(log.clone());
     resize_image(&sample.path(), NewSize::Minimum, &options, &mut |_| {}).unwrap();
     let (after, whole) = (std::fs::read(sample.path()).unwrap(), std::fs::read(&log).unwrap());
     // A rollback by the whole log was interrupted, which its own log makes good.
@@ -124,10 +124,10 @@ fn a_kept_log_does_not_fit_an_image_that_changed_since() {
     let Some(sample) = Sample::new("default-1k", 40) else { return };
     sample.fill(1, 60);
     let log = sample.beside("log");
-    let options = ChangeOptions { undo: Some(log.clone()) };
+    let options = ChangeOptions::default().undo(log.clone());
     // The journal's blocks become free.
     let features = Features::parse("^has_journal").unwrap();
-    let tuning = Tuning { features, ..Tuning::default() };
+    let tuning = Tuning::default().features(features);
     tune_image(&sample.path(), &tuning, &options).unwrap();
     let tuned = std::fs::read(sample.path()).unwrap();
     let before = sample.tree();
@@ -150,7 +150,7 @@ fn a_kept_log_does_not_fit_an_image_that_changed_since() {
         // A change that fills free blocks, and is undone.
         &|| {
             let log = sample.beside("second");
-            let options = ChangeOptions { undo: Some(log.clone()) };
+            let options = ChangeOptions::default().undo(log.clone());
             let size = NewSize::Minimum;
             resize_image(&sample.path(), size, &options, &mut |_| {}).unwrap();
             assert!(undo(&sample.path(), Some(&log)).unwrap());
@@ -168,7 +168,8 @@ fn a_kept_log_does_not_fit_an_image_that_changed_since() {
     std::fs::write(sample.path(), &tuned).unwrap();
     for (size, undo) in [(NewSize::Exactly(300 << 10), None), (NewSize::Minimum, Some(log.clone()))]
     {
-        resize_image(&sample.path(), size, &ChangeOptions { undo }, &mut |_| {}).unwrap_err();
+        resize_image(&sample.path(), size, &ChangeOptions::default().undo(undo), &mut |_| {})
+            .unwrap_err();
     }
     assert!(undo(&sample.path(), Some(&log)).unwrap());
     sample.judge("undone", &before);
@@ -180,7 +181,7 @@ fn a_log_that_can_not_be_kept_is_refused_first() {
     let Some(sample) = Sample::new("default", 16) else { return };
     let before = std::fs::read(sample.path()).unwrap();
     let tune = |name: &str, tuning: &Tuning| {
-        let options = ChangeOptions { undo: Some(sample.beside(name)) };
+        let options = ChangeOptions::default().undo(sample.beside(name));
         tune_image(&sample.path(), tuning, &options)
     };
     let refused = tune("nowhere/log", &label("new")).unwrap_err().to_string();
@@ -196,7 +197,7 @@ fn a_log_that_can_not_be_kept_is_refused_first() {
     let elsewhere = tempfile::Builder::new().tempdir_in("/dev/shm");
     let Ok(elsewhere) = elsewhere else { return };
     let log = elsewhere.path().join("log");
-    let options = ChangeOptions { undo: Some(log.clone()) };
+    let options = ChangeOptions::default().undo(log.clone());
     tune_image(&sample.path(), &label("newer"), &options).unwrap();
     assert!(!UndoFile::beside(&sample.path()).path().exists());
     assert!(undo(&sample.path(), Some(&log)).unwrap() && !log.exists());
@@ -210,9 +211,9 @@ fn an_interrupted_rollback_goes_back() {
     let Some(sample) = Sample::new("default", 16) else { return };
     let before = std::fs::read(sample.path()).unwrap();
     let log = sample.beside("log");
-    let options = ChangeOptions { undo: Some(log.clone()) };
+    let options = ChangeOptions::default().undo(log.clone());
     let beside = UndoFile::beside(&sample.path());
-    let at_beside = ChangeOptions { undo: Some(beside.path().to_owned()) };
+    let at_beside = ChangeOptions::default().undo(beside.path().to_owned());
     let refused = tune_image(&sample.path(), &label("new"), &at_beside);
     assert!(matches!(refused.map_err(Error::into_cause), Err(ErrorCause::LogBeside(_))));
     tune_image(&sample.path(), &label("new"), &options).unwrap();
@@ -273,7 +274,7 @@ fn a_new_image_forgets_an_interrupted_change() {
     make_image(&sample.path(), &options, true).unwrap();
     Image::open(sample.path()).unwrap().close().unwrap();
     interrupt(&sample.path(), &beside);
-    let options = MakeOptions { blocks_per_segment: 64, ..MakeOptions::new(Uuid::nil(), 1, 1) };
+    let options = MakeOptions::new(Uuid::nil(), 1, 1).blocks_per_segment(64);
     make_nilfs2(&sample.path(), 16 << 20, &options, true).unwrap();
     assert!(!beside.path().exists());
     // What isn't a log stays.
@@ -311,7 +312,7 @@ fn the_log_of_a_block_device_is_on_a_disk() {
     assert!(matches!(opened.map_err(Error::into_cause), Err(ErrorCause::Interrupted)));
     assert!(undo(&device.0, None).unwrap() && !log.path().exists());
     tune_image(&device.0, &label("device"), &ChangeOptions::default()).unwrap();
-    let kept = ChangeOptions { undo: Some(sample.beside("kept")) };
+    let kept = ChangeOptions::default().undo(sample.beside("kept"));
     tune_image(&device.0, &label("again"), &kept).unwrap();
     assert!(undo(&device.0, kept.undo.as_deref()).unwrap());
     drop(device);

@@ -23,12 +23,12 @@ pub fn run() -> Result<(), String> {
     make(&image.open());
     let mut missed = None;
     for &extent_reclaim in ExtentReclaim::VALUES {
-        let fs = image.open_with(MountOptions {
-            memory_budget_bytes: MEMORY_BYTES,
-            extent_status_bytes: Some((EXTENTS_MAX * EXTENT_BYTES) as usize),
-            policy: Policy { extent_reclaim, ..Policy::SCALABLE },
-            ..MountOptions::default()
-        });
+        let fs = image.open_with(
+            MountOptions::default()
+                .memory_budget_bytes(MEMORY_BYTES)
+                .extent_status_bytes((EXTENTS_MAX * EXTENT_BYTES) as usize)
+                .policy(Policy { extent_reclaim, ..Policy::SCALABLE }),
+        );
         // The first walk brings them into memory.
         let start = drystone_sync::clock::now();
         for _ in 0..2 {

@@ -21,7 +21,7 @@ pub fn run() -> Result<(), String> {
     let inodes = (DIRECTORIES * (FILES + 1)) as u32 + 100_000;
     let image = Image::with_inode_size("many-creates", 86 << 30, inodes, INODE_BYTES);
     let context = RequestContext::superuser();
-    let options = MountOptions { memory_budget_bytes: BUDGET_BYTES, ..MountOptions::default() };
+    let options = MountOptions::default().memory_budget_bytes(BUDGET_BYTES);
     let fs = image.open_with(options);
     let mut costs_ns = Vec::new();
     let mut resident_bytes_max = 0;

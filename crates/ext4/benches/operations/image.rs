@@ -23,11 +23,9 @@ impl Bench {
         // Only the benchmark of commits commits.
         options.journal_size = JournalSize::Bytes(256 << 20);
         drystone_mkfs::make(&*device, &options, true).expect("an image is made");
-        let options = MountOptions {
-            commit_interval: Duration::from_secs(86_400),
-            memory_budget_bytes: 1 << 30,
-            ..MountOptions::default()
-        };
+        let options = MountOptions::default()
+            .commit_interval(Duration::from_secs(86_400))
+            .memory_budget_bytes(1 << 30);
         let fs = Ext4::open(device, options).expect("a new image opens");
         Bench { fs, context: RequestContext::superuser() }
     }

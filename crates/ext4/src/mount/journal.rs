@@ -39,7 +39,7 @@ fn locate_inside(
 ) -> Result<JournalArea> {
     let block_size = superblock.layout().block_size();
     let cache = Arc::new(Cache::new(Arc::clone(device), block_size, options.buffer_bytes()));
-    let read_only = JournalOptions { read_only: true, ..JournalOptions::default() };
+    let read_only = JournalOptions::default().read_only(true);
     let journal = Journal::unlogged(Arc::clone(&cache), read_only)?;
     let bare = assemble(
         Arc::new(GroupFlush::new(Arc::clone(device))),
@@ -171,14 +171,12 @@ pub(super) fn open(
     options: &MountOptions,
 ) -> Result<Arc<Journal>> {
     let features = superblock.features();
-    let journal_options = JournalOptions {
-        commit_interval: options.commit_interval,
-        full_medium_wait: options.full_medium_wait,
-        read_only,
-        checksums: features.read_only_compat.contains(ReadOnlyCompat::METADATA_CSUM),
-        wide_block_numbers: features.incompat.contains(Incompat::SIXTY_FOUR_BIT),
-        ..JournalOptions::default()
-    };
+    let journal_options = JournalOptions::default()
+        .commit_interval(options.commit_interval)
+        .full_medium_wait(options.full_medium_wait)
+        .read_only(read_only)
+        .checksums(features.read_only_compat.contains(ReadOnlyCompat::METADATA_CSUM))
+        .wide_block_numbers(features.incompat.contains(Incompat::SIXTY_FOUR_BIT));
     Ok(match area {
         Some(area) if !read_only => Journal::open(Arc::clone(cache), area, journal_options)?,
         _ => Journal::unlogged(Arc::clone(cache), journal_options)?,

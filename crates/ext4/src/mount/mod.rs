@@ -212,7 +212,7 @@ fn assemble(
     let content = ContentStore {
         extent_status: Arc::new(ExtentStatus::new(
             options.policy.extent_reclaim,
-            options.extent_status_bytes(),
+            options.extent_status_share(),
         )),
         delayed_allocation: DelayedAllocation::new(
             options.delayed_allocation,

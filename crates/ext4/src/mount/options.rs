@@ -12,6 +12,7 @@ const INODE_BYTES: usize = 1024;
 
 /// How an image is mounted.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct MountOptions {
     /// Nothing is changed, not even by recovery: a dirty journal is replayed into memory.
     pub read_only: bool,
@@ -42,6 +43,24 @@ pub struct MountOptions {
     pub error_policy: Option<ErrorPolicy>,
     /// The journal's device, for images whose journal isn't inside.
     pub journal_device: Option<Arc<dyn BlockDevice>>,
+}
+
+drystone_options::setters! {
+    MountOptions {
+        read_only: bool,
+        ignore_journal: bool,
+        memory_budget_bytes: usize,
+        extent_status_bytes: impl Into<Option<usize>>,
+        delayed_allocation: bool,
+        access_times: AccessTimes,
+        directory_access_times: bool,
+        commit_interval: Duration,
+        full_medium_wait: Duration,
+        last_mounted: impl Into<Vec<u8>>,
+        policy: Policy,
+        error_policy: impl Into<Option<ErrorPolicy>>,
+        journal_device: impl Into<Option<Arc<dyn BlockDevice>>>,
+    }
 }
 
 impl Default for MountOptions {
@@ -88,13 +107,13 @@ impl MountOptions {
     }
 
     /// The part that is for cached extents.
-    pub(crate) fn extent_status_bytes(&self) -> usize {
+    pub(crate) fn extent_status_share(&self) -> usize {
         self.extent_status_bytes.unwrap_or(self.memory_budget_bytes / 32)
     }
 
     /// How many unused inodes the rest of the budget has room for.
     pub(crate) fn inodes_cached_max(&self) -> usize {
         let rest = self.memory_budget_bytes / 16 * 3;
-        rest.saturating_sub(self.extent_status_bytes()) / INODE_BYTES
+        rest.saturating_sub(self.extent_status_share()) / INODE_BYTES
     }
 }

@@ -117,7 +117,7 @@ impl Subject {
     }
 
     fn options(&self, memory_budget_bytes: usize) -> MountOptions {
-        MountOptions { memory_budget_bytes, delayed_allocation: self.delayed, ..options(5000) }
+        options(5000).memory_budget_bytes(memory_budget_bytes).delayed_allocation(self.delayed)
     }
 
     /// Runs the operations of a stage up to the first that fails and shouldn't. Returns the states that

@@ -7,7 +7,7 @@ use crate::record::options;
 use drystone_blockdev::{
     BlockDevice, DeviceOperation, Effect, Fault, Faulty, MemoryDevice, Trigger,
 };
-use drystone_ext4::{Ext4, MountOptions};
+use drystone_ext4::Ext4;
 use drystone_sync::Arc;
 use drystone_testkit::judges::{Scratch, have};
 use drystone_vfs::{
@@ -23,7 +23,7 @@ struct Mount {
 impl Mount {
     fn of(image: MemoryDevice) -> Mount {
         let device = Arc::new(Faulty::new(image));
-        let options = MountOptions { delayed_allocation: false, ..options(3_600_000) };
+        let options = options(3_600_000).delayed_allocation(false);
         let fs = Ext4::open(device.clone() as Arc<dyn BlockDevice>, options).unwrap();
         Mount { device, fs, context: RequestContext::superuser() }
     }

@@ -9,7 +9,7 @@ use crate::state::State;
 use crate::watch::watch;
 use crate::{is_long, seed};
 use drystone_blockdev::{BlockDevice, MemoryDevice};
-use drystone_ext4::{Ext4, MountOptions};
+use drystone_ext4::Ext4;
 use drystone_jbd2::planted;
 use drystone_sync::Arc;
 use drystone_testkit::judges::{Scratch, have};
@@ -130,8 +130,7 @@ impl Sequence {
 
     /// A mount that commits only when asked.
     fn open(&self, device: &Arc<MemoryDevice>) -> Ext4 {
-        let options =
-            MountOptions { delayed_allocation: self.track.is_delayed, ..options(3_600_000) };
+        let options = options(3_600_000).delayed_allocation(self.track.is_delayed);
         Ext4::open(Arc::clone(device) as Arc<dyn BlockDevice>, options).unwrap()
     }
 

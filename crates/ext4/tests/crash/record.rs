@@ -281,7 +281,7 @@ pub fn base(track: usize) -> String {
 }
 
 pub fn options(commit_ms: u64) -> MountOptions {
-    MountOptions { commit_interval: Duration::from_millis(commit_ms), ..MountOptions::default() }
+    MountOptions::default().commit_interval(Duration::from_millis(commit_ms))
 }
 
 /// The image after the setup of all parts, with the model of each part.
@@ -352,11 +352,7 @@ pub fn record(
 ) -> Option<Recorded> {
     let (base, models) = set_up(shape, parts)?;
     let device = Arc::new(Recording::new(base.snapshot()));
-    let options = MountOptions {
-        policy: shape.policy,
-        delayed_allocation: shape.delayed,
-        ..options(commit_ms)
-    };
+    let options = options(commit_ms).policy(shape.policy).delayed_allocation(shape.delayed);
     let fs = Ext4::open(Arc::clone(&device) as Arc<dyn BlockDevice>, options).unwrap();
     let mut tracks: Vec<Track> = Vec::new();
     thread::scope(|scope| {

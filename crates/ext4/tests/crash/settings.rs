@@ -145,7 +145,7 @@ struct Settings {
 }
 
 fn open(device: Arc<dyn BlockDevice>, memory_budget_bytes: usize) -> Ext4 {
-    Ext4::open(device, MountOptions { memory_budget_bytes, ..options(5000) }).unwrap()
+    Ext4::open(device, options(5000).memory_budget_bytes(memory_budget_bytes)).unwrap()
 }
 
 impl Settings {

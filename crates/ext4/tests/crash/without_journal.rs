@@ -8,7 +8,7 @@ use crate::state::State;
 use crate::watch::watch;
 use crate::{images as image_count, seed, workloads};
 use drystone_blockdev::{BlockDevice, MemoryDevice};
-use drystone_ext4::{Ext4, MountOptions};
+use drystone_ext4::Ext4;
 use drystone_sync::Arc;
 use drystone_testkit::judges::{Scratch, e2fsck_repair, have, write_image};
 
@@ -33,7 +33,7 @@ fn crashes_are_repaired() {
         let path = scratch.join("image");
         write_image(&image.device, &path).unwrap();
         let device: Arc<dyn BlockDevice> = Arc::new(image.device);
-        let read_only = MountOptions { read_only: true, ..options(5000) };
+        let read_only = options(5000).read_only(true);
         if let Ok(fs) = Ext4::open(device, read_only) {
             let _ = State::read(&fs, "/", None);
             fs.close().unwrap();

@@ -64,7 +64,7 @@ fn merge_extended(arguments: Vec<String>) -> Vec<String> {
 }
 
 pub fn options(read_only: bool) -> MountOptions {
-    MountOptions { read_only, memory_budget_bytes: 8 << 20, ..MountOptions::default() }
+    MountOptions::default().read_only(read_only).memory_budget_bytes(8 << 20)
 }
 
 fn make_file(fs: &Ext4, parent: InodeNumber, name: &str, data: &[u8]) -> InodeNumber {

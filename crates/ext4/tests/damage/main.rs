@@ -49,7 +49,7 @@ fn damages(content: BlockContent, round: u64, random: &mut Rng) -> Vec<Damage> {
 
 /// Runs our checker, which has to end with a report or an error as well.
 fn check(device: &dyn BlockDevice) {
-    let options = drystone_fsck::CheckOptions { problems_max: 1000, ..Default::default() };
+    let options = drystone_fsck::CheckOptions::default().problems_max(1000);
     if let Err(error) = drystone_fsck::check(device, &options, &mut |_| {}) {
         assert!(!error.to_string().is_empty());
     }

@@ -37,17 +37,14 @@ fn mount(device: &Arc<impl BlockDevice + 'static>, options: MountOptions) -> Ext
 }
 
 fn open_with(device: &Arc<MemoryDevice>, delayed_allocation: bool) -> Ext4 {
-    let options = MountOptions {
-        delayed_allocation,
-        extent_status_bytes: Some(32 * 64),
-        ..MountOptions::default()
-    };
+    let options =
+        MountOptions::default().delayed_allocation(delayed_allocation).extent_status_bytes(32 * 64);
     mount(device, options)
 }
 
 /// Options with which no data is written because time passes.
 fn unhurried() -> MountOptions {
-    MountOptions { commit_interval: Duration::from_secs(3600), ..MountOptions::default() }
+    MountOptions::default().commit_interval(Duration::from_secs(3600))
 }
 
 fn open(device: &Arc<MemoryDevice>) -> Ext4 {

@@ -25,8 +25,7 @@ fn is_waiting(fs: &Ext4, file: InodeNumber) -> bool {
 #[test]
 fn an_idle_mount_writes_what_waits() {
     let device = image(64);
-    let options =
-        MountOptions { commit_interval: Duration::from_millis(30), ..MountOptions::default() };
+    let options = MountOptions::default().commit_interval(Duration::from_millis(30));
     let fs = mount(&device, options);
     let context = RequestContext::superuser();
     let file = new_file(&fs, "f");
@@ -47,7 +46,7 @@ fn an_idle_mount_writes_what_waits() {
 #[test]
 fn what_waits_is_bounded() {
     let device = image(128);
-    let fs = mount(&device, MountOptions { memory_budget_bytes: 8 << 20, ..unhurried() });
+    let fs = mount(&device, unhurried().memory_budget_bytes(8 << 20));
     let context = RequestContext::superuser();
     let file = new_file(&fs, "f");
     for block in 0..2000 {

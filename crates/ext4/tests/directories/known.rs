@@ -120,7 +120,7 @@ fn names_are_never_stale() {
     // With little memory, directories also take the cache's tables from each other.
     for memory_budget_bytes in [64 << 20, 1 << 20, 1 << 10] {
         let device = FileDevice::open(&image.path, OpenMode::ReadWrite).unwrap();
-        let options = MountOptions { memory_budget_bytes, ..MountOptions::default() };
+        let options = MountOptions::default().memory_budget_bytes(memory_budget_bytes);
         let fs = Ext4::open(Arc::new(device), options).unwrap();
         change_and_look(&fs, &format!("{memory_budget_bytes}"));
         fs.close().unwrap();

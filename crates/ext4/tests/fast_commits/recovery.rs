@@ -13,7 +13,7 @@ const CRASHES: usize = 24;
 
 pub fn open(device: &Arc<MemoryDevice>, read_only: bool) -> Result<Ext4> {
     let device = Arc::clone(device) as Arc<dyn BlockDevice>;
-    Ext4::open(device, MountOptions { read_only, ..MountOptions::default() })
+    Ext4::open(device, MountOptions::default().read_only(read_only))
 }
 
 /// Everything that fast commits keep. They don't keep the times of directories, and reading files

@@ -13,10 +13,8 @@ fn check(set: &'static FeatureSet) {
         return;
     }
     let device = MemoryDevice::new(64 << 20);
-    let options = MkfsOptions {
-        block_size: Some(set.block_size),
-        ..MkfsOptions::new(64 << 20, [7; 16], [1, 2, 3, 4], 1_800_000_000)
-    };
+    let options =
+        MkfsOptions::new(64 << 20, [7; 16], [1, 2, 3, 4], 1_800_000_000).block_size(set.block_size);
     drystone_mkfs::make(&device, &options, true).unwrap();
     let scratch = Scratch::new(&format!("made-{}", set.name)).unwrap();
     judge_seeds(&Fresh { set, configuration: set.configuration(), device, scratch });

@@ -61,7 +61,7 @@ pub fn open(device: &Arc<MemoryDevice>) -> Ext4 {
 }
 
 pub fn open_read_only(device: &Arc<MemoryDevice>) -> Ext4 {
-    open_with(device, MountOptions { read_only: true, ..MountOptions::default() })
+    open_with(device, MountOptions::default().read_only(true))
 }
 
 fn open_with(device: &Arc<MemoryDevice>, options: MountOptions) -> Ext4 {

@@ -60,7 +60,7 @@ fn judge(name: &str, image: &Path, file: &Path, is_told: bool) -> Result<(), Str
     let unpacked = Command::new("gzip").arg("-dc").arg(image).output().unwrap();
     assert!(unpacked.status.success(), "{}", image.display());
     let damaged = unpacked.stdout;
-    let options = CheckOptions { now_seconds: Some(NOW_SECONDS), ..CheckOptions::default() };
+    let options = CheckOptions::default().now_seconds(NOW_SECONDS);
 
     // Both verdicts of the image as it is.
     let ours = check(&MemoryDevice::from_bytes(&damaged), &options, &mut |_| {});

@@ -31,7 +31,7 @@ const SAMPLE: usize = 16;
 const NOW_SECONDS: u64 = 1_800_000_000;
 
 const OPTIONS: CheckOptions =
-    CheckOptions { replay: true, problems_max: 5, now_seconds: Some(NOW_SECONDS) };
+    CheckOptions::default().replay(true).problems_max(5).now_seconds(NOW_SECONDS);
 
 /// How two verdicts differ, the most dangerous way first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -262,7 +262,7 @@ fn a_journal_elsewhere_that_must_be_replayed_is_not_judged() {
     let device = FileDevice::open(&image, OpenMode::ReadOnly).unwrap();
     let checked = check(&device, &CheckOptions::default(), &mut |_| {});
     assert!(matches!(checked, Err(Error::ExternalJournal)), "{checked:?}");
-    let as_is = CheckOptions { replay: false, ..CheckOptions::default() };
+    let as_is = CheckOptions::default().replay(false);
     let report = check(&device, &as_is, &mut |_| {}).unwrap();
     let codes: Vec<_> = report.problems.iter().map(|problem| problem.issue.code()).collect();
     assert!(codes.contains(&"journal_needs_replay".to_owned()), "{codes:?}");

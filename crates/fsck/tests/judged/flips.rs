@@ -56,7 +56,7 @@ impl BlockDevice for Watched<'_> {
 }
 
 fn run(device: &dyn BlockDevice) -> Result<Report, Error> {
-    check(device, &CheckOptions { problems_max: 100, ..CheckOptions::default() }, &mut |_| {})
+    check(device, &CheckOptions::default().problems_max(100), &mut |_| {})
 }
 
 /// An image with a little of everything, and which of its pieces a check reads.

@@ -46,7 +46,7 @@ fn a_copy_of_a_mounted_image_is_clean_once_replayed() {
         assert_eq!(report.summary.orphans, 1, "{name}");
 
         let device = FileDevice::open(&copy, OpenMode::ReadOnly).unwrap();
-        let as_is = CheckOptions { replay: false, ..CheckOptions::default() };
+        let as_is = CheckOptions::default().replay(false);
         let report = check(&device, &as_is, &mut |_| {}).unwrap();
         let needed = Issue::Journal(JournalIssue::NeedsReplay);
         assert!(report.problems.iter().any(|problem| problem.issue == needed), "{name}");

@@ -22,7 +22,7 @@ pub fn repaired(damaged: &[u8], is_told: bool) -> Result<Option<MemoryDevice>, S
     if !first.as_ref().is_ok_and(RepairReport::is_clean) {
         return Ok(None);
     }
-    let options = CheckOptions { now_seconds: Some(NOW_SECONDS), ..CheckOptions::default() };
+    let options = CheckOptions::default().now_seconds(NOW_SECONDS);
     let ours = check(&device, &options, &mut |_| {}).map_err(|error| error.to_string())?;
     if !ours.is_clean() {
         return Err(format!("not clean for us:\n{:?}\n{}", ours.problems, told(&first)));

@@ -68,8 +68,8 @@ fn a_full_image_keeps_what_was_synced_and_tells_of_the_rest() {
         mke2fs(&image, set, IMAGE_BYTES).unwrap().expect_clean("mke2fs");
         let base = MemoryDevice::from_bytes(&fs::read(&image).unwrap());
         let device = Arc::new(Recording::new(base.snapshot()));
-        let options = MountOptions { delayed_allocation, ..MountOptions::default() };
-        let mounted = ServingOptions { writeback_cache, ..ServingOptions::default() };
+        let options = MountOptions::default().delayed_allocation(delayed_allocation);
+        let mounted = ServingOptions::default().writeback_cache(writeback_cache);
         let body = |directory: &Path| {
             let mut synced = fill(&device, directory);
             assert!(synced.len() > 50, "{case}: only {} files were synced", synced.len());

@@ -75,11 +75,9 @@ fn what_was_synced_survives_a_power_cut() {
         mke2fs(&image, set, IMAGE_BYTES).unwrap().expect_clean("mke2fs");
         let base = MemoryDevice::from_bytes(&fs::read(&image).unwrap());
         let device = Arc::new(Recording::new(base.snapshot()));
-        let options = MountOptions {
-            delayed_allocation,
-            commit_interval: COMMIT_INTERVAL,
-            ..MountOptions::default()
-        };
+        let options = MountOptions::default()
+            .delayed_allocation(delayed_allocation)
+            .commit_interval(COMMIT_INTERVAL);
         let mounted = ServingOptions::default();
         let body = |directory: &Path| promises(&device, directory, seed);
         let Some(promises) = work(&device, options, mounted, transport, &scratch, body) else {

@@ -57,20 +57,17 @@ impl Mounted {
         }
         let folder = tempfile::tempdir().unwrap();
         make_image(&folder.path().join("disk.img"));
-        let options =
-            ServingOptions { kernel_checks_permissions: false, ..ServingOptions::default() };
+        let options = ServingOptions::default().kernel_checks_permissions(false);
         Mounted::in_folder(transport, &ImageOptions::default(), options, folder)
     }
 
     /// Mounts the image in a folder.
     pub fn again(transport: Transport, open: &ImageOptions, folder: TempDir) -> Option<Mounted> {
-        let options = ServingOptions {
-            read_only: open.read_only,
-            allow_other: is_root(),
-            allow_set_user_id: is_root(),
-            allow_devices: is_root(),
-            ..ServingOptions::default()
-        };
+        let options = ServingOptions::default()
+            .read_only(open.read_only)
+            .allow_other(is_root())
+            .allow_set_user_id(is_root())
+            .allow_devices(is_root());
         Mounted::in_folder(transport, open, options, folder)
     }
 

@@ -19,9 +19,16 @@ use serde::Serialize;
 
 /// How fields are set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SetOptions {
     /// Leaves checksums as they are.
     pub keep_checksums: bool,
+}
+
+drystone_options::setters! {
+    SetOptions {
+        keep_checksums: bool,
+    }
 }
 
 /// A field that was set.

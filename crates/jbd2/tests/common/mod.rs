@@ -46,10 +46,7 @@ pub fn memory() -> MemoryDevice {
 }
 
 pub fn options() -> JournalOptions {
-    JournalOptions {
-        commit_interval: std::time::Duration::from_secs(3600),
-        ..JournalOptions::default()
-    }
+    JournalOptions::default().commit_interval(std::time::Duration::from_secs(3600))
 }
 
 pub struct Fixture {

@@ -49,6 +49,7 @@ pub enum Size {
 
 /// A user's options for an image to be built.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct BuildOptions {
     /// How large it becomes.
     pub size: Size,
@@ -76,6 +77,24 @@ pub struct BuildOptions {
     pub time_seconds: Option<u64>,
     /// Threads that copy data.
     pub threads: usize,
+}
+
+drystone_options::setters! {
+    BuildOptions {
+        size: Size,
+        block_size: impl Into<Option<u32>>,
+        inode_size: impl Into<Option<u16>>,
+        inodes_min: u32,
+        features: Features,
+        label: impl Into<Vec<u8>>,
+        uuid: impl Into<Option<[u8; 16]>>,
+        hash_seed: impl Into<Option<[u32; 4]>>,
+        hash_version: HashVersion,
+        journal_size: JournalSize,
+        reserved_percent: f64,
+        time_seconds: impl Into<Option<u64>>,
+        threads: usize,
+    }
 }
 
 impl Default for BuildOptions {

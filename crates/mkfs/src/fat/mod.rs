@@ -41,6 +41,7 @@ const PIECE_BYTES: u64 = 1 << 20;
 
 /// The options of a FAT32 file system.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct FatOptions {
     /// Its size in bytes, a multiple of 1 MiB; `None` for what the files need.
     pub size_bytes: Option<u64>,
@@ -48,6 +49,21 @@ pub struct FatOptions {
     pub label: [u8; 11],
     /// Where it is on its disk, in bytes.
     pub disk_offset: u64,
+}
+
+drystone_options::setters! {
+    FatOptions {
+        size_bytes: impl Into<Option<u64>>,
+        label: [u8; 11],
+        disk_offset: u64,
+    }
+}
+
+impl Default for FatOptions {
+    /// As large as the files need, without a label, at the start of its disk.
+    fn default() -> FatOptions {
+        FatOptions { size_bytes: None, label: *b"NO NAME    ", disk_offset: 0 }
+    }
 }
 
 /// A laid out FAT32.

@@ -109,12 +109,7 @@ proptest! {
     ) {
         // Larger values don't fit a small block.
         let mut tree = tree(&steps, if block_size == 4096 { 3000 } else { 700 });
-        let options = BuildOptions {
-            size: Size::Auto(SpareRoom::Percent(percent.into())),
-            block_size: Some(block_size),
-            threads,
-            ..BuildOptions::default()
-        };
+        let options = BuildOptions::default().size(Size::Auto(SpareRoom::Percent(percent.into()))).block_size(block_size).threads(threads);
         let device = build(&mut tree, &options);
         judges::judge(&device);
         judges::compare(&tree, &device);

@@ -67,7 +67,7 @@ fn features_without_a_builder() {
     for name in ["^extent", "bigalloc", "quota"] {
         let change = drystone_ext4_format::features::Features::parse(name).unwrap();
         let features = drystone_mkfs::default_features().apply(&change);
-        let options = BuildOptions { features, ..BuildOptions::default() };
+        let options = BuildOptions::default().features(features);
         problem(&mut FileTree::new(), &options);
     }
 }
@@ -99,7 +99,7 @@ fn broken() -> FileTree {
 fn a_source_that_fails_ends_the_build_and_leaves_no_image() {
     for threads in [1, 3] {
         let mut tree = broken();
-        let options = BuildOptions { threads, ..BuildOptions::default() };
+        let options = BuildOptions::default().threads(threads);
         let builder = Builder::new(&mut tree, &options).unwrap();
         let device = MemoryDevice::new(builder.size_bytes());
         let error = builder.write(&device, true, &()).unwrap_err();
@@ -141,7 +141,7 @@ fn nobody_waits_for_a_thread_that_panicked() {
     let source = tree.add_source(Box::new(Panics)).unwrap();
     // More than may wait for the threads.
     tree.insert(b"file", whole(source, 64 << 20, 0), &meta(0o644), time()).unwrap();
-    let options = BuildOptions { threads: 2, ..BuildOptions::default() };
+    let options = BuildOptions::default().threads(2);
     let builder = Builder::new(&mut tree, &options).unwrap();
     let device = MemoryDevice::new(builder.size_bytes());
     let write = || builder.write(&device, true, &());

@@ -49,15 +49,15 @@ fn every_shape_is_clean() {
         "project",
         "large_dir",
     ] {
-        shapes.push(BuildOptions { features: features(list), ..BuildOptions::default() });
+        shapes.push(BuildOptions::default().features(features(list)));
     }
     for block_size in [1024, 2048, 65_536] {
         // The targets of some symbolic links don't fit the smallest blocks.
         let block_size = Some(block_size);
-        shapes.push(BuildOptions { block_size, ..BuildOptions::default() });
+        shapes.push(BuildOptions::default().block_size(block_size));
     }
     for inode_size in [128, 1024] {
-        shapes.push(BuildOptions { inode_size: Some(inode_size), ..BuildOptions::default() });
+        shapes.push(BuildOptions::default().inode_size(inode_size));
     }
     let mut read_only = BuildOptions::default();
     read_only.set_read_only();
@@ -76,7 +76,7 @@ fn every_shape_is_clean() {
 #[test]
 fn the_same_bytes_with_any_number_of_threads_and_order_of_insertion() {
     let bytes = |tree: &mut FileTree, threads| {
-        build(tree, &BuildOptions { threads, ..BuildOptions::default() }).to_vec()
+        build(tree, &BuildOptions::default().threads(threads)).to_vec()
     };
     let mut tree = trees::plain([0, 1, 2, 3, 4, 5, 6, 7]);
     let once = bytes(&mut tree, 1);

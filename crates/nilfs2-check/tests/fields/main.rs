@@ -65,7 +65,7 @@ fn values(target: &FieldTarget, old: u64, random: &mut Rng) -> Vec<u64> {
 fn damaged_fields_are_found() {
     let Some(bytes) = image() else { return };
     let volume = Volume::new(bytes);
-    let options = Nilfs2CheckOptions { problems_max: 3 };
+    let options = Nilfs2CheckOptions::default().problems_max(3);
     let sound = check(&volume.device, &options).unwrap();
     assert!(sound.is_clean() && sound.warnings == 0, "{:?}", sound.problems);
     let seed = number("DRYSTONE_SEED").unwrap_or(1);
@@ -112,7 +112,7 @@ fn damaged_fields_are_found() {
 fn damaged_blocks_are_no_panic() {
     let Some(bytes) = image() else { return };
     let volume = Volume::new(bytes);
-    let options = Nilfs2CheckOptions { problems_max: 3 };
+    let options = Nilfs2CheckOptions::default().problems_max(3);
     let seed = number("DRYSTONE_SEED").unwrap_or(1);
     let mut random = Rng::with_seed(seed);
     let bs = volume.block_bytes();

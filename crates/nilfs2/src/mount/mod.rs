@@ -47,6 +47,7 @@ const NUMBER_MAX: u64 = u64::MAX / 2;
 
 /// How a volume is mounted.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct MountOptions {
     /// Nothing is written, not even by recovery, which then happens in memory.
     pub read_only: bool,
@@ -61,6 +62,17 @@ pub struct MountOptions {
     pub fixed_time_s: Option<u64>,
     /// How long changes wait for room when the medium of the device is full, before the log stops.
     pub full_medium_wait: Duration,
+}
+
+drystone_options::setters! {
+    MountOptions {
+        read_only: bool,
+        checkpoint: impl Into<Option<u64>>,
+        commit_interval: impl Into<Option<Duration>>,
+        inode_search: InodeSearch,
+        fixed_time_s: impl Into<Option<u64>>,
+        full_medium_wait: Duration,
+    }
 }
 
 /// A mounted volume.

@@ -15,11 +15,9 @@ use uuid::Uuid;
 /// A new image in memory.
 pub fn image(mebibytes: u64, block_bytes: u32, blocks_per_segment: u32) -> Arc<MemoryDevice> {
     let device = MemoryDevice::new(mebibytes << 20);
-    let options = MakeOptions {
-        block_bytes,
-        blocks_per_segment,
-        ..MakeOptions::new(Uuid::from_u128(1), 0x1234_5678, 1_700_000_000)
-    };
+    let options = MakeOptions::new(Uuid::from_u128(1), 0x1234_5678, 1_700_000_000)
+        .block_bytes(block_bytes)
+        .blocks_per_segment(blocks_per_segment);
     make(&device, &options).unwrap();
     Arc::new(device)
 }

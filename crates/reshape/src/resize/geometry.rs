@@ -132,7 +132,7 @@ mod tests {
             .unwrap();
         let grown = resize(&device, NewSize::Exactly(8 << 20), 1_700_000_000, &mut |_| {}).unwrap();
         assert!(grown.blocks > 7 << 10, "{grown:?}");
-        let options = CheckOptions { replay: false, ..CheckOptions::default() };
+        let options = CheckOptions::default().replay(false);
         let report = drystone_fsck::check(&device, &options, &mut |_| {}).unwrap();
         assert_eq!(report.errors, 0, "{:?}", report.problems);
     }

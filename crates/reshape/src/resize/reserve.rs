@@ -84,7 +84,7 @@ mod tests {
         // Three blocks of descriptors in front, two behind.
         let size = NewSize::Exactly(12 << 20);
         resize(&device, size, 1_700_000_000, &mut |_| {}).unwrap();
-        let options = CheckOptions { replay: false, ..CheckOptions::default() };
+        let options = CheckOptions::default().replay(false);
         let report = drystone_fsck::check(&device, &options, &mut |_| {}).unwrap();
         assert_eq!(report.errors, 0, "{:?}", report.problems);
     }

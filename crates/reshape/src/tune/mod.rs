@@ -87,6 +87,7 @@ pub enum ReservedSpace {
 
 /// What is to be changed; what is `None` stays.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct Tuning {
     /// The label, at most 16 bytes.
     pub label: Option<Vec<u8>>,
@@ -124,6 +125,29 @@ pub struct Tuning {
     pub features: FeatureChange,
     /// The size of the journal, which is made anew.
     pub journal_bytes: Option<u64>,
+}
+
+drystone_options::setters! {
+    Tuning {
+        label: impl Into<Option<Vec<u8>>>,
+        uuid: impl Into<Option<[u8; 16]>>,
+        reserved: impl Into<Option<ReservedSpace>>,
+        reserved_user: impl Into<Option<u16>>,
+        reserved_group: impl Into<Option<u16>>,
+        error_policy: impl Into<Option<ErrorPolicy>>,
+        mount_options: impl Into<Option<MountOptionChange>>,
+        extended_mount_options: impl Into<Option<Vec<u8>>>,
+        max_mount_count: impl Into<Option<u16>>,
+        mount_count: impl Into<Option<u16>>,
+        check_interval_seconds: impl Into<Option<u32>>,
+        check_time_seconds: impl Into<Option<u64>>,
+        last_mounted: impl Into<Option<Vec<u8>>>,
+        raid_stride_blocks: impl Into<Option<u16>>,
+        raid_stripe_blocks: impl Into<Option<u32>>,
+        hash_version: impl Into<Option<HashVersion>>,
+        features: FeatureChange,
+        journal_bytes: impl Into<Option<u64>>,
+    }
 }
 
 impl Tuning {

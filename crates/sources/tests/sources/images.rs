@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::Command;
 
 fn build(mut tree: FileTree, threads: usize, path: &Path) -> Vec<u8> {
-    let options = BuildOptions { threads, ..BuildOptions::default() };
+    let options = BuildOptions::default().threads(threads);
     let builder = Builder::new(&mut tree, &options).unwrap();
     let device = FileDevice::create(path, builder.size_bytes(), Existing::Overwrite).unwrap();
     builder.write(&device, true, &()).unwrap();

@@ -84,7 +84,7 @@ impl DiskArguments {
             return Ok(None);
         }
         let options =
-            FatOptions { size_bytes: self.esp_size, label: ESP_LABEL, disk_offset: ALIGNMENT };
+            FatOptions::default().size_bytes(self.esp_size).label(ESP_LABEL).disk_offset(ALIGNMENT);
         let esp = match self.esp.is_empty() {
             true => None,
             false => Some(

@@ -104,7 +104,7 @@ impl ImageArguments {
         }
         let keeps_size = !read_only && !self.shrink;
         let size = self.size(device_bytes, keeps_size)?;
-        let mut options = BuildOptions { size, ..BuildOptions::default() };
+        let mut options = BuildOptions::default().size(size);
         options.block_size = narrow(self.block_size, "--block-size")?;
         options.inode_size = narrow(self.inode_size, "--inode-size")?;
         if read_only {
@@ -178,17 +178,16 @@ impl ImageArguments {
             _ => {}
         }
         let random = || self.random_uuid.then(Uuid::new_v4);
-        Ok(Nilfs2BuildOptions {
-            size,
-            block_bytes: narrow(self.block_size, "--block-size")?,
-            blocks_per_segment: self.blocks_per_segment,
-            reserved_percent: reserved as u32,
-            label: self.label.clone().unwrap_or_default().into_bytes(),
-            uuid: self.uuid.or_else(random),
-            seed: self.hash_seed.or_else(random).map(|seed| seed.as_fields().0),
-            time_s: self.timestamp.or(epoch),
-            threads,
-        })
+        Ok(Nilfs2BuildOptions::default()
+            .size(size)
+            .block_bytes(narrow(self.block_size, "--block-size")?)
+            .blocks_per_segment(self.blocks_per_segment)
+            .reserved_percent(reserved as u32)
+            .label(self.label.clone().unwrap_or_default().into_bytes())
+            .uuid(self.uuid.or_else(random))
+            .seed(self.hash_seed.or_else(random).map(|seed| seed.as_fields().0))
+            .time_s(self.timestamp.or(epoch))
+            .threads(threads))
     }
 
     /// How large the image becomes. `keeps_size` if it fills a device unless said otherwise.

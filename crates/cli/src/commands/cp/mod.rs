@@ -240,14 +240,12 @@ impl Copying<'_> {
             [prefix(group.image.as_deref()), prefix(target.map(|(image, _)| image))],
             self.interrupt.clone(),
         );
-        let mut options = CopyOptions {
-            keep_owners: !self.arguments.no_owners,
-            owners: self.arguments.owners.map(),
-            keep_xattrs: !self.arguments.no_xattrs,
-            one_file_system: self.arguments.one_file_system,
-            excluded: self.excluded.clone(),
-            ..CopyOptions::default()
-        };
+        let mut options = CopyOptions::default()
+            .keep_owners(!self.arguments.no_owners)
+            .owners(self.arguments.owners.map())
+            .keep_xattrs(!self.arguments.no_xattrs)
+            .one_file_system(self.arguments.one_file_system)
+            .excluded(self.excluded.clone());
         if let Some(threads) = self.arguments.threads {
             options.threads = threads;
         }

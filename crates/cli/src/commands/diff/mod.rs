@@ -164,12 +164,12 @@ fn compare_sides(
         links: is_compared(Ignored::Links),
         holes: is_compared(Ignored::Holes),
     };
-    let defaults = CompareOptions::default();
-    let options = CompareOptions {
-        threads: arguments.threads.unwrap_or(defaults.threads),
-        aspects,
-        exclude: Exclude::new(arguments.exclude.iter().cloned()),
-    };
+    let mut options = CompareOptions::default()
+        .aspects(aspects)
+        .exclude(Exclude::new(arguments.exclude.iter().cloned()));
+    if let Some(threads) = arguments.threads {
+        options.threads = threads;
+    }
     let prefixes = [first.prefix(), second.prefix()];
     let progress =
         Progress::new(global.quiet, global.verbose > 0, prefixes, Some(interrupt.clone()));

@@ -300,16 +300,16 @@ impl Extraction<'_> {
     }
 
     fn options(&self) -> CopyOptions {
-        let defaults = CopyOptions::default();
-        CopyOptions {
-            keep_owners: !self.arguments.no_owners,
-            owners: self.arguments.owners.map(),
-            keep_xattrs: !self.arguments.no_xattrs,
-            exclude: Exclude::new(self.arguments.exclude.iter().cloned()),
-            without_lost_and_found: true,
-            threads: self.arguments.threads.unwrap_or(defaults.threads),
-            ..defaults
+        let mut options = CopyOptions::default()
+            .keep_owners(!self.arguments.no_owners)
+            .owners(self.arguments.owners.map())
+            .keep_xattrs(!self.arguments.no_xattrs)
+            .exclude(Exclude::new(self.arguments.exclude.iter().cloned()))
+            .without_lost_and_found(true);
+        if let Some(threads) = self.arguments.threads {
+            options.threads = threads;
         }
+        options
     }
 
     /// Fails if anything is missing. If the copy stopped, it is unknown how much.
