@@ -10,6 +10,10 @@
  *   is of another kind, is found: the call fails with EBADF.
  * - All handles can be used by many threads at once, but for listings and walks, whose entries are valid
  *   until the next call.
+ * - A child that fork() made can't use the handles of its parent: calls fail with EBADF. Open images after
+ *   the fork.
+ * - A program that ends without drystone_close loses what wasn't synced; the image is recovered when it is
+ *   opened the next time.
  * - Paths are strings of any bytes but 0, as in the C library; relative ones start at the root of the image.
  *   No pointer may be NULL unless it is said.
  * - Modes are used as they are: there is no umask.
@@ -395,9 +399,13 @@ int64_t drystone_file_pwrite(struct drystone_file *file,
                              uint64_t offset);
 
 /*
- Moves the file's offset, and returns it: lseek with SEEK_SET, SEEK_CUR or SEEK_END.
+ Moves the file's offset, and returns it: lseek with SEEK_SET, SEEK_CUR or SEEK_END, or with SEEK_DATA or
+ SEEK_HOLE to what begins at the given offset or behind it: content that is stored, or a hole, which reads
+ as zeros. ENXIO if there is none before the end, where each file has a hole.
  */
-int64_t drystone_file_seek(struct drystone_file *file, int64_t offset, int whence);
+int64_t drystone_file_seek(struct drystone_file *file,
+                           int64_t offset,
+                           int whence);
 
 /*
  Says what an open file is: fstat.

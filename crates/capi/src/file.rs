@@ -11,7 +11,7 @@ use crate::attributes::CStat;
 use crate::failure::{Failure, answer, done};
 use crate::handles;
 use crate::image::{CImage, Session, session};
-use drystone::vfs::{Errno, FallocateMode};
+use drystone::vfs::{Errno, FallocateMode, SeekFrom as Extent};
 use drystone::{File, OpenOptions};
 use drystone_sync::Arc;
 use std::ffi::{c_char, c_int, c_void};
@@ -120,19 +120,27 @@ pub unsafe extern "C" fn drystone_file_pwrite(
     answer(|| Ok(open_file(file)?.file.write_at(input(data, size)?, offset)? as i64))
 }
 
-/// Moves the file's offset, and returns it: lseek with SEEK_SET, SEEK_CUR or SEEK_END.
+/// Moves the file's offset, and returns it: lseek with SEEK_SET, SEEK_CUR or SEEK_END, or with SEEK_DATA or
+/// SEEK_HOLE to what begins at the given offset or behind it: content that is stored, or a hole, which reads
+/// as zeros. ENXIO if there is none before the end, where each file has a hole.
 #[unsafe(no_mangle)]
 pub extern "C" fn drystone_file_seek(file: *mut CFile, offset: i64, whence: c_int) -> i64 {
     answer(|| {
-        let to = match whence {
-            libc::SEEK_SET => u64::try_from(offset).ok().map(SeekFrom::Start),
-            libc::SEEK_CUR => Some(SeekFrom::Current(offset)),
-            libc::SEEK_END => Some(SeekFrom::End(offset)),
-            _ => None,
+        let file = &*open_file(file)?;
+        let from_start = || {
+            let offset = u64::try_from(offset);
+            offset.map_err(|_| Failure::new(Errno::EINVAL, "the offset is negative"))
         };
-        let to = to.ok_or_else(|| Failure::new(Errno::EINVAL, "no such place to seek to"))?;
+        let to = match whence {
+            libc::SEEK_SET => SeekFrom::Start(from_start()?),
+            libc::SEEK_CUR => SeekFrom::Current(offset),
+            libc::SEEK_END => SeekFrom::End(offset),
+            libc::SEEK_DATA => SeekFrom::Start(file.file.find(Extent::Data(from_start()?))?),
+            libc::SEEK_HOLE => SeekFrom::Start(file.file.find(Extent::Hole(from_start()?))?),
+            _ => return Err(Failure::new(Errno::EINVAL, "no such way to seek")),
+        };
         // An offset that was sought fits.
-        Ok((&open_file(file)?.file).seek(to)? as i64)
+        Ok((&file.file).seek(to)? as i64)
     })
 }
 

@@ -5,13 +5,19 @@
 //! A table of all open handles. Numbers are never used again, so that a handle that was closed, or is of
 //! another kind, is found.
 //!
+//! A child that `fork` made has a copy of the table, but not the threads that images need, and its parent goes
+//! on writing to the same images. So a child refuses the handles of its parent.
+//!
 //! # Locking
 //!
 //! The table is locked for a look-up, not while a call runs: what it uses lives as long as the call, whoever
-//! closes the handle meanwhile.
+//! closes the handle meanwhile. A child doesn't lock it for a handle of its parent, in which another thread
+//! may have held the lock.
+#![allow(unsafe_code, reason = "only the C library tells of forks")]
 
 use crate::failure::Failure;
 use drystone::vfs::Errno;
+use drystone_sync::atomic::{AtomicUsize, Ordering};
 use drystone_sync::{Arc, LazyLock, LockClass, RwLock};
 use std::any::Any;
 use std::collections::HashMap;
@@ -20,27 +26,34 @@ static CLASS: LockClass = LockClass::new("C handles", 1);
 
 type AnyHandle = Arc<dyn Any + Send + Sync>;
 
-#[derive(Default)]
-struct HandleTable {
-    open: HashMap<usize, AnyHandle>,
-    last: usize,
-}
+static TABLE: LazyLock<RwLock<HashMap<usize, AnyHandle>>> = LazyLock::new(|| {
+    // SAFETY: the function only moves a number from one atomic to another.
+    unsafe { libc::pthread_atfork(None, None, Some(disown)) };
+    RwLock::new(&CLASS, HashMap::new())
+});
 
-static TABLE: LazyLock<RwLock<HandleTable>> =
-    LazyLock::new(|| RwLock::new(&CLASS, HandleTable::default()));
+/// The newest handle.
+static LAST: AtomicUsize = AtomicUsize::new(0);
+/// The newest handle of the process that this one was forked from; 0 if there is none.
+static LAST_OF_PARENT: AtomicUsize = AtomicUsize::new(0);
+
+/// Runs in a child that was just made.
+extern "C" fn disown() {
+    LAST_OF_PARENT.store(LAST.load(Ordering::Relaxed), Ordering::Relaxed);
+}
 
 /// A new handle.
 pub(crate) fn insert<H>(value: impl Any + Send + Sync) -> *mut H {
     let mut table = TABLE.write();
-    table.last += 1;
-    let number = table.last;
-    table.open.insert(number, Arc::new(value));
+    let number = LAST.fetch_add(1, Ordering::Relaxed) + 1;
+    table.insert(number, Arc::new(value));
     std::ptr::without_provenance_mut(number)
 }
 
 /// What a handle stands for.
 pub(crate) fn get<T: Any + Send + Sync, H>(handle: *mut H) -> Result<Arc<T>, Failure> {
-    let found = TABLE.read().open.get(&handle.addr()).cloned();
+    expect_own(handle)?;
+    let found = TABLE.read().get(&handle.addr()).cloned();
     found.and_then(|found| found.downcast().ok()).ok_or_else(stale)
 }
 
@@ -49,12 +62,13 @@ pub(crate) fn remove<T: Any + Send + Sync, H, R>(
     handle: *mut H,
     take: impl FnOnce(Arc<T>) -> Result<R, (Arc<T>, Failure)>,
 ) -> Result<R, Failure> {
+    expect_own(handle)?;
     let mut table = TABLE.write();
-    let found = table.open.get(&handle.addr()).filter(|found| found.is::<T>());
+    let found = table.get(&handle.addr()).filter(|found| found.is::<T>());
     let found = found.cloned().and_then(|found| found.downcast().ok()).ok_or_else(stale)?;
-    table.open.remove(&handle.addr());
+    table.remove(&handle.addr());
     take(found).map_err(|(kept, failure)| {
-        table.open.insert(handle.addr(), kept);
+        table.insert(handle.addr(), kept);
         failure
     })
 }
@@ -63,6 +77,14 @@ pub(crate) fn remove<T: Any + Send + Sync, H, R>(
 pub(crate) fn close<T: Any + Send + Sync, H>(handle: *mut H) -> Result<(), Failure> {
     // Dropped when the table isn't locked any more.
     remove::<T, H, _>(handle, Ok).map(drop)
+}
+
+fn expect_own<H>(handle: *mut H) -> Result<(), Failure> {
+    if (1..=LAST_OF_PARENT.load(Ordering::Relaxed)).contains(&handle.addr()) {
+        let message = "the handle belongs to the process that this one was forked from";
+        return Err(Failure::new(Errno::EBADF, message));
+    }
+    Ok(())
 }
 
 fn stale() -> Failure {

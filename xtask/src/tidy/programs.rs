@@ -7,7 +7,8 @@ const CALLS: [&str; 7] =
     ["Command::new(\"", "have(\"", "has(\"", " run(\"", "try_run(\"", "tool(\"", "(run(\""];
 
 /// Programs that come with a package which `./dev` names by another program.
-const RELATED: [(&str, &[&str]); 7] = [
+const RELATED: [(&str, &[&str]); 8] = [
+    ("cc", &["c++", "nm"]),
     (
         "mke2fs",
         &["chattr", "dumpe2fs", "e2fsck", "e2image", "filefrag", "lsattr", "resize2fs", "tune2fs"],

@@ -168,6 +168,32 @@ impl<'i> File<'i> {
         })
     }
 
+    /// Where the next stored content, or the next hole, begins, at or behind an offset. Holes read as
+    /// zeros; one follows the end of each file.
+    ///
+    /// ```
+    /// # use drystone::{CreateOptions, Image};
+    /// use drystone::vfs::SeekFrom;
+    /// use std::os::unix::fs::FileExt;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let image = Image::in_memory(&CreateOptions::new(8 << 20))?;
+    /// let file = image.fs().create("/sparse")?;
+    /// file.write_at(b"far away", 1 << 20)?;
+    /// assert_eq!(file.find(SeekFrom::Hole(0))?, 0);
+    /// assert_eq!(file.find(SeekFrom::Data(0))?, 1 << 20);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// `ENXIO` if the offset is at or behind the end, or no content follows; what is stored where can't be
+    /// read.
+    pub fn find(&self, from: drystone_vfs::SeekFrom) -> Result<u64> {
+        self.run("seek in", |file_system, inode| file_system.seek(inode, from))
+    }
+
     /// Returns when content and attributes are durable.
     ///
     /// # Errors
