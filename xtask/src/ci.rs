@@ -1,7 +1,9 @@
 //! Everything that a change must pass; what fails soonest comes first.
 
 use crate::host::Host;
-use crate::{book, demo, features, fuzz, minimum, ordinary_user, process, skips, suites, tidy};
+use crate::{
+    book, demo, features, fuzz, minimum, ordinary_user, process, semver, skips, suites, tidy,
+};
 use drystone_sync::thread;
 use std::process::Command;
 use std::time::SystemTime;
@@ -21,11 +23,12 @@ pub enum Verdict {
 
 type Step = (&'static str, fn() -> anyhow::Result<Verdict>);
 
-const STEPS: [Step; 15] = [
+const STEPS: [Step; 16] = [
     ("format", || passed(format())),
     ("tidy", || passed(tidy::run())),
     ("book", book::check),
     ("package", || passed(package())),
+    ("semver", semver::check),
     ("clippy", || passed(clippy())),
     ("features", || passed(features::run())),
     ("docs", || passed(docs())),

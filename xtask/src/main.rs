@@ -25,6 +25,7 @@ mod pictures;
 mod process;
 mod python;
 mod rings;
+mod semver;
 mod skips;
 mod suites;
 mod test_program;
@@ -117,6 +118,8 @@ enum Task {
     Install(install::Options),
     /// Builds and installs the library for C.
     Capi(capi::Options),
+    /// The library's interface, compared with that of a release or a commit.
+    Semver(semver::Options),
     /// The wheel for Python, tested.
     Python(python::Options),
     /// The pictures of the documentation.
@@ -159,6 +162,7 @@ fn run(task: Task) -> anyhow::Result<()> {
         Task::Book => book::run(),
         Task::Install(options) => install::run(&options),
         Task::Capi(options) => capi::run(&options),
+        Task::Semver(options) => semver::run(&options),
         Task::Python(options) => python::run(&options),
         Task::Pictures => pictures::run(),
         Task::JudgeMount(options) => judge_mount::run(&options),

@@ -33,7 +33,6 @@ mod terminal;
 #[cfg(test)]
 mod testing;
 mod tree;
-mod unfinished;
 mod walk;
 
 use arguments::Arguments;

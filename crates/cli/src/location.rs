@@ -1,9 +1,9 @@
 //! `IMAGE[:PATH]`, the one way to name things in images. What may stand for IMAGE is up to
 //! [`VolumeName`].
 
-use crate::unfinished::followed;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use drystone::VolumeName;
+use drystone::build::followed;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};

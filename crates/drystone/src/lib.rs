@@ -116,7 +116,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[cfg(feature = "build")]
-mod build_nilfs2;
+pub mod build;
 #[cfg(feature = "fsck")]
 mod change;
 #[cfg(feature = "fsck")]
@@ -146,7 +146,7 @@ mod undelete;
 mod way;
 
 #[cfg(feature = "build")]
-pub use build_nilfs2::{Nilfs2BuildOptions, Nilfs2Builder};
+pub use build::{BuildOptions, Built, Nilfs2BuildOptions, Nilfs2Builder, build_image};
 #[cfg(feature = "fsck")]
 pub use change::{ChangeOptions, undo};
 #[cfg(feature = "fsck")]

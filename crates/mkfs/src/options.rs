@@ -33,7 +33,7 @@ pub struct MkfsOptions {
     pub inodes: Option<u32>,
     /// Features.
     pub features: Features,
-    /// The label.
+    /// The label, at most 16 bytes.
     pub label: Vec<u8>,
     /// The identity.
     pub uuid: [u8; 16],

@@ -15,6 +15,8 @@ const TIB: u64 = 1024 * GIB;
 
 /// Smallest image that can be made.
 pub(crate) const SIZE_MIN: u64 = 64 * KIB;
+/// The longest label that a superblock holds.
+const LABEL_BYTES_MAX: usize = 16;
 /// Groups whose bitmaps and inode tables are put together.
 const LOG_GROUPS_PER_FLEX: u8 = 4;
 /// Blocks that a last group must have beyond its own metadata to be worth having.
@@ -49,6 +51,9 @@ impl ImagePlan {
                 "an image of {} bytes is too small: it takes at least {SIZE_MIN}",
                 options.size_bytes
             )));
+        }
+        if options.label.len() > LABEL_BYTES_MAX {
+            return Err(option(format!("a label has at most {LABEL_BYTES_MAX} bytes")));
         }
         let block_size = block_size(options)?;
         let mut features = options.features;

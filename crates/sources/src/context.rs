@@ -9,6 +9,7 @@ use drystone_vfs::Exclude;
 
 /// What reading sources needs, and what it collects.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct SourceContext {
     /// Opens archives.
     pub opener: Opener,
@@ -26,4 +27,21 @@ pub struct SourceContext {
     pub warnings: Warnings,
     /// Files that go into the tree one by one. A tree has its own.
     pub files: HostFiles,
+}
+
+impl SourceContext {
+    /// Everything of the sources, read by one thread for each core.
+    #[must_use]
+    pub fn new(opener: Opener) -> SourceContext {
+        SourceContext {
+            opener,
+            #[cfg(feature = "oci")]
+            choice: Choice::default(),
+            exclude: Exclude::default(),
+            threads: drystone_sync::core_slots(),
+            one_file_system: false,
+            warnings: Warnings::default(),
+            files: HostFiles::default(),
+        }
+    }
 }

@@ -4,10 +4,9 @@
 #![allow(clippy::unwrap_used, reason = "clippy does not see that helpers here are tests too")]
 
 use drystone_blockdev::MemoryDevice;
-use drystone_mkfs::build::{BuildOptions, Builder};
+use drystone_mkfs::build::{Builder, Ext4BuildOptions};
 use drystone_mkfs::tree::FileTree;
-use drystone_sources::{HostFiles, Opener, Source, SourceContext, Warnings, oci};
-use drystone_vfs::Exclude;
+use drystone_sources::{Opener, Source, SourceContext};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs::File;
@@ -32,15 +31,7 @@ fn many_inputs_need_few_descriptors() {
 
 /// Reads the sources of a list, as the command does.
 fn read(list: &str, folder: &Path) -> Result<FileTree, String> {
-    let mut context = SourceContext {
-        opener: Opener::new(folder),
-        choice: oci::Choice::default(),
-        exclude: Exclude::default(),
-        threads: 4,
-        one_file_system: false,
-        warnings: Warnings::default(),
-        files: HostFiles::default(),
-    };
+    let mut context = SourceContext::new(Opener::new(folder));
     let mut tree = FileTree::new();
     for source in Source::parse_list("list", folder, list.as_bytes()).unwrap() {
         source.add(&mut tree, &mut context).map_err(|error| error.to_string())?;
@@ -51,7 +42,7 @@ fn read(list: &str, folder: &Path) -> Result<FileTree, String> {
 /// Builds an image, which reads the content of all files. Returns how many inodes are in use, without
 /// the root and lost+found.
 fn build(tree: &mut FileTree) -> usize {
-    let options = BuildOptions::default().threads(4);
+    let options = Ext4BuildOptions::default().threads(4);
     let builder = Builder::new(tree, &options).unwrap();
     let device = MemoryDevice::new(builder.size_bytes());
     let files = builder.files() as usize;

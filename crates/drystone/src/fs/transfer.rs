@@ -139,6 +139,40 @@ impl Fs<'_> {
         first.into_error().map_or(Ok(summary), Err)
     }
 
+    /// Builds a new image of the directory at `path`, which becomes its root: a smaller or a larger one, or one of another
+    /// kind. It goes where `name` says, as with [`build_image`](crate::build_image), by way of an archive in a file beside
+    /// it.
+    ///
+    /// ```no_run
+    /// use drystone::{BuildOptions, FileSystemKind, Image};
+    ///
+    /// # fn main() -> drystone::Result<()> {
+    /// let image = Image::options().read_only(true).open("disk.img")?;
+    /// image.fs().build("/", "copy.nilfs", &BuildOptions::default().kind(FileSystemKind::Nilfs2))?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`extract_tar`](Fs::extract_tar) and [`build_image`](crate::build_image).
+    #[cfg(feature = "build")]
+    pub fn build(
+        &self,
+        path: impl AsRef<Path>,
+        name: impl AsRef<Path>,
+        options: &crate::BuildOptions,
+    ) -> Result<crate::Built> {
+        let (path, name) = (path.as_ref(), name.as_ref());
+        let spool = crate::build::spool_directory(name);
+        let failed = |error: std::io::Error| Error::from(error).during("build").at(name);
+        let mut archive = tempfile::NamedTempFile::new_in(&spool).map_err(failed)?;
+        self.extract_tar(path, archive.as_file_mut())?;
+        let mut source = std::ffi::OsString::from("tar:");
+        source.push(archive.path());
+        crate::build_image(name, [source], options, &())
+    }
+
     fn copied(
         &self,
         operation: &'static str,

@@ -25,7 +25,7 @@ mod options;
 mod order;
 mod write;
 
-pub use options::{BuildOptions, Size, SpareRoom};
+pub use options::{Ext4BuildOptions, Size, SpareRoom};
 pub use order::InodeOrder;
 
 use crate::error::{Error, Result};
@@ -149,7 +149,7 @@ impl<'t> Builder<'t> {
     /// # Errors
     /// Options that make no image or that can't be combined with files; files that ext4 can't hold;
     /// [`Error::DoesNotFit`] for a fixed size that is too small.
-    pub fn new(tree: &'t mut FileTree, options: &BuildOptions) -> Result<Builder<'t>> {
+    pub fn new(tree: &'t mut FileTree, options: &Ext4BuildOptions) -> Result<Builder<'t>> {
         check_features(options.features)?;
         let order = InodeOrder::with_lost_found(tree)?;
         let tree = &*tree;
@@ -205,7 +205,7 @@ impl<'t> Builder<'t> {
         Ok(builder)
     }
 
-    fn choose_size(&self, options: &BuildOptions) -> Result<EmptyImage> {
+    fn choose_size(&self, options: &Ext4BuildOptions) -> Result<EmptyImage> {
         // What the tree would take if no file were split.
         let everywhere = 0..u64::MAX;
         let mut cursor = Cursor::new(std::slice::from_ref(&everywhere));

@@ -50,7 +50,7 @@ pub enum Size {
 /// A user's options for an image to be built.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct BuildOptions {
+pub struct Ext4BuildOptions {
     /// How large it becomes.
     pub size: Size,
     /// Bytes in a block; 4096 unless said.
@@ -61,7 +61,7 @@ pub struct BuildOptions {
     pub inodes_min: u32,
     /// Features.
     pub features: Features,
-    /// The label.
+    /// The label, at most 16 bytes.
     pub label: Vec<u8>,
     /// The identity; derived from the files unless said.
     pub uuid: Option<[u8; 16]>,
@@ -80,7 +80,7 @@ pub struct BuildOptions {
 }
 
 drystone_options::setters! {
-    BuildOptions {
+    Ext4BuildOptions {
         size: Size,
         block_size: impl Into<Option<u32>>,
         inode_size: impl Into<Option<u16>>,
@@ -97,9 +97,9 @@ drystone_options::setters! {
     }
 }
 
-impl Default for BuildOptions {
-    fn default() -> BuildOptions {
-        BuildOptions {
+impl Default for Ext4BuildOptions {
+    fn default() -> Ext4BuildOptions {
+        Ext4BuildOptions {
             size: Size::Auto(SpareRoom::Bytes(0)),
             block_size: None,
             inode_size: None,
@@ -117,7 +117,7 @@ impl Default for BuildOptions {
     }
 }
 
-impl BuildOptions {
+impl Ext4BuildOptions {
     /// For an image that will only be read: no journal and nothing kept for growth.
     pub fn set_read_only(&mut self) {
         self.features.compat -= Compat::HAS_JOURNAL | Compat::ORPHAN_FILE | Compat::RESIZE_INODE;

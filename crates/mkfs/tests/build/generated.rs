@@ -2,7 +2,7 @@
 
 use crate::trees::{Pattern, time, whole};
 use crate::{build, judges};
-use drystone_mkfs::build::{BuildOptions, Size, SpareRoom};
+use drystone_mkfs::build::{Ext4BuildOptions, Size, SpareRoom};
 use drystone_mkfs::tree::{FileTree, NodeContent, NodeMetadata, NodeToInsert, Segment, Xattr};
 use proptest::prelude::*;
 
@@ -109,7 +109,7 @@ proptest! {
     ) {
         // Larger values don't fit a small block.
         let mut tree = tree(&steps, if block_size == 4096 { 3000 } else { 700 });
-        let options = BuildOptions::default().size(Size::Auto(SpareRoom::Percent(percent.into()))).block_size(block_size).threads(threads);
+        let options = Ext4BuildOptions::default().size(Size::Auto(SpareRoom::Percent(percent.into()))).block_size(block_size).threads(threads);
         let device = build(&mut tree, &options);
         judges::judge(&device);
         judges::compare(&tree, &device);

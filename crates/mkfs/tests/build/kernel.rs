@@ -2,7 +2,7 @@
 
 use crate::build;
 use crate::trees::{content, varied};
-use drystone_mkfs::build::BuildOptions;
+use drystone_mkfs::build::Ext4BuildOptions;
 use drystone_mkfs::tree::{FileTree, NodeKind, TreeNodeId};
 use drystone_testkit::judges::kernel_mount;
 use std::ffi::OsStr;
@@ -16,7 +16,7 @@ const COMPARED_BYTES_MAX: u64 = 32 << 20;
 #[test]
 fn the_kernel_finds_everything() {
     let mut tree = varied();
-    let device = build(&mut tree, &BuildOptions::default());
+    let device = build(&mut tree, &Ext4BuildOptions::default());
     let folder = tempfile::tempdir().unwrap();
     let (image, at) = (folder.path().join("image"), folder.path().join("mounted"));
     std::fs::write(&image, device.to_vec()).unwrap();

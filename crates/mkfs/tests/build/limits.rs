@@ -4,12 +4,12 @@ use crate::build;
 use crate::trees::{Pattern, meta, time, whole};
 use drystone_blockdev::MemoryDevice;
 use drystone_mkfs::Error;
-use drystone_mkfs::build::{BuildMonitor, BuildOptions, Builder};
+use drystone_mkfs::build::{BuildMonitor, Builder, Ext4BuildOptions};
 use drystone_mkfs::tree::{
     ContentSource, FileTree, NodeContent, NodeMetadata, NodeToInsert, SourceError, Xattr,
 };
 
-fn problem(tree: &mut FileTree, options: &BuildOptions) -> String {
+fn problem(tree: &mut FileTree, options: &Ext4BuildOptions) -> String {
     match Builder::new(tree, options) {
         Ok(_) => panic!("it was laid out"),
         Err(error) => error.to_string(),
@@ -26,7 +26,7 @@ fn file_with(name: &str, value: Vec<u8>) -> FileTree {
 
 #[test]
 fn attributes_that_do_not_fit() {
-    let options = BuildOptions::default();
+    let options = Ext4BuildOptions::default();
     let text = problem(&mut file_with("user.large", vec![1; 5000]), &options);
     assert!(text.contains("/d/file") && text.contains("fit"), "{text}");
     let text = problem(&mut file_with("other.name", vec![1]), &options);
@@ -43,9 +43,9 @@ fn too_many_links() {
     for number in 1..65_000 {
         tree.link_in(directory, number.to_string().as_bytes(), node).unwrap();
     }
-    build(&mut tree, &BuildOptions::default());
+    build(&mut tree, &Ext4BuildOptions::default());
     tree.link_in(directory, b"one more", node).unwrap();
-    let text = problem(&mut tree, &BuildOptions::default());
+    let text = problem(&mut tree, &Ext4BuildOptions::default());
     assert!(text.contains("/first") && text.contains("65001 hard links"), "{text}");
 }
 
@@ -54,12 +54,12 @@ fn files_that_are_too_long_and_odd_devices() {
     let mut tree = FileTree::new();
     let source = tree.add_source(Box::new(Pattern)).unwrap();
     tree.insert(b"long", whole(source, 1 << 45, 0), &meta(0o644), time()).unwrap();
-    let text = problem(&mut tree, &BuildOptions::default());
+    let text = problem(&mut tree, &Ext4BuildOptions::default());
     assert!(text.contains("/long"), "{text}");
     let mut tree = FileTree::new();
     let device = NodeToInsert::BlockDevice { major: 5000, minor: 1 };
     tree.insert(b"device", device, &meta(0o644), time()).unwrap();
-    assert!(problem(&mut tree, &BuildOptions::default()).contains("/device"));
+    assert!(problem(&mut tree, &Ext4BuildOptions::default()).contains("/device"));
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn features_without_a_builder() {
     for name in ["^extent", "bigalloc", "quota"] {
         let change = drystone_ext4_format::features::Features::parse(name).unwrap();
         let features = drystone_mkfs::default_features().apply(&change);
-        let options = BuildOptions::default().features(features);
+        let options = Ext4BuildOptions::default().features(features);
         problem(&mut FileTree::new(), &options);
     }
 }
@@ -99,7 +99,7 @@ fn broken() -> FileTree {
 fn a_source_that_fails_ends_the_build_and_leaves_no_image() {
     for threads in [1, 3] {
         let mut tree = broken();
-        let options = BuildOptions::default().threads(threads);
+        let options = Ext4BuildOptions::default().threads(threads);
         let builder = Builder::new(&mut tree, &options).unwrap();
         let device = MemoryDevice::new(builder.size_bytes());
         let error = builder.write(&device, true, &()).unwrap_err();
@@ -119,7 +119,7 @@ impl BuildMonitor for Cancelled {
 #[test]
 fn a_build_can_be_given_up() {
     let mut tree = broken();
-    let builder = Builder::new(&mut tree, &BuildOptions::default()).unwrap();
+    let builder = Builder::new(&mut tree, &Ext4BuildOptions::default()).unwrap();
     let device = MemoryDevice::new(builder.size_bytes());
     let error = builder.write(&device, true, &Cancelled).unwrap_err();
     assert!(matches!(error, Error::Cancelled), "{error}");
@@ -141,7 +141,7 @@ fn nobody_waits_for_a_thread_that_panicked() {
     let source = tree.add_source(Box::new(Panics)).unwrap();
     // More than may wait for the threads.
     tree.insert(b"file", whole(source, 64 << 20, 0), &meta(0o644), time()).unwrap();
-    let options = BuildOptions::default().threads(2);
+    let options = Ext4BuildOptions::default().threads(2);
     let builder = Builder::new(&mut tree, &options).unwrap();
     let device = MemoryDevice::new(builder.size_bytes());
     let write = || builder.write(&device, true, &());

@@ -9,12 +9,12 @@ mod sizes;
 mod trees;
 
 use drystone_blockdev::MemoryDevice;
-use drystone_mkfs::build::{BuildOptions, Builder};
+use drystone_mkfs::build::{Builder, Ext4BuildOptions};
 use drystone_mkfs::tree::FileTree;
 use judges::judge;
 use trees::varied;
 
-fn build(tree: &mut FileTree, options: &BuildOptions) -> MemoryDevice {
+fn build(tree: &mut FileTree, options: &Ext4BuildOptions) -> MemoryDevice {
     let builder = Builder::new(tree, options).unwrap();
     let device = MemoryDevice::new(builder.size_bytes());
     builder.write(&device, true, &()).unwrap();
@@ -24,7 +24,7 @@ fn build(tree: &mut FileTree, options: &BuildOptions) -> MemoryDevice {
 #[test]
 fn a_tree_of_everything_is_right() {
     let mut tree = varied();
-    let device = build(&mut tree, &BuildOptions::default());
+    let device = build(&mut tree, &Ext4BuildOptions::default());
     judge(&device);
     judges::compare(&tree, &device);
 }
@@ -49,19 +49,19 @@ fn every_shape_is_clean() {
         "project",
         "large_dir",
     ] {
-        shapes.push(BuildOptions::default().features(features(list)));
+        shapes.push(Ext4BuildOptions::default().features(features(list)));
     }
     for block_size in [1024, 2048, 65_536] {
         // The targets of some symbolic links don't fit the smallest blocks.
         let block_size = Some(block_size);
-        shapes.push(BuildOptions::default().block_size(block_size));
+        shapes.push(Ext4BuildOptions::default().block_size(block_size));
     }
     for inode_size in [128, 1024] {
-        shapes.push(BuildOptions::default().inode_size(inode_size));
+        shapes.push(Ext4BuildOptions::default().inode_size(inode_size));
     }
-    let mut read_only = BuildOptions::default();
+    let mut read_only = Ext4BuildOptions::default();
     read_only.set_read_only();
-    let mut smallest = BuildOptions::default();
+    let mut smallest = Ext4BuildOptions::default();
     smallest.set_smallest();
     shapes.extend([read_only, smallest]);
     for options in shapes {
@@ -76,7 +76,7 @@ fn every_shape_is_clean() {
 #[test]
 fn the_same_bytes_with_any_number_of_threads_and_order_of_insertion() {
     let bytes = |tree: &mut FileTree, threads| {
-        build(tree, &BuildOptions::default().threads(threads)).to_vec()
+        build(tree, &Ext4BuildOptions::default().threads(threads)).to_vec()
     };
     let mut tree = trees::plain([0, 1, 2, 3, 4, 5, 6, 7]);
     let once = bytes(&mut tree, 1);

@@ -4,7 +4,7 @@ use crate::trees::{Pattern, meta, time, whole};
 use crate::{build, judge};
 use drystone_blockdev::{BlockDevice, MemoryDevice};
 use drystone_mkfs::Error;
-use drystone_mkfs::build::{BuildOptions, Builder, Size, SpareRoom};
+use drystone_mkfs::build::{Builder, Ext4BuildOptions, Size, SpareRoom};
 use drystone_mkfs::tree::{FileTree, NodeContent, NodeToInsert, Segment};
 use drystone_testkit::environment::number;
 
@@ -31,7 +31,7 @@ fn free_blocks(device: &MemoryDevice) -> (u64, u64) {
 #[test]
 fn an_automatic_size_is_exact() {
     for (count, size) in [(3000, 5000), (1, 200 * MIB), (20_000, 0)] {
-        let mut options = BuildOptions::default().threads(2);
+        let mut options = Ext4BuildOptions::default().threads(2);
         options.set_read_only();
         let device = build(&mut files(count, size), &options);
         let (free, blocks) = free_blocks(&device);
@@ -45,7 +45,7 @@ fn room_is_left_as_asked() {
     for (room, least, most) in
         [(SpareRoom::Percent(20.0), 0.2, 0.205), (SpareRoom::Bytes(100 * MIB), 0.7, 0.95)]
     {
-        let options = BuildOptions::default().size(Size::Auto(room));
+        let options = Ext4BuildOptions::default().size(Size::Auto(room));
         let (free, blocks) = free_blocks(&build(&mut files(1000, 9000), &options));
         let share = free as f64 / blocks as f64;
         assert!((least..most).contains(&share), "{room:?}: {share}");
@@ -54,7 +54,7 @@ fn room_is_left_as_asked() {
 
 #[test]
 fn a_size_that_is_too_small_is_refused_with_one_that_does() {
-    let with = |size| BuildOptions::default().size(Size::Fixed(size));
+    let with = |size| Ext4BuildOptions::default().size(Size::Fixed(size));
     let mut tree = files(100, MIB);
     let Err(Error::DoesNotFit { missing_bytes, needed_bytes }) =
         Builder::new(&mut tree, &with(50 * MIB)).map(drop)
@@ -69,14 +69,14 @@ fn a_size_that_is_too_small_is_refused_with_one_that_does() {
 
 #[test]
 fn many_empty_files_take_small_groups() {
-    let device = build(&mut files(70_000, 0), &BuildOptions::default());
+    let device = build(&mut files(70_000, 0), &Ext4BuildOptions::default());
     assert!(device.size_bytes() < 40 * MIB, "{}", device.size_bytes());
     judge(&device);
 }
 
 #[test]
 fn inodes_are_at_least_as_many_as_asked() {
-    let options = BuildOptions::default().inodes_min(50_000);
+    let options = Ext4BuildOptions::default().inodes_min(50_000);
     let builder_tree = &mut files(10, 10);
     let builder = Builder::new(builder_tree, &options).unwrap();
     let device = MemoryDevice::new(builder.size_bytes());
@@ -99,7 +99,7 @@ fn a_sparse_file_of_20_gib_takes_what_its_data_take() {
         .collect();
     let content = NodeContent::Pieces { size: 20 << 30, pieces };
     tree.insert(b"sparse", NodeToInsert::File(content), &meta(0o644), time()).unwrap();
-    let device = build(&mut tree, &BuildOptions::default());
+    let device = build(&mut tree, &Ext4BuildOptions::default());
     assert!(device.size_bytes() < 16 * MIB);
     judge(&device);
 }
@@ -114,7 +114,7 @@ fn a_directory_of_many_names() {
         let new = NodeToInsert::File(NodeContent::Bytes(Vec::new()));
         tree.insert(path.as_bytes(), new, &meta(0o644), time()).unwrap();
     }
-    let device = build(&mut tree, &BuildOptions::default());
+    let device = build(&mut tree, &Ext4BuildOptions::default());
     judge(&device);
 }
 
@@ -126,6 +126,6 @@ fn more_subdirectories_than_links_can_count() {
         tree.insert(path.as_bytes(), NodeToInsert::Directory, &meta(0o755), time()).unwrap();
     }
     // Keeps directories small.
-    let options = BuildOptions::default().block_size(1024);
+    let options = Ext4BuildOptions::default().block_size(1024);
     judge(&build(&mut tree, &options));
 }

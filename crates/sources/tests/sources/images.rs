@@ -3,14 +3,14 @@
 use crate::fixture::{self, Level, has};
 use crate::tars::read;
 use drystone_blockdev::{BlockDevice, Existing, FileDevice};
-use drystone_mkfs::build::{BuildOptions, Builder};
+use drystone_mkfs::build::{Builder, Ext4BuildOptions};
 use drystone_mkfs::tree::FileTree;
 use drystone_testkit::judges::have;
 use std::path::Path;
 use std::process::Command;
 
 fn build(mut tree: FileTree, threads: usize, path: &Path) -> Vec<u8> {
-    let options = BuildOptions::default().threads(threads);
+    let options = Ext4BuildOptions::default().threads(threads);
     let builder = Builder::new(&mut tree, &options).unwrap();
     let device = FileDevice::create(path, builder.size_bytes(), Existing::Overwrite).unwrap();
     builder.write(&device, true, &()).unwrap();

@@ -3,24 +3,15 @@
 use crate::fixture::{self, Level, has, is_root};
 use crate::listing::{ALL, Detail, Listing, list};
 use drystone_mkfs::tree::FileTree;
-use drystone_sources::{HostFiles, Opener, Source, SourceContext, Warnings};
+use drystone_sources::{Opener, Source, SourceContext};
 use drystone_testkit::skip::{Prerequisite, skip};
-use drystone_vfs::Exclude;
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::Command;
 use tempfile::TempDir;
 
 pub fn context(spool: &Path) -> SourceContext {
-    SourceContext {
-        opener: Opener::new(spool),
-        choice: drystone_sources::oci::Choice::default(),
-        exclude: Exclude::default(),
-        threads: 2,
-        one_file_system: false,
-        warnings: Warnings::default(),
-        files: HostFiles::default(),
-    }
+    SourceContext::new(Opener::new(spool))
 }
 
 /// Reads a source as `--from` would.

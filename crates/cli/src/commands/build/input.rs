@@ -4,12 +4,12 @@ use crate::failure::{Failure, Outcome};
 use crate::interrupt::Interrupt;
 use crate::owners::OwnerArguments;
 use anyhow::Context as _;
-use drystone::{Exclude, VolumeName};
+use drystone::Exclude;
 use drystone_mkfs::tree::{FileTree, InodeTimestamp};
 use drystone_sources::oci::{Choice, Platform};
-use drystone_sources::{Changes, HostFiles, Manifest, Opener, Source, SourceContext, Warnings};
+use drystone_sources::{Changes, Manifest, Opener, Source, SourceContext, Warnings};
 use drystone_sync::thread;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -125,18 +125,14 @@ impl InputArguments {
         exclude: Exclude,
         interrupt: &Interrupt,
     ) -> Outcome<Warnings> {
-        let mut context = SourceContext {
-            opener: Opener::new(&spool_directory(image)).cancelled_by({
-                let interrupt = interrupt.clone();
-                move || interrupt.is_asked()
-            }),
-            choice: Choice { platform: self.platform.clone(), reference: self.tag.clone() },
-            exclude,
-            threads: self.threads(),
-            one_file_system: self.one_file_system,
-            warnings: Warnings::default(),
-            files: HostFiles::default(),
-        };
+        let mut context = SourceContext::new(Opener::new(&spool_directory(image)).cancelled_by({
+            let interrupt = interrupt.clone();
+            move || interrupt.is_asked()
+        }));
+        context.choice = Choice { platform: self.platform.clone(), reference: self.tag.clone() };
+        context.exclude = exclude;
+        context.threads = self.threads();
+        context.one_file_system = self.one_file_system;
         for source in sources {
             source.add(tree, &mut context).map_err(|error| match error {
                 drystone_sources::Error::Cancelled => Failure::Code(interrupt.code()),
@@ -161,13 +157,9 @@ fn read_lines(path: &Path) -> anyhow::Result<(String, PathBuf, Vec<u8>)> {
 
 /// Where unpacked archives are kept meanwhile: beside the image, where there is space.
 pub fn spool_directory(image: &Path) -> PathBuf {
-    let is_remote = || VolumeName::find(image).is_ok_and(|name| name.is_remote());
-    let is_file = image.as_os_str() != "-" && !image.starts_with("/dev") && !is_remote();
-    let parent = image.parent().filter(|parent| parent.as_os_str() != OsStr::new(""));
-    match parent {
-        Some(parent) if is_file => parent.to_path_buf(),
-        None if is_file => PathBuf::from("."),
-        _ => std::env::temp_dir(),
+    match image.as_os_str() == "-" {
+        true => std::env::temp_dir(),
+        false => drystone::build::spool_directory(image),
     }
 }
 

@@ -40,11 +40,8 @@ impl Nilfs2Build<'_> {
         let image = &arguments.image;
         let builder =
             Nilfs2Builder::new(tree, &options).with_context(|| image.display().to_string())?;
-        let left_out = builder.nodes_with_xattrs();
-        if left_out > 0 && !global.quiet {
-            tell(format_args!(
-                "the extended attributes of {left_out} files are left out: NILFS2 has none"
-            ));
+        if let Some(warning) = builder.warning().filter(|_| !global.quiet) {
+            tell(warning);
         }
         let (files, data, image_bytes) =
             (builder.files(), builder.data_bytes(), builder.size_bytes());

@@ -5,7 +5,7 @@ use crate::commands::mkfs::MadeKind;
 use crate::size;
 use drystone::{Features, Nilfs2BuildOptions};
 use drystone_mkfs::JournalSize;
-use drystone_mkfs::build::{BuildOptions, Builder, Size, SpareRoom};
+use drystone_mkfs::build::{Builder, Ext4BuildOptions, Size, SpareRoom};
 use drystone_mkfs::verity::Verity;
 use std::str::FromStr;
 use uuid::Uuid;
@@ -98,13 +98,13 @@ impl ImageArguments {
         read_only: bool,
         device_bytes: Option<u64>,
         epoch: Option<u64>,
-    ) -> Result<BuildOptions, String> {
+    ) -> Result<Ext4BuildOptions, String> {
         if self.blocks_per_segment.is_some() {
             return Err("ext4 has no --blocks-per-segment".to_string());
         }
         let keeps_size = !read_only && !self.shrink;
         let size = self.size(device_bytes, keeps_size)?;
-        let mut options = BuildOptions::default().size(size);
+        let mut options = Ext4BuildOptions::default().size(size);
         options.block_size = narrow(self.block_size, "--block-size")?;
         options.inode_size = narrow(self.inode_size, "--inode-size")?;
         if read_only {

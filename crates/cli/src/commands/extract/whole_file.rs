@@ -1,7 +1,7 @@
 //! Writes a file that gets its name only when it is complete.
 
-use crate::unfinished::{FilePlace, Unfinished};
 use anyhow::Context;
+use drystone::build::{FilePlace, Unfinished};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};

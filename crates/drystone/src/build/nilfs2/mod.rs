@@ -10,11 +10,12 @@
 mod batch;
 mod estimate;
 
+use crate::Result;
 use batch::Writer;
 use drystone_blockdev::BlockDevice;
+use drystone_mkfs::Error;
 use drystone_mkfs::build::{BuildMonitor, InodeOrder, Size, SpareRoom, as_uuid};
 use drystone_mkfs::tree::{FileTree, NodeKind, TreeNodeId};
-use drystone_mkfs::{Error, Result};
 use drystone_nilfs2::mkfs::MakeOptions;
 use drystone_sync::Arc;
 use estimate::Demand;
@@ -113,12 +114,11 @@ impl<'t> Nilfs2Builder<'t> {
         make.label.clone_from(&options.label);
         if !make.block_bytes.is_power_of_two() || !(1024..=65536).contains(&make.block_bytes) {
             let bytes = make.block_bytes;
-            return Err(Error::Option(format!(
-                "{bytes} bytes in a block: 1024 to 65536, a power of two"
-            )));
+            let problem = format!("{bytes} bytes in a block: 1024 to 65536, a power of two");
+            return Err(Error::Option(problem).into());
         }
         if !(1..=50).contains(&make.reserved_percent) {
-            return Err(Error::Option("NILFS2 reserves 1 to 50 percent".to_string()));
+            return Err(Error::Option("NILFS2 reserves 1 to 50 percent".to_string()).into());
         }
         let mut demand = Demand::new(u64::from(make.block_bytes));
         let (mut data_bytes, mut nodes_with_xattrs) = (0, 0);
@@ -137,9 +137,8 @@ impl<'t> Nilfs2Builder<'t> {
             options.blocks_per_segment.unwrap_or_else(|| demand.blocks_per_segment(fixed));
         if !make.blocks_per_segment.is_power_of_two() || make.blocks_per_segment < 16 {
             let blocks = make.blocks_per_segment;
-            return Err(Error::Option(format!(
-                "{blocks} blocks in a segment: a power of two from 16"
-            )));
+            let problem = format!("{blocks} blocks in a segment: a power of two from 16");
+            return Err(Error::Option(problem).into());
         }
         let size_bytes = demand.size_bytes(options.size, &make)?;
         make.geometry(size_bytes).map_err(|error| Error::Option(error.to_string()))?;
@@ -173,10 +172,13 @@ impl<'t> Nilfs2Builder<'t> {
         self.order.nodes().len() as u64
     }
 
-    /// Files whose extended attributes are left out, because the format has none.
+    /// What the image lacks of the files, in a sentence.
     #[must_use]
-    pub fn nodes_with_xattrs(&self) -> u64 {
-        self.nodes_with_xattrs
+    pub fn warning(&self) -> Option<String> {
+        let files = self.nodes_with_xattrs;
+        (files > 0).then(|| {
+            format!("the extended attributes of {files} files are left out: NILFS2 has none")
+        })
     }
 
     /// The options of the image, with all that was left open decided.
@@ -189,11 +191,7 @@ impl<'t> Nilfs2Builder<'t> {
     ///
     /// # Errors
     /// A source or the device fails, or `monitor` cancels; then the device doesn't hold a whole image.
-    pub fn write(
-        &self,
-        device: &Arc<dyn BlockDevice>,
-        monitor: &dyn BuildMonitor,
-    ) -> std::result::Result<(), crate::Error> {
+    pub fn write(&self, device: &Arc<dyn BlockDevice>, monitor: &dyn BuildMonitor) -> Result<()> {
         drystone_nilfs2::mkfs::make(&**device, &self.options)?;
         let options = drystone_nilfs2::MountOptions::default()
             .inode_search(drystone_nilfs2::InodeSearch::First)
@@ -207,7 +205,7 @@ impl<'t> Nilfs2Builder<'t> {
 }
 
 /// Checks that NILFS2 can hold a node.
-fn check(tree: &FileTree, id: TreeNodeId, options: &MakeOptions) -> Result<()> {
+fn check(tree: &FileTree, id: TreeNodeId, options: &MakeOptions) -> drystone_mkfs::Result<()> {
     let node = tree.node(id);
     let problem = |problem| Err(Error::File { path: tree.path_of(id), problem });
     let is_directory = |child| tree.parent(child).is_some();

@@ -1,0 +1,148 @@
+//! Images built through the library, and rebuilt from one another.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use drystone::mkfs::build::{BuildMonitor, Size};
+use drystone::vfs::{Errno, Exclude, OwnerMap};
+use drystone::{
+    BuildOptions, CreateOptions, ErrorCause, FileSystemKind, Image, build_image, check_image,
+    check_nilfs2,
+};
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+
+/// A tree with a link, a hole, a name with two inodes' worth of links, and something to leave out.
+fn tree(at: &Path) {
+    fs::create_dir_all(at.join("etc/ssl")).unwrap();
+    fs::write(at.join("etc/hostname"), "wall\n").unwrap();
+    fs::hard_link(at.join("etc/hostname"), at.join("etc/name")).unwrap();
+    fs::set_permissions(at.join("etc/ssl"), PermissionsExt::from_mode(0o710)).unwrap();
+    symlink("hostname", at.join("etc/link")).unwrap();
+    let file = fs::File::create(at.join("hole")).unwrap();
+    file.set_len(1 << 20).unwrap();
+    fs::write(at.join("left.pyc"), "out").unwrap();
+}
+
+fn options() -> BuildOptions {
+    BuildOptions::default()
+        .exclude(Exclude::new(["*.pyc".into()]))
+        .owners(OwnerMap { all: Some((3, 4)), ..OwnerMap::default() })
+        .threads(2)
+}
+
+/// What is expected of an image of [`tree`].
+fn look(name: &Path, kind: FileSystemKind) {
+    match kind {
+        FileSystemKind::Ext4 => {
+            let report = check_image(name, &Default::default(), &mut |_| {}).unwrap();
+            assert!(report.is_clean(), "{report:?}");
+        }
+        FileSystemKind::Nilfs2 => {
+            let report = check_nilfs2(name, &Default::default()).unwrap();
+            assert!(report.is_clean(), "{report:?}");
+        }
+    }
+    let image = Image::options().read_only(true).open(name).unwrap();
+    assert_eq!(image.kind(), kind);
+    let fs = image.fs();
+    assert_eq!(fs.read("/etc/link").unwrap(), b"wall\n");
+    let named = fs.metadata("/etc/name").unwrap();
+    assert_eq!((named.nlink(), named.uid(), named.gid()), (2, 3, 4));
+    assert_eq!(fs.metadata("/etc/ssl").unwrap().mode() & 0o7777, 0o710);
+    assert_eq!(fs.metadata("/hole").unwrap().len(), 1 << 20);
+    assert!(fs.metadata("/hole").unwrap().blocks() < 64);
+    assert!(!fs.exists("/left.pyc").unwrap());
+}
+
+#[test]
+fn images_are_built_and_built_again_from_an_image() {
+    let folder = tempfile::tempdir().unwrap();
+    let (sources, at) = (folder.path().join("tree"), |name: &str| folder.path().join(name));
+    tree(&sources);
+    for kind in [FileSystemKind::Ext4, FileSystemKind::Nilfs2] {
+        let first = at(kind.name());
+        let built = build_image(&first, [&sources], &options().kind(kind), &()).unwrap();
+        assert_eq!(built.size_bytes, fs::metadata(&first).unwrap().len());
+        // ext4 has a lost+found, too.
+        let files = if kind == FileSystemKind::Ext4 { 7 } else { 6 };
+        assert_eq!((built.files, built.data_bytes), (files, 5));
+        look(&first, kind);
+        let image = Image::options().read_only(true).open(&first).unwrap();
+        for other in [FileSystemKind::Ext4, FileSystemKind::Nilfs2] {
+            let again = at("again");
+            image.fs().build("/", &again, &BuildOptions::default().kind(other)).unwrap();
+            look(&again, other);
+            fs::remove_file(&again).unwrap();
+        }
+        // Archives beside it are gone.
+        let left: Vec<_> =
+            fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().path()).collect();
+        assert!(left.iter().all(|path| [at("tree"), at("ext4"), at("nilfs2")].contains(path)));
+    }
+}
+
+#[test]
+fn devices_are_filled() {
+    let folder = tempfile::tempdir().unwrap();
+    let (sources, disk) = (folder.path().join("tree"), folder.path().join("disk"));
+    tree(&sources);
+    fs::write(&disk, vec![0; 64 << 20]).unwrap();
+    let part = folder.path().join("disk@offset=1M");
+    for kind in [FileSystemKind::Ext4, FileSystemKind::Nilfs2] {
+        let built = build_image(&part, [&sources], &options().kind(kind).overwrite(true), &());
+        assert_eq!(built.unwrap().size_bytes, 63 << 20);
+        look(&part, kind);
+    }
+    let error = build_image(&part, [&sources], &options(), &()).unwrap_err();
+    assert!(matches!(error.cause(), ErrorCause::HoldsData), "{error}");
+    let larger = options().size(Size::Fixed(64 << 20)).overwrite(true);
+    let error = build_image(&part, [&sources], &larger, &()).unwrap_err();
+    assert!(matches!(error.cause(), ErrorCause::NoRoom { .. }), "{error}");
+}
+
+#[test]
+fn what_fails_leaves_nothing_and_says_what_and_where() {
+    struct Cancelled;
+    impl BuildMonitor for Cancelled {
+        fn is_cancelled(&self) -> bool {
+            true
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (sources, name) = (folder.path().join("tree"), folder.path().join("a.img"));
+    tree(&sources);
+    let failing = |sources: &Path, options: BuildOptions, errno: Errno, kind: ErrorKind| {
+        let error = build_image(&name, [sources], &options, &()).unwrap_err();
+        assert_eq!((error.errno(), error.kind()), (errno, kind), "{error}");
+        assert_eq!((error.operation(), error.path()), (Some("build"), Some(&*name)), "{error}");
+        assert!(!name.exists());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    };
+    failing(&folder.path().join("none"), options(), Errno::ENOENT, ErrorKind::NotFound);
+    fs::write(sources.join("large"), vec![1; 300 << 10]).unwrap();
+    let small = options().size(Size::Fixed(100 << 10));
+    failing(&sources, small, Errno::ENOSPC, ErrorKind::StorageFull);
+    let long = options().label("seventeen letters");
+    failing(&sources, long, Errno::EINVAL, ErrorKind::InvalidInput);
+    let error = build_image(&name, [&sources], &options(), &Cancelled).unwrap_err();
+    assert_eq!((error.errno(), error.kind()), (Errno::EINTR, ErrorKind::Interrupted));
+    let long = CreateOptions::new(16 << 20).label("seventeen letters");
+    let error = Image::create(&name, &long).unwrap_err();
+    assert_eq!(error.errno(), Errno::EINVAL, "{error}");
+    assert!(!name.exists());
+    fs::write(&name, "something").unwrap();
+    let error = build_image(&name, [&sources], &options(), &()).unwrap_err();
+    assert_eq!(error.errno(), Errno::EEXIST, "{error}");
+    assert_eq!(fs::read(&name).unwrap(), b"something");
+}
+
+#[test]
+fn an_ordinary_user_builds_nothing_of_an_image() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = Image::in_memory(&CreateOptions::new(16 << 20)).unwrap();
+    let user = image.fs().as_user(1, 1, &[]);
+    let built = user.build("/", folder.path().join("a.img"), &BuildOptions::default());
+    assert_eq!(built.unwrap_err().errno(), Errno::EPERM);
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+}
