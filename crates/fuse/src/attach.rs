@@ -12,7 +12,7 @@ use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType,
 };
 use std::ffi::CString;
-use std::io::IoSliceMut;
+use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -218,7 +218,7 @@ fn mount_with_helper(target: &Path, options: &MountOptions) -> Result<OwnedFd, A
             words.push_str(word);
         }
     }
-    let mut last = None;
+    let mut missing = None;
     for program in HELPERS {
         let failed = |reason: String| AttachError::Helper { program, reason };
         let (ours, theirs) = rustix::net::socketpair(
@@ -240,7 +240,7 @@ fn mount_with_helper(target: &Path, options: &MountOptions) -> Result<OwnedFd, A
         let child = match child {
             Ok(child) => child,
             Err(error) => {
-                last = Some(failed(error.to_string()));
+                missing.get_or_insert(not_started(program, &error));
                 continue;
             }
         };
@@ -252,7 +252,16 @@ fn mount_with_helper(target: &Path, options: &MountOptions) -> Result<OwnedFd, A
             _ => Err(failed(message_of(&output.stderr, output.status))),
         };
     }
-    Err(last.unwrap_or(AttachError::Device(Errno::NOENT)))
+    Err(missing.unwrap_or(AttachError::Device(Errno::NOENT)))
+}
+
+/// Why a helper can't be run.
+fn not_started(program: &'static str, error: &io::Error) -> AttachError {
+    let reason = match error.kind() {
+        io::ErrorKind::NotFound => "not found; only root mounts without it (Debian: fuse3)".into(),
+        _ => error.to_string(),
+    };
+    AttachError::Helper { program, reason }
 }
 
 /// Escapes commas and backslashes in a comma-separated list.
@@ -310,7 +319,7 @@ pub fn unmount(target: &Path, how: Unmount) -> Result<(), AttachError> {
 }
 
 fn unmount_with_helper(target: &Path, how: Unmount) -> Result<(), AttachError> {
-    let mut last = None;
+    let mut missing = None;
     for program in HELPERS {
         let mut command = Command::new(program);
         command.arg(if how == Unmount::Lazily { "-uz" } else { "-u" }).arg("--").arg(target);
@@ -321,11 +330,11 @@ fn unmount_with_helper(target: &Path, how: Unmount) -> Result<(), AttachError> {
                 return Err(AttachError::Helper { program, reason });
             }
             Err(error) => {
-                last = Some(AttachError::Helper { program, reason: error.to_string() });
+                missing.get_or_insert(not_started(program, &error));
             }
         }
     }
-    Err(last.unwrap_or(AttachError::Device(Errno::NOENT)))
+    Err(missing.unwrap_or(AttachError::Device(Errno::NOENT)))
 }
 
 #[cfg(test)]
