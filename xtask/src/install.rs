@@ -2,6 +2,7 @@
 //! Packages are made from the same tree.
 
 use crate::manual;
+use crate::notices;
 use crate::process;
 use anyhow::Context;
 use std::fs;
@@ -23,6 +24,9 @@ const HELPERS: [&str; 2] = ["mount.fuse.drystone", "umount.fuse.drystone"];
 const TEXTS: [&str; 5] =
     ["CHANGELOG.md", "LICENSE-APACHE", "LICENSE-MIT", "README.md", "docs/srv-data.mount"];
 
+/// The licences of libraries in the program.
+const NOTICES: &str = "share/doc/drystone/third-party-licences";
+
 /// The list of what is installed, for who removes it.
 const LIST: &str = "share/doc/drystone/installed";
 
@@ -42,7 +46,9 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let below_root = prefix.strip_prefix("/").unwrap_or(&prefix);
     let place = options.destdir.as_ref().map(|root| root.join(below_root));
     let place = place.unwrap_or(prefix.clone());
-    let count = Tree::new(&place).fill(&build()?)?;
+    let mut tree = Tree::new(&place);
+    tree.fill(&build()?)?;
+    let count = tree.list()?;
     println!("installed {count} files below {}", place.display());
     if prefix != Path::new("/usr") && options.destdir.is_none() {
         println!("for mount(8): ln -s {}/bin/drystone /sbin/{}", prefix.display(), HELPERS[0]);
@@ -51,7 +57,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
 }
 
 /// Builds the command; gives its path.
-pub fn build() -> anyhow::Result<PathBuf> {
+fn build() -> anyhow::Result<PathBuf> {
     let words = ["build", "--release", "--locked", "--package", "drystone-cli"];
     process::run(&mut process::cargo(words))?;
     Ok(process::target_directory().join("release/drystone"))
@@ -70,8 +76,8 @@ impl Tree {
         Tree { prefix: prefix.to_path_buf(), files: Vec::new() }
     }
 
-    /// Installs everything; gives the number of files.
-    pub fn fill(mut self, program: &Path) -> anyhow::Result<usize> {
+    /// Installs everything.
+    pub fn fill(&mut self, program: &Path) -> anyhow::Result<()> {
         self.copy(program, "bin/drystone", 0o755)?;
         for helper in HELPERS {
             self.link("../bin/drystone", &format!("sbin/{helper}"))?;
@@ -94,6 +100,11 @@ impl Tree {
             let name = text.rsplit('/').next().unwrap_or(text);
             self.copy(Path::new(text), &format!("share/doc/drystone/{name}"), 0o644)?;
         }
+        self.write(NOTICES, &notices::text()?)
+    }
+
+    /// Installs the list of what has been installed; gives the number of files in it.
+    pub fn list(mut self) -> anyhow::Result<usize> {
         self.files.push(LIST.to_owned());
         let lines: String = self.files.iter().map(|file| format!("{file}\n")).collect();
         self.write(LIST, &lines)?;

@@ -19,7 +19,9 @@ mod judge_repair;
 mod long;
 mod manual;
 mod minimum;
+mod notices;
 mod ordinary_user;
+mod package;
 mod parts;
 mod pictures;
 mod process;
@@ -116,6 +118,8 @@ enum Task {
     Book,
     /// Builds and installs the command.
     Install(install::Options),
+    /// A package of the command.
+    Package(package::Options),
     /// Builds and installs the library for C.
     Capi(capi::Options),
     /// The library's interface, compared with that of a release or a commit.
@@ -161,6 +165,7 @@ fn run(task: Task) -> anyhow::Result<()> {
         Task::BenchBuild(options) => bench_build::run(&options),
         Task::Book => book::run(),
         Task::Install(options) => install::run(&options),
+        Task::Package(options) => package::run(&options),
         Task::Capi(options) => capi::run(&options),
         Task::Semver(options) => semver::run(&options),
         Task::Python(options) => python::run(&options),
