@@ -10,6 +10,21 @@ use std::process::Command;
 /// The release of cargo-semver-checks that [`run`] installs.
 const VERSION: &str = "0.51.0";
 
+/// The library, and the packages whose items it hands on: the tool compares the items of a package itself.
+const PACKAGES: [&str; 11] = [
+    "drystone",
+    "drystone-blockdev",
+    "drystone-fsck",
+    "drystone-fuse",
+    "drystone-inspect",
+    "drystone-mkfs",
+    "drystone-nilfs2-check",
+    "drystone-reshape",
+    "drystone-sources",
+    "drystone-vfs",
+    "drystone-volumes",
+];
+
 #[derive(clap::Args)]
 pub struct Options {
     /// The state to compare with: a tag or a commit. [default: the latest release]
@@ -48,7 +63,10 @@ pub fn check() -> anyhow::Result<Verdict> {
 
 fn compare(program: PathBuf, baseline: &str) -> anyhow::Result<()> {
     let mut command = Command::new(program);
-    command.args(["semver-checks", "--package", "drystone", "--all-features"]);
+    command.args(["semver-checks", "--all-features"]);
+    for package in PACKAGES {
+        command.args(["--package", package]);
+    }
     process::run(command.args(["--baseline-rev", baseline]))
 }
 
@@ -60,9 +78,10 @@ fn latest_release() -> anyhow::Result<Option<String>> {
         "HEAD",
         "--sort=-version:refname",
         "--list",
-        "v*",
+        "v[0-9]*",
     ]))?;
-    Ok(tags.lines().next().map(str::to_owned))
+    // Not one before a release: v1.0.0-rc1.
+    Ok(tags.lines().find(|tag| !tag.contains('-')).map(str::to_owned))
 }
 
 /// The program, where [`run`] or the user has put it.

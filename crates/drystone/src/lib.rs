@@ -146,7 +146,7 @@ mod undelete;
 mod way;
 
 #[cfg(feature = "build")]
-pub use build::{BuildOptions, Built, Nilfs2BuildOptions, Nilfs2Builder, build_image};
+pub use build::{BuildOptions, BuildSummary, Nilfs2BuildOptions, Nilfs2Builder, build_image};
 #[cfg(feature = "fsck")]
 pub use change::{ChangeOptions, undo};
 #[cfg(feature = "fsck")]

@@ -2,17 +2,18 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use drystone::mkfs::build::{BuildMonitor, Size};
-use drystone::vfs::{Errno, Exclude, OwnerMap};
+use drystone::vfs::{Errno, Exclude, NewNode, OwnerMap};
 use drystone::{
     BuildOptions, CreateOptions, ErrorCause, FileSystemKind, Image, build_image, check_image,
     check_nilfs2,
 };
+use drystone_sync::atomic::{AtomicBool, Ordering};
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
-/// A tree with a link, a hole, a name with two inodes' worth of links, and something to leave out.
+/// A tree with a symbolic link, a hole, a file with two names, and something to leave out.
 fn tree(at: &Path) {
     fs::create_dir_all(at.join("etc/ssl")).unwrap();
     fs::write(at.join("etc/hostname"), "wall\n").unwrap();
@@ -99,6 +100,53 @@ fn devices_are_filled() {
     let larger = options().size(Size::Fixed(64 << 20)).overwrite(true);
     let error = build_image(&part, [&sources], &larger, &()).unwrap_err();
     assert!(matches!(error.cause(), ErrorCause::NoRoom { .. }), "{error}");
+    let smaller = options().kind(FileSystemKind::Nilfs2).size(Size::Fixed(32 << 20));
+    let error = build_image(&part, [&sources], &smaller.overwrite(true), &()).unwrap_err();
+    assert!(matches!(error.cause(), ErrorCause::DeviceSize { .. }), "{error}");
+}
+
+/// Goes on until data are written.
+struct CancelledLate(AtomicBool);
+
+impl BuildMonitor for CancelledLate {
+    fn wrote(&self, _bytes: u64, _files: u64) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+#[test]
+fn a_device_holds_no_image_when_a_build_was_cancelled() {
+    let folder = tempfile::tempdir().unwrap();
+    let (sources, disk) = (folder.path().join("tree"), folder.path().join("disk"));
+    tree(&sources);
+    for name in ["a", "b", "c"] {
+        fs::write(sources.join(name), vec![1; 80 << 20]).unwrap();
+    }
+    let part = folder.path().join("disk@offset=1M");
+    for kind in [FileSystemKind::Ext4, FileSystemKind::Nilfs2] {
+        fs::write(&disk, []).unwrap();
+        fs::File::options().write(true).open(&disk).unwrap().set_len(400 << 20).unwrap();
+        let monitor = CancelledLate(AtomicBool::new(false));
+        let error = build_image(&part, [&sources], &options().kind(kind), &monitor).unwrap_err();
+        assert_eq!(error.errno(), Errno::EINTR, "{error}");
+        Image::open(&part).unwrap_err();
+    }
+}
+
+#[test]
+fn what_an_archive_can_not_hold_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = Image::in_memory(&CreateOptions::new(16 << 20)).unwrap();
+    let root = image.file_system().root();
+    let superuser = drystone::vfs::RequestContext::superuser();
+    let made = image.file_system().create(&superuser, root, b"s", NewNode::Socket, 0o600).unwrap();
+    image.file_system().forget(made.inode, 1);
+    let built = image.fs().build("/", folder.path().join("a.img"), &BuildOptions::default());
+    assert_eq!(built.unwrap().warnings, ["sockets are left out, 1 of them: archives hold none"]);
 }
 
 #[test]
@@ -125,6 +173,8 @@ fn what_fails_leaves_nothing_and_says_what_and_where() {
     failing(&sources, small, Errno::ENOSPC, ErrorKind::StorageFull);
     let long = options().label("seventeen letters");
     failing(&sources, long, Errno::EINVAL, ErrorKind::InvalidInput);
+    let error = build_image(&name, [""; 0], &options(), &()).unwrap_err();
+    assert_eq!(error.errno(), Errno::EINVAL, "{error}");
     let error = build_image(&name, [&sources], &options(), &Cancelled).unwrap_err();
     assert_eq!((error.errno(), error.kind()), (Errno::EINTR, ErrorKind::Interrupted));
     let long = CreateOptions::new(16 << 20).label("seventeen letters");

@@ -7,8 +7,8 @@
 
 /// Gives fields of an option type setters that can be chained.
 ///
-/// Each stands with the type of the setter's argument, which is turned `into` that of the field: `impl Into<Option<u32>>`
-/// takes a number, and an option of one.
+/// List each field with the type that its setter takes. It is turned `into` the field's: `impl Into<Option<u32>>` takes a
+/// number, and an option of one.
 ///
 /// ```
 /// /// How to paint.

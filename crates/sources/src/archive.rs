@@ -117,7 +117,11 @@ impl Opener {
         self.open_file(&name, file)
     }
 
-    fn open_file(&self, name: &str, mut file: File) -> Result<Archive> {
+    /// Opens an archive in an open file, which the user calls `name`, from where the file stands.
+    ///
+    /// # Errors
+    /// It can't be read, uncompressed or spooled.
+    pub fn open_file(&self, name: &str, mut file: File) -> Result<Archive> {
         let failed = |error| Error::io(name)(error);
         if file.metadata().map_err(failed)?.is_file() {
             let start = file.stream_position().map_err(failed)?;

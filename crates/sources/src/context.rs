@@ -5,6 +5,7 @@ use crate::archive::Opener;
 use crate::choice::Choice;
 use crate::host_files::HostFiles;
 use crate::warnings::Warnings;
+use drystone_sync::thread;
 use drystone_vfs::Exclude;
 
 /// What reading sources needs, and what it collects.
@@ -38,7 +39,7 @@ impl SourceContext {
             #[cfg(feature = "oci")]
             choice: Choice::default(),
             exclude: Exclude::default(),
-            threads: drystone_sync::core_slots(),
+            threads: thread::available_parallelism().map_or(1, usize::from),
             one_file_system: false,
             warnings: Warnings::default(),
             files: HostFiles::default(),

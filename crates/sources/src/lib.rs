@@ -33,5 +33,5 @@ pub use filter::Changes;
 pub use host_files::HostFiles;
 pub use list::LineError;
 pub use manifest::Manifest;
-pub use source::{Source, SourceKind};
+pub use source::{Source, SourceKind, add_archive};
 pub use warnings::Warnings;

@@ -18,6 +18,18 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+/// Adds what an open archive holds to a tree, over what is there.
+///
+/// # Errors
+/// It is damaged, or can't be in an image.
+pub fn add_archive(
+    tree: &mut FileTree,
+    archive: Archive,
+    context: &mut SourceContext,
+) -> Result<()> {
+    layer::add(tree, archive, b"", Whiteouts::AreFiles, context)
+}
+
 /// The kind of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SourceKind {

@@ -32,6 +32,7 @@ fn many_inputs_need_few_descriptors() {
 /// Reads the sources of a list, as the command does.
 fn read(list: &str, folder: &Path) -> Result<FileTree, String> {
     let mut context = SourceContext::new(Opener::new(folder));
+    context.threads = 4;
     let mut tree = FileTree::new();
     for source in Source::parse_list("list", folder, list.as_bytes()).unwrap() {
         source.add(&mut tree, &mut context).map_err(|error| error.to_string())?;

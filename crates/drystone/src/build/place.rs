@@ -13,8 +13,11 @@ use std::path::{Path, PathBuf};
 
 /// Where an image goes. A file that isn't finished goes away when this is dropped.
 #[derive(Debug)]
+pub struct BuildPlace(Place);
+
+#[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "there is one of it")]
-pub enum BuildPlace {
+enum Place {
     /// A file that has another name until it is complete.
     File(NewFile),
     /// A block device or a partition.
@@ -23,7 +26,7 @@ pub enum BuildPlace {
 
 /// A file that is made, or replaced.
 #[derive(Debug)]
-pub struct NewFile {
+struct NewFile {
     path: PathBuf,
     place: FilePlace,
     /// The old file, held open and locked so that no other process begins to use it.
@@ -45,7 +48,7 @@ impl BuildPlace {
         if !name.parts().is_empty() || name.is_remote() {
             let device = open_as_named(&name, OpenMode::ReadWrite)?;
             return match overwrite || !edges_hold_data(&device)? {
-                true => Ok(BuildPlace::Device(device)),
+                true => Ok(BuildPlace(Place::Device(device))),
                 false => Err(ErrorCause::HoldsData.into()),
             };
         }
@@ -57,7 +60,7 @@ impl BuildPlace {
                 if !overwrite && holds_data(&device)? {
                     return Err(ErrorCause::HoldsData.into());
                 }
-                return Ok(BuildPlace::Device(Arc::new(device)));
+                return Ok(BuildPlace(Place::Device(Arc::new(device))));
             }
             Some(found) if !found.is_file() => {
                 let problem = "it is neither a file nor a block device";
@@ -68,20 +71,20 @@ impl BuildPlace {
             }
             Some(_) => hold(&path)?,
         };
-        Ok(BuildPlace::File(NewFile { path, place, _replaced, unfinished: None }))
+        Ok(BuildPlace(Place::File(NewFile { path, place, _replaced, unfinished: None })))
     }
 
     /// The size of a device.
     pub fn device_bytes(&self) -> Option<u64> {
-        match self {
-            BuildPlace::Device(device) => Some(device.size_bytes()),
-            BuildPlace::File(_) => None,
+        match &self.0 {
+            Place::Device(device) => Some(device.size_bytes()),
+            Place::File(_) => None,
         }
     }
 
     /// Whether it holds only zeros, which isn't known for a device.
     pub fn is_zeroed(&self) -> bool {
-        matches!(self, BuildPlace::File(_))
+        matches!(self.0, Place::File(_))
     }
 
     /// Opens it for an image of this size. A file is made, of the format that its name says.
@@ -90,8 +93,8 @@ impl BuildPlace {
     ///
     /// [`ErrorCause::NoRoom`] if a device is smaller; the file can't be made.
     pub fn open(&mut self, size_bytes: u64) -> Result<Arc<dyn BlockDevice>> {
-        match self {
-            BuildPlace::File(new) => {
+        match &mut self.0 {
+            Place::File(new) => {
                 let (made, file) = Unfinished::create(new.place.clone())?;
                 new.unfinished = Some(made);
                 let device = FileDevice::from_file(file, &*new.path, OpenMode::ReadWrite)?;
@@ -101,7 +104,7 @@ impl BuildPlace {
                 device.resize(size_bytes)?;
                 Ok(Arc::new(device))
             }
-            BuildPlace::Device(device) => {
+            Place::Device(device) => {
                 let bytes = device.size_bytes();
                 if size_bytes > bytes {
                     return Err(ErrorCause::NoRoom { wanted: size_bytes, bytes }.into());
@@ -119,11 +122,9 @@ impl BuildPlace {
     /// It can't be made durable, or another file has taken the name, which then stays.
     pub fn finish(&mut self, device: &dyn BlockDevice) -> Result<()> {
         device.flush()?;
-        match self {
-            BuildPlace::File(new) => {
-                Ok(new.unfinished.take().map_or(Ok(()), Unfinished::finish)?)
-            }
-            BuildPlace::Device(_) => Ok(()),
+        match &mut self.0 {
+            Place::File(new) => Ok(new.unfinished.take().map_or(Ok(()), Unfinished::finish)?),
+            Place::Device(_) => Ok(()),
         }
     }
 }
@@ -131,9 +132,10 @@ impl BuildPlace {
 /// Where unpacked archives are kept while the image of this name is built: beside it, where there is space, if it is
 /// a file.
 pub fn spool_directory(name: &Path) -> PathBuf {
-    let is_remote = || VolumeName::find(name).is_ok_and(|name| name.is_remote());
-    let is_file = !name.starts_with("/dev") && !is_remote();
-    match name.parent() {
+    let found = VolumeName::find_whole(name).ok();
+    let is_remote = found.as_ref().is_some_and(VolumeName::is_remote);
+    let is_file = !name.starts_with("/dev") && !is_remote;
+    match found.as_ref().map_or(name, VolumeName::source).parent() {
         Some(parent) if is_file && parent.as_os_str().is_empty() => PathBuf::from("."),
         Some(parent) if is_file => parent.to_path_buf(),
         _ => std::env::temp_dir(),

@@ -46,7 +46,7 @@ pub enum ErrorCause {
     #[error("{0}")]
     Source(drystone_sync::Arc<drystone_sources::Error>),
     /// An image was to be made where something is already.
-    #[error("it isn't empty")]
+    #[error("it isn't empty: ask for it to be overwritten, if it may be")]
     HoldsData,
     /// An image of another size was to be made on a block device, which it has to fill.
     #[error("NILFS2 has to fill the device, which has {bytes} bytes: leave out the size")]

@@ -7,6 +7,8 @@ use crate::transfer::{
 use crate::{Error, Result};
 use drystone_sync::{LockClass, Mutex};
 use drystone_vfs::Errno;
+#[cfg(feature = "build")]
+use std::io::Seek;
 use std::path::Path;
 
 /// The first problem of a copy.
@@ -140,8 +142,11 @@ impl Fs<'_> {
     }
 
     /// Builds a new image of the directory at `path`, which becomes its root: a smaller or a larger one, or one of another
-    /// kind. It goes where `name` says, as with [`build_image`](crate::build_image), by way of an archive in a file beside
-    /// it.
+    /// kind. It goes where `name` says, as with [`build_image`](crate::build_image), by way of an archive in a file
+    /// without a name beside it, or in [`std::env::temp_dir`] if `name` is no file.
+    ///
+    /// Label and UUID are those of `options`. Flags of inodes, project numbers and times of creation aren't kept. Nobody
+    /// may change the directory meanwhile.
     ///
     /// ```no_run
     /// use drystone::{BuildOptions, FileSystemKind, Image};
@@ -162,15 +167,17 @@ impl Fs<'_> {
         path: impl AsRef<Path>,
         name: impl AsRef<Path>,
         options: &crate::BuildOptions,
-    ) -> Result<crate::Built> {
+    ) -> Result<crate::BuildSummary> {
         let (path, name) = (path.as_ref(), name.as_ref());
-        let spool = crate::build::spool_directory(name);
-        let failed = |error: std::io::Error| Error::from(error).during("build").at(name);
-        let mut archive = tempfile::NamedTempFile::new_in(&spool).map_err(failed)?;
-        self.extract_tar(path, archive.as_file_mut())?;
-        let mut source = std::ffi::OsString::from("tar:");
-        source.push(archive.path());
-        crate::build_image(name, [source], options, &())
+        crate::build::build_of(name, options, &(), |tree, context| {
+            let mut file = tempfile::tempfile_in(crate::build::spool_directory(name))?;
+            let left_out = self.extract_tar(path, &mut file)?.not_kept;
+            file.rewind()?;
+            let archive = context.opener.open_file("the archive", file)?;
+            drystone_sources::add_archive(tree, archive, context)?;
+            let warning = format!("sockets are left out, {left_out} of them: archives hold none");
+            Ok((left_out > 0).then_some(warning).into_iter().collect())
+        })
     }
 
     fn copied(

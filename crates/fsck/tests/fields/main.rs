@@ -30,8 +30,9 @@ const SAMPLE: usize = 16;
 /// What time it is.
 const NOW_SECONDS: u64 = 1_800_000_000;
 
-const OPTIONS: CheckOptions =
-    CheckOptions::default().replay(true).problems_max(5).now_seconds(NOW_SECONDS);
+fn options() -> CheckOptions {
+    CheckOptions::default().problems_max(5).now_seconds(NOW_SECONDS)
+}
 
 /// How two verdicts differ, the most dangerous way first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -117,7 +118,7 @@ impl Bench {
     /// Damages a field for as long as both verdicts take.
     fn difference(&self, target: &Target, value: u64) -> Option<Found> {
         let found = self.damage(target, value).then(|| {
-            let ours = check(&self.device, &OPTIONS, &mut |_| {});
+            let ours = check(&self.device, &options(), &mut |_| {});
             let theirs = judge(&self.image);
             let difference = compare(&ours, &theirs)?;
             let ours = match ours {
@@ -289,7 +290,7 @@ fn the_checker_and_e2fsck_agree_on_damaged_fields() {
     for set in &SMALL_IMAGES {
         let image = make_small_image(&scratch, set, 0);
         let bench = Bench::new(&image);
-        let sound = check(&bench.device, &OPTIONS, &mut |_| {}).unwrap();
+        let sound = check(&bench.device, &options(), &mut |_| {}).unwrap();
         assert!(sound.is_clean(), "{}: {:?}", set.name, sound.problems);
         for (target, value) in cases(&bench, set, seed) {
             findings.cases += 1;

@@ -11,7 +11,9 @@ use std::process::Command;
 use tempfile::TempDir;
 
 pub fn context(spool: &Path) -> SourceContext {
-    SourceContext::new(Opener::new(spool))
+    let mut context = SourceContext::new(Opener::new(spool));
+    context.threads = 2;
+    context
 }
 
 /// Reads a source as `--from` would.

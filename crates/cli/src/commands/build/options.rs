@@ -180,13 +180,13 @@ impl ImageArguments {
         let random = || self.random_uuid.then(Uuid::new_v4);
         Ok(Nilfs2BuildOptions::default()
             .size(size)
-            .block_bytes(narrow(self.block_size, "--block-size")?)
+            .block_size(narrow(self.block_size, "--block-size")?)
             .blocks_per_segment(self.blocks_per_segment)
             .reserved_percent(reserved as u32)
             .label(self.label.clone().unwrap_or_default().into_bytes())
             .uuid(self.uuid.or_else(random))
             .seed(self.hash_seed.or_else(random).map(|seed| seed.as_fields().0))
-            .time_s(self.timestamp.or(epoch))
+            .time_seconds(self.timestamp.or(epoch))
             .threads(threads))
     }
 

@@ -95,8 +95,9 @@ impl BuildOutput {
 
     /// Removes a partial image, or reports what is left.
     pub fn abandon(self, reached: Reached) {
-        let BuildOutput::Named { path, place: BuildPlace::Device(_) } = self else { return };
+        let BuildOutput::Named { path, place } = self else { return };
         match reached {
+            _ if place.device_bytes().is_none() => {}
             Reached::Nothing => {}
             Reached::Image => {
                 tell(format_args!("{} is incomplete and holds no image", path.display()));

@@ -10,6 +10,8 @@ use drystone_sync::{LockClass, Mutex, thread};
 use drystone_vfs::{
     DeviceNumber, FileSystem, InodeNumber, NewNode, RequestContext, SetAttributes, SetTime,
 };
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
 
 /// The first error of the threads that copy.
 static FIRST_ERROR: LockClass = LockClass::new("first error of a build", 5);
@@ -264,8 +266,8 @@ impl<'a> Writer<'a> {
     }
 
     fn problem(&self, node: TreeNodeId, error: &drystone_vfs::Error) -> Error {
-        let (path, problem) = (self.tree.path_of(node), error.to_string());
-        MakeError::File { path, problem }.into()
+        let path = OsString::from_vec(self.tree.path_of(node));
+        Error::from(error.clone()).during("write").at(path.as_ref())
     }
 }
 

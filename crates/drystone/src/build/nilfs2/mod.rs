@@ -12,7 +12,7 @@ mod estimate;
 
 use crate::Result;
 use batch::Writer;
-use drystone_blockdev::BlockDevice;
+use drystone_blockdev::{BlockDevice, erase_signatures};
 use drystone_mkfs::Error;
 use drystone_mkfs::build::{BuildMonitor, InodeOrder, Size, SpareRoom, as_uuid};
 use drystone_mkfs::tree::{FileTree, NodeKind, TreeNodeId};
@@ -33,7 +33,7 @@ pub struct Nilfs2BuildOptions {
     /// How large it becomes.
     pub size: Size,
     /// Bytes in a block; 4096 unless said.
-    pub block_bytes: Option<u32>,
+    pub block_size: Option<u32>,
     /// Blocks in a segment; by the size of the files unless said, from 256 to 2048.
     pub blocks_per_segment: Option<u32>,
     /// Share of the segments that is kept for the log itself, in percent.
@@ -45,7 +45,7 @@ pub struct Nilfs2BuildOptions {
     /// Start value of all sums; derived from the files unless said.
     pub seed: Option<u32>,
     /// When the image is made, in seconds since 1970; the latest time of a file unless said.
-    pub time_s: Option<u64>,
+    pub time_seconds: Option<u64>,
     /// Threads that copy data.
     pub threads: usize,
 }
@@ -53,29 +53,29 @@ pub struct Nilfs2BuildOptions {
 drystone_options::setters! {
     Nilfs2BuildOptions {
         size: Size,
-        block_bytes: impl Into<Option<u32>>,
+        block_size: impl Into<Option<u32>>,
         blocks_per_segment: impl Into<Option<u32>>,
         reserved_percent: u32,
         label: impl Into<Vec<u8>>,
         uuid: impl Into<Option<Uuid>>,
         seed: impl Into<Option<u32>>,
-        time_s: impl Into<Option<u64>>,
+        time_seconds: impl Into<Option<u64>>,
         threads: usize,
     }
 }
 
 impl Default for Nilfs2BuildOptions {
-    /// As large as the files need, with the reserve that `mkfs.nilfs2` has.
+    /// As large as the files need, with the reserve that `mkfs.nilfs2` has; one thread.
     fn default() -> Nilfs2BuildOptions {
         Nilfs2BuildOptions {
             size: Size::Auto(SpareRoom::Bytes(0)),
-            block_bytes: None,
+            block_size: None,
             blocks_per_segment: None,
             reserved_percent: 5,
             label: Vec::new(),
             uuid: None,
             seed: None,
-            time_s: None,
+            time_seconds: None,
             threads: 1,
         }
     }
@@ -108,8 +108,8 @@ impl<'t> Nilfs2Builder<'t> {
             let bytes = order.derived(b"seed");
             u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
         });
-        let mut make = MakeOptions::new(uuid, seed, options.time_s.unwrap_or(latest));
-        make.block_bytes = options.block_bytes.unwrap_or(BLOCK_BYTES);
+        let mut make = MakeOptions::new(uuid, seed, options.time_seconds.unwrap_or(latest));
+        make.block_bytes = options.block_size.unwrap_or(BLOCK_BYTES);
         make.reserved_percent = options.reserved_percent;
         make.label.clone_from(&options.label);
         if !make.block_bytes.is_power_of_two() || !(1024..=65536).contains(&make.block_bytes) {
@@ -190,8 +190,18 @@ impl<'t> Nilfs2Builder<'t> {
     /// Writes the image on `device`, which must have [`size_bytes`](Self::size_bytes).
     ///
     /// # Errors
-    /// A source or the device fails, or `monitor` cancels; then the device doesn't hold a whole image.
+    /// A source or the device fails, or `monitor` cancels; then the device holds no image. After a crash it may hold
+    /// one of the first files.
     pub fn write(&self, device: &Arc<dyn BlockDevice>, monitor: &dyn BuildMonitor) -> Result<()> {
+        let written = self.write_all(device, monitor);
+        if written.is_err() {
+            // The first error is the one to report. Where nothing can be written, no more can be done.
+            let _ = erase_signatures(&**device);
+        }
+        written
+    }
+
+    fn write_all(&self, device: &Arc<dyn BlockDevice>, monitor: &dyn BuildMonitor) -> Result<()> {
         drystone_nilfs2::mkfs::make(&**device, &self.options)?;
         let options = drystone_nilfs2::MountOptions::default()
             .inode_search(drystone_nilfs2::InodeSearch::First)
