@@ -8,7 +8,7 @@ use common::{BLOCK, Fixture, USER_BLOCKS, memory, options};
 use drystone_blockdev::{
     DeviceError, DeviceOperation, Effect, Fault, Faulty, MemoryDevice, Stepped,
 };
-use drystone_jbd2::{JournalError, JournalOptions};
+use drystone_jbd2::JournalError;
 use drystone_sync::atomic::{AtomicBool, Ordering};
 use drystone_sync::{Arc, thread};
 use std::ops::Range;

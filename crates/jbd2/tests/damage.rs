@@ -5,7 +5,7 @@ mod common;
 
 use common::{BLOCK, Fixture, USER_BLOCKS, area, memory, options, read_block};
 use drystone_blockdev::{BlockDevice, DeviceOperation, Effect, Fault, Faulty};
-use drystone_jbd2::{JournalError, JournalOptions, needs_recovery, recover};
+use drystone_jbd2::{JournalError, needs_recovery, recover};
 use drystone_jbd2_format::{
     Commit, CompatFeatures, Format, IncompatFeatures, MAGIC, Superblock, TransactionChecksum,
     encode_commit,

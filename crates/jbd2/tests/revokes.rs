@@ -6,7 +6,7 @@ mod common;
 
 use common::{BLOCK, Fixture, USER_BLOCKS, area, memory, options, read_block};
 use drystone_blockdev::{BlockDevice, DeviceOperation, MemoryDevice, Stepped};
-use drystone_jbd2::{CommitListener, JournalError, JournalOptions, recover};
+use drystone_jbd2::{CommitListener, JournalError, recover};
 use drystone_jbd2_format::MAGIC;
 use drystone_sync::{Arc, thread};
 
