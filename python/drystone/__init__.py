@@ -36,6 +36,10 @@ __all__ = [
 ]
 
 
+# A child has none of the threads that an image needs.
+os.register_at_fork(after_in_child=_drystone.after_fork)
+
+
 @dataclass(frozen=True)
 class Report:
     """What a check has found."""

@@ -76,6 +76,9 @@ class RawFile(io.RawIOBase):
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         self._expect_open()
+        if whence in (os.SEEK_DATA, os.SEEK_HOLE):
+            self._offset = self._file.find(offset, whence == os.SEEK_HOLE)
+            return self._offset
         base = {
             os.SEEK_SET: lambda: 0,
             os.SEEK_CUR: lambda: self._offset,

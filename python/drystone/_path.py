@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import stat as _stat
+from collections.abc import Callable, Iterator
+from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import os
 
-    from ._image import Image
+    from ._image import DirEntry, Image
 
 
 class ImagePath:
@@ -65,6 +67,10 @@ class ImagePath:
         return self.pure.suffix
 
     @property
+    def suffixes(self) -> list[str]:
+        return self.pure.suffixes
+
+    @property
     def parts(self) -> tuple[str, ...]:
         return self.pure.parts
 
@@ -82,6 +88,19 @@ class ImagePath:
     def with_suffix(self, suffix: str) -> ImagePath:
         return self._at(self.pure.with_suffix(suffix))
 
+    def with_stem(self, stem: str) -> ImagePath:
+        return self._at(self.pure.with_stem(stem))
+
+    def as_posix(self) -> str:
+        return str(self)
+
+    def is_relative_to(self, other: str | ImagePath) -> bool:
+        return self.pure.is_relative_to(str(other))
+
+    def relative_to(self, other: str | ImagePath) -> PurePosixPath:
+        """The rest of the path. It belongs to no image, which paths from the root do."""
+        return self.pure.relative_to(str(other))
+
     def match(self, pattern: str) -> bool:
         return self.pure.match(pattern)
 
@@ -97,23 +116,72 @@ class ImagePath:
     def read_text(self, encoding: str = "utf-8", errors: str = "strict") -> str:
         return self.image.read_text(str(self), encoding, errors)
 
-    def write_text(self, text: str, encoding: str = "utf-8") -> int:
-        return self.image.write_text(str(self), text, encoding)
+    def write_text(
+        self,
+        text: str,
+        encoding: str = "utf-8",
+        errors: str = "strict",
+        newline: str | None = None,
+    ) -> int:
+        return self.image.write_text(self, text, encoding, errors, newline)
 
     def iterdir(self) -> Iterator[ImagePath]:
         for name in self.image.listdir(str(self)):
             yield self / name
 
-    def walk(self, top_down: bool = True) -> Iterator[tuple[ImagePath, list[str], list[str]]]:
-        for top, directories, files in self.image.walk(str(self), top_down):
+    def walk(
+        self,
+        top_down: bool = True,
+        on_error: Callable[[OSError], object] | None = None,
+        follow_symlinks: bool = False,
+    ) -> Iterator[tuple[ImagePath, list[str], list[str]]]:
+        """As in pathlib: symbolic links that aren't followed are among the files."""
+
+        def is_directory(entry: DirEntry) -> bool:
+            return entry.is_dir(follow_symlinks=follow_symlinks)
+
+        for top, directories, files in self.image._walk(
+            str(self), top_down, on_error, is_directory, follow_symlinks
+        ):
             yield ImagePath(self.image, top), directories, files
 
+    def glob(self, pattern: str) -> Iterator[ImagePath]:
+        """Everything below that the pattern matches. "**" stands for any directories; symbolic links
+        aren't followed for it."""
+        parts = PurePosixPath(pattern).parts
+        if not parts or parts[0] == "/":
+            raise ValueError(f"not a pattern below a directory: {pattern!r}")
+        seen = set()
+        for path in self._glob(parts):
+            if path not in seen:
+                seen.add(path)
+                yield path
+
     def rglob(self, pattern: str) -> Iterator[ImagePath]:
-        """Everything below that the pattern matches, without following symbolic links."""
-        for top, directories, files in self.walk():
-            for name in sorted(directories + files):
-                if (top / name).match(pattern):
-                    yield top / name
+        """As glob, with "**/" before the pattern."""
+        return self.glob(f"**/{pattern}")
+
+    def _glob(self, parts: tuple[str, ...]) -> Iterator[ImagePath]:
+        if not parts:
+            yield self
+            return
+        first, rest = parts[0], parts[1:]
+        if first == "**":
+            yield from self._glob(rest)
+        if not any(letter in first for letter in "*?["):
+            if (self / first).exists() or (self / first).is_symlink():
+                yield from (self / first)._glob(rest)
+            return
+        try:
+            entries = list(self.image.scandir(self))
+        except (NotADirectoryError, PermissionError, FileNotFoundError):
+            return
+        for entry in entries:
+            if first == "**":
+                if entry.is_dir(follow_symlinks=False):
+                    yield from (self / entry.name)._glob(parts)
+            elif fnmatchcase(entry.name, first):
+                yield from (self / entry.name)._glob(rest)
 
     def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
         return self.image.stat(str(self), follow_symlinks=follow_symlinks)
@@ -122,7 +190,10 @@ class ImagePath:
         return self.image.lstat(str(self))
 
     def exists(self) -> bool:
-        return self.image.exists(str(self))
+        return self.image.exists(self)
+
+    def samefile(self, other: str | ImagePath) -> bool:
+        return self.image.samefile(self, other)
 
     def is_dir(self) -> bool:
         return self.image.isdir(str(self))
@@ -133,6 +204,21 @@ class ImagePath:
     def is_symlink(self) -> bool:
         return self.image.islink(str(self))
 
+    def is_fifo(self) -> bool:
+        return self._is(_stat.S_ISFIFO)
+
+    def is_socket(self) -> bool:
+        return self._is(_stat.S_ISSOCK)
+
+    def is_block_device(self) -> bool:
+        return self._is(_stat.S_ISBLK)
+
+    def is_char_device(self) -> bool:
+        return self._is(_stat.S_ISCHR)
+
+    def _is(self, kind: Callable[[int], bool]) -> bool:
+        return self.exists() and kind(self.stat().st_mode)
+
     def mkdir(self, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
         if parents and self != self.parent:
             self.image.makedirs(str(self.parent), exist_ok=True)
@@ -142,13 +228,13 @@ class ImagePath:
             if not exist_ok or not self.is_dir():
                 raise
 
-    def touch(self, exist_ok: bool = True) -> None:
+    def touch(self, mode: int = 0o666, exist_ok: bool = True) -> None:
         try:
-            self.open("xb").close()
+            self.image.mknod(self, _stat.S_IMODE(mode) | _stat.S_IFREG)
         except FileExistsError:
             if not exist_ok:
                 raise
-            self.image.utime(str(self))
+            self.image.utime(self)
 
     def unlink(self, missing_ok: bool = False) -> None:
         try:

@@ -29,6 +29,10 @@ _open_file_systems: weakref.WeakValueDictionary[int, DrystoneFileSystem] = (
 )
 
 
+# A child doesn't close what belongs to its parent.
+os.register_at_fork(after_in_child=_open_file_systems.clear)
+
+
 class DrystoneFileSystem(AbstractFileSystem):  # type: ignore[misc]
     """The files of the image fo. With auto_mkdir, directories are made where files are written.
 
@@ -142,7 +146,7 @@ class DrystoneFileSystem(AbstractFileSystem):  # type: ignore[misc]
             self.image.mkdir(path)
 
     def makedirs(self, path: str, exist_ok: bool = False) -> None:
-        self.image.makedirs(self._strip_protocol(path), exist_ok)
+        self.image.makedirs(self._strip_protocol(path), exist_ok=exist_ok)
 
     def rmdir(self, path: str) -> None:
         self.image.rmdir(self._strip_protocol(path))

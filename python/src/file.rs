@@ -1,12 +1,10 @@
 //! Open files, at any offset. Buffers, offsets and text are Python's.
-//!
-//! # Locking
-//!
-//! A file's lock is held for a look: a call goes on with the file though another thread closes it.
 
-use crate::failure::{closed, from_drystone, from_io};
+use crate::failure::{from_drystone, from_io};
 use crate::image::Open;
-use drystone_sync::{Arc, LockClass, RwLock};
+use crate::slot::Slot;
+use drystone::vfs::SeekFrom;
+use drystone_sync::{Arc, LockClass};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
@@ -23,16 +21,16 @@ pub struct OpenFile {
 /// An open file.
 #[pyclass(frozen)]
 pub struct File {
-    open: RwLock<Option<Arc<OpenFile>>>,
+    open: Slot<OpenFile>,
 }
 
 impl File {
     pub fn new(file: drystone::File<'static>, image: Arc<Open>) -> File {
-        File { open: RwLock::new(&FILE, Some(Arc::new(OpenFile { file, _image: image }))) }
+        File { open: Slot::new(&FILE, "the file", OpenFile { file, _image: image }) }
     }
 
     fn open(&self) -> PyResult<Arc<OpenFile>> {
-        self.open.read().clone().ok_or_else(|| closed("file"))
+        self.open.get()
     }
 
     fn run<T: Send>(
@@ -80,6 +78,14 @@ impl File {
         self.run(py, |file| Ok(file.metadata()?.len()))
     }
 
+    /// Where the next stored content, or the next hole, begins.
+    fn find(&self, py: Python<'_>, offset: u64, is_hole: bool) -> PyResult<u64> {
+        self.run(py, move |file| match is_hole {
+            true => file.find(SeekFrom::Hole(offset)),
+            false => file.find(SeekFrom::Data(offset)),
+        })
+    }
+
     fn truncate(&self, py: Python<'_>, size: u64) -> PyResult<()> {
         self.run(py, move |file| file.set_len(size))
     }
@@ -89,7 +95,7 @@ impl File {
     }
 
     fn close(&self, py: Python<'_>) {
-        let open = self.open.write().take();
+        let open = self.open.take();
         py.detach(|| drop(open));
     }
 }

@@ -1,15 +1,14 @@
 //! Open images, and operations by path.
 //!
-//! # Locking
-//!
-//! An image's lock is held for a look. Calls and files keep the image open; closing it meanwhile fails.
+//! Calls and files keep an image open; closing it meanwhile fails.
 
-use crate::failure::{closed, from_drystone};
+use crate::failure::{at_path, from_drystone};
 use crate::file::File;
-use drystone::vfs::{FileType, NewNode, SetAttributes, SetTime, Timestamp};
+use crate::slot::Slot;
+use drystone::vfs::{Errno, FileType, NewNode, SetAttributes, SetTime, Timestamp};
 use drystone::{CreateOptions, FileSystemKind, Fs, OpenOptions};
-use drystone_sync::{Arc, LockClass, RwLock};
-use pyo3::exceptions::{PyOSError, PyValueError};
+use drystone_sync::{Arc, LockClass};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
@@ -33,12 +32,12 @@ pub struct Open {
 /// An open image.
 #[pyclass(frozen)]
 pub struct Image {
-    open: RwLock<Option<Arc<Open>>>,
+    open: Slot<Open>,
 }
 
 impl Image {
     fn open(&self) -> PyResult<Arc<Open>> {
-        self.open.read().clone().ok_or_else(|| closed("image"))
+        self.open.get()
     }
 
     fn run<T: Send>(
@@ -72,35 +71,22 @@ impl Image {
             };
             Ok(Open { fs: fs.with_umask(umask), image })
         });
-        let open = Arc::new(open.map_err(from_drystone)?);
-        Ok(Image { open: RwLock::new(&IMAGE, Some(open)) })
+        Ok(Image { open: Slot::new(&IMAGE, "the image", open.map_err(from_drystone)?) })
     }
 
     /// Makes everything durable and closes the image. One that is closed stays so.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let alone = {
-            // Another thread doesn't see it closed if it can't be.
-            let mut slot = self.open.write();
-            let Some(open) = slot.take() else { return Ok(()) };
-            Arc::try_unwrap(open).map_err(|open| *slot = Some(open))
-        };
-        match alone {
-            Ok(Open { fs, image }) => py
-                .detach(move || {
-                    drop(fs);
-                    image.close()
-                })
-                .map_err(from_drystone),
-            Err(()) => {
-                const EBUSY: i32 = 16;
-                Err(PyOSError::new_err((EBUSY, "files of the image are open, or calls run")))
-            }
-        }
+        let Some(Open { fs, image }) = self.open.take_unused()? else { return Ok(()) };
+        let closed = py.detach(move || {
+            drop(fs);
+            image.close()
+        });
+        closed.map_err(from_drystone)
     }
 
     #[getter]
     fn closed(&self) -> bool {
-        self.open.read().is_none()
+        self.open.is_closed()
     }
 
     /// `ext4` or `nilfs2`.
@@ -128,14 +114,17 @@ impl Image {
         let options = OpenOptions::new().read(read).write(write).append(append);
         let options = options.truncate(truncate).create(create).create_new(create_new);
         let open = self.open()?;
-        let file = py.detach(|| {
-            let file = open.fs.open_with(&path, options)?;
-            match file.metadata()?.is_dir() {
-                true => Err(drystone::Error::from(drystone::vfs::Errno::EISDIR)),
-                false => Ok(file),
-            }
-        });
-        Ok(File::new(file.map_err(from_drystone)?, open))
+        let (file, is_directory) = py
+            .detach(|| {
+                let file = open.fs.open_with(&path, options)?;
+                let is_directory = file.metadata()?.is_dir();
+                Ok((file, is_directory))
+            })
+            .map_err(from_drystone)?;
+        match is_directory {
+            true => Err(at_path(Errno::EISDIR, &path)),
+            false => Ok(File::new(file, open)),
+        }
     }
 
     fn read_bytes<'py>(&self, py: Python<'py>, path: PathBuf) -> PyResult<Bound<'py, PyBytes>> {
@@ -279,10 +268,13 @@ impl Image {
         py: Python<'py>,
         path: PathBuf,
         name: OsString,
+        follow_symlinks: bool,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        let value = self.run(py, |fs| {
-            fs.xattr(&path, &name)?.ok_or_else(|| drystone::vfs::Errno::ENODATA.into())
+        let value = self.run(py, |fs| match follow_symlinks {
+            true => fs.xattr(&path, &name),
+            false => fs.lxattr(&path, &name),
         })?;
+        let value = value.ok_or_else(|| at_path(Errno::ENODATA, &path))?;
         Ok(PyBytes::new(py, &value))
     }
 
@@ -292,16 +284,37 @@ impl Image {
         path: PathBuf,
         name: OsString,
         value: PyBackedBytes,
+        follow_symlinks: bool,
     ) -> PyResult<()> {
-        self.run(py, |fs| fs.set_xattr(path, name, &value[..]))
+        self.run(py, |fs| match follow_symlinks {
+            true => fs.set_xattr(path, name, &value[..]),
+            false => fs.set_lxattr(path, name, &value[..]),
+        })
     }
 
-    fn listxattr(&self, py: Python<'_>, path: PathBuf) -> PyResult<Vec<OsString>> {
-        self.run(py, |fs| fs.list_xattrs(path))
+    fn listxattr(
+        &self,
+        py: Python<'_>,
+        path: PathBuf,
+        follow_symlinks: bool,
+    ) -> PyResult<Vec<OsString>> {
+        self.run(py, |fs| match follow_symlinks {
+            true => fs.list_xattrs(path),
+            false => fs.list_lxattrs(path),
+        })
     }
 
-    fn removexattr(&self, py: Python<'_>, path: PathBuf, name: OsString) -> PyResult<()> {
-        self.run(py, |fs| fs.remove_xattr(path, name))
+    fn removexattr(
+        &self,
+        py: Python<'_>,
+        path: PathBuf,
+        name: OsString,
+        follow_symlinks: bool,
+    ) -> PyResult<()> {
+        self.run(py, |fs| match follow_symlinks {
+            true => fs.remove_xattr(path, name),
+            false => fs.remove_lxattr(path, name),
+        })
     }
 
     /// Block size, blocks, free, available; inodes, free; longest name.

@@ -9,6 +9,7 @@ mod check;
 mod failure;
 mod file;
 mod image;
+mod slot;
 
 use pyo3::prelude::*;
 
@@ -24,6 +25,8 @@ mod _drystone {
     use super::file::File;
     #[pymodule_export]
     use super::image::{Image, mkfs};
+    #[pymodule_export]
+    use super::slot::after_fork;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

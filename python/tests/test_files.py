@@ -1,5 +1,6 @@
 """Files that io, tarfile, zipfile and shutil take."""
 
+import errno
 import io
 import os
 import random
@@ -65,6 +66,18 @@ def test_raw_files(image):
     with image.open("/f", "wb", buffering=0) as file:
         with pytest.raises(io.UnsupportedOperation):
             file.read()
+
+
+def test_holes_are_found(image):
+    with image.open("/f", "wb") as file:
+        file.seek(1 << 20)
+        file.write(b"far away")
+    with image.open("/f", "rb") as file:
+        assert file.seek(0, os.SEEK_DATA) == 1 << 20 and file.read(3) == b"far"
+        assert file.seek(0, os.SEEK_HOLE) == 0
+        with pytest.raises(OSError) as end:
+            file.seek(2 << 20, os.SEEK_DATA)
+        assert end.value.errno == errno.ENXIO
 
 
 def test_text(image):

@@ -1,9 +1,13 @@
 """Images and operations by path."""
 
 import errno
+import gc
 import os
 import stat
+import subprocess
+import sys
 import threading
+import traceback
 from pathlib import Path
 
 import drystone
@@ -45,6 +49,58 @@ def test_an_image_with_open_files_stays_open(name):
     assert image.closed
 
 
+def test_forked_processes_leave_the_image_alone(name):
+    """A child has none of the threads of an image, and its parent goes on writing."""
+    image = drystone.open(name)
+    file = image.open("/f", "wb", buffering=0)
+    file.write(b"parent")
+    waiting = image.open("/waiting", "wb")
+    waiting.write(b"once")
+    child = os.fork()
+    if child == 0:
+        try:
+            for call in (image.listdir, image.sync, image.close, lambda: file.write(b"child")):
+                with pytest.raises(OSError, match="forked") as refused:
+                    call()
+                assert refused.value.errno == errno.EBADF
+            with pytest.raises(OSError):
+                waiting.flush()
+            file.close()
+            with pytest.raises(OSError):
+                drystone.open(name)
+            # What is forgotten isn't closed either.
+            del image, file
+            gc.collect()
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    file.write(b", too")
+    waiting.close()
+    file.close()
+    image.close()
+    with drystone.open(name) as image:
+        assert image.read_bytes("/f") == b"parent, too" and image.read_bytes("/waiting") == b"once"
+
+
+def test_an_image_that_is_forgotten_is_closed(name):
+    image = drystone.open(name)
+    image.write_text("/f", "x")
+    with pytest.warns(ResourceWarning, match="unclosed"):
+        del image
+    with drystone.open(name, read_only=True, ignore_journal=True) as image:
+        assert image.read_text("/f") == "x"
+
+
+def test_the_end_of_a_program_closes_images(name):
+    program = "import drystone, sys; i = drystone.open(sys.argv[1]); i.write_text('/f', 'x')"
+    ended = subprocess.run([sys.executable, "-c", program, name], cwd=name.parent)
+    assert ended.returncode == 0
+    with drystone.open(name, read_only=True, ignore_journal=True) as image:
+        assert image.read_text("/f") == "x"
+
+
 def test_read_only(name):
     with drystone.open(name, read_only=True) as image:
         with pytest.raises(OSError) as refused:
@@ -69,7 +125,14 @@ def test_names(image):
     with pytest.raises(FileExistsError):
         image.makedirs("/a/b")
     image.makedirs("/a/b", exist_ok=True)
+    image.makedirs("/m/n", 0o700)
+    modes = [stat.S_IMODE(image.stat(path).st_mode) for path in ("/m", "/m/n")]
+    assert modes == [0o755, 0o700]
+    image.removedirs("/m/n")
+    assert not image.exists("/m")
     image.write_text("/a/f", "text")
+    with pytest.raises(FileExistsError):
+        image.makedirs("/a/f", exist_ok=True)
     image.symlink("f", "/a/l")
     image.link("/a/f", "/a/g")
     image.mknod("/a/null", 0o666 | stat.S_IFCHR, os.makedev(1, 3))
@@ -79,7 +142,8 @@ def test_names(image):
     assert image.realpath("a/b/../l") == "/a/f"
     assert image.islink("/a/l") and image.isfile("/a/l") and image.isdir("/a")
     assert not image.exists("/b") and image.lexists("/a/l") and image.getsize("/a/f") == 4
-    entries = {entry.name: entry for entry in image.scandir("/a")}
+    with image.scandir("/a") as listing:
+        entries = {entry.name: entry for entry in listing}
     assert entries["l"].is_symlink() and entries["l"].is_file() and entries["b"].is_dir()
     assert not entries["l"].is_file(follow_symlinks=False)
     assert entries["f"].inode() == image.stat("/a/g").st_ino == entries["f"].stat().st_ino
@@ -93,6 +157,10 @@ def test_names(image):
     assert missing.value.filename2 == "/a/i"
     with pytest.raises(IsADirectoryError):
         image.remove("/a/b")
+    with pytest.raises(IsADirectoryError) as directory:
+        image.open("/a/b", "rb")
+    assert directory.value.filename == "/a/b"
+    assert not image.exists("/a/f/below")
     with pytest.raises(NotADirectoryError):
         image.listdir("/a/f")
     with pytest.raises(OSError) as full:
@@ -100,6 +168,13 @@ def test_names(image):
     assert full.value.errno == errno.ENOTEMPTY
     assert [top for top, _, _ in image.walk("/a")] == ["/a", "/a/b", "/a/b/c"]
     assert [top for top, _, _ in image.walk("/a", topdown=False)] == ["/a/b/c", "/a/b", "/a"]
+    image.symlink("b", "/a/to_b")
+    assert next(image.walk("/a"))[1] == ["b", "to_b"]
+    assert [top for top, _, _ in image.walk("/a")] == ["/a", "/a/b", "/a/b/c"]
+    followed = [top for top, _, _ in image.walk("/a", followlinks=True)]
+    assert followed == ["/a", "/a/b", "/a/b/c", "/a/to_b", "/a/to_b/c"]
+    assert next(image.path("/a").walk())[1:] == (["b"], ["f", "l", "null", "to_b"])
+    image.remove("/a/to_b")
     errors = []
     assert list(image.walk("/none", onerror=errors.append)) == [] and len(errors) == 1
     image.rmdir("/a/b/c")
@@ -138,11 +213,19 @@ def test_attributes(image):
     with pytest.raises(OSError) as none:
         image.getxattr("/f", "user.k")
     assert none.value.errno == errno.ENODATA
+    assert none.value.filename == "/f"
     image.symlink("f", "/l")
-    image.chown("/l", 5, 5, follow_symlinks=False)
+    image.setxattr("/l", "trusted.t", b"1", follow_symlinks=False)
+    assert image.listxattr("/l", follow_symlinks=False) == ["trusted.t"] and not image.listxattr("/l")
+    image.lchown("/l", 5, 5)
     assert image.lstat("/l").st_uid == 5 and image.stat("/l").st_uid == 7
     room = image.statvfs()
     assert room.f_blocks > room.f_bfree > 0 and room.f_namemax == 255
+    usage = image.disk_usage()
+    assert usage.total > usage.free > 0 and usage.total >= usage.used + usage.free
+    assert image.getmtime("/f") == image.stat("/f").st_mtime
+    image.mkfifo("/fifo", 0o640)
+    assert stat.filemode(image.stat("/fifo").st_mode) == "prw-r-----"
 
 
 def test_paths(image):
@@ -178,6 +261,44 @@ def test_paths(image):
         open(moved)
 
 
+def test_patterns(image):
+    for path in ["/d/a.txt", "/d/e/b.txt", "/d/e/f/c.txt", "/d/e/f/.d"]:
+        image.makedirs(os.path.dirname(path), exist_ok=True)
+        image.write_text(path, "")
+    image.symlink("e", "/d/link")
+    top = image.path("/d")
+
+    def found(pattern):
+        return [str(path.relative_to(top)) for path in top.glob(pattern)]
+
+    assert found("*.txt") == ["a.txt"] and found("?.txt") == ["a.txt"]
+    assert found("e/*") == ["e/b.txt", "e/f"] and found("link/*.txt") == ["link/b.txt"]
+    assert found("**/*.txt") == ["a.txt", "e/b.txt", "e/f/c.txt"]
+    assert found("e/../a.txt") == ["e/../a.txt"] and found("none") == []
+    assert found("**/f/[!c]*") == ["e/f/.d"] and found("**") == [".", "e", "e/f"]
+    assert [path.name for path in top.rglob("c.*")] == ["c.txt"]
+    for pattern in ["", "/d"]:
+        with pytest.raises(ValueError):
+            list(top.glob(pattern))
+
+
+def test_every_operation_takes_paths_of_the_image(image, tmp_path):
+    name = tmp_path / "other.img"
+    drystone.mkfs(name, 16 << 20)
+    path = image.path("/d")
+    image.mkdir(path)
+    image.write_text(path / "f", "x")
+    image.rename(path / "f", path / "g")
+    assert image.listdir(path) == ["g"] and image.getsize(path / "g") == 1
+    assert image.samefile(path / "g", "/d/../d/g") and (path / "g").samefile("/d/g")
+    assert not (path / "g").is_fifo()
+    with image.open(path / "g") as file:
+        assert file.read() == "x"
+    with drystone.open(name) as other:
+        with pytest.raises(ValueError, match="another image"):
+            other.exists(path)
+
+
 def test_copies(image, tmp_path):
     tree = tmp_path / "tree"
     tree.mkdir()
@@ -186,6 +307,19 @@ def test_copies(image, tmp_path):
     image.copyfile("/tree/f", "/g")
     image.copy_out("/tree", tmp_path / "back")
     assert (tmp_path / "back/f").read_text() == "x" and image.read_text("/g") == "x"
+    image.mkdir("/d")
+    image.setxattr("/g", "user.k", b"v")
+    image.utime("/g", (1, 2))
+    assert image.copy("/tree/f", "/d") == "/d/f"
+    assert image.copy2("/g", "/d") == "/d/g"
+    assert image.getxattr("/d/g", "user.k") == b"v" and image.getmtime("/d/g") == 2
+    assert image.move("/g", "/tree") == "/tree/g" and not image.exists("/g")
+    with pytest.raises(FileExistsError):
+        image.move("/d/g", "/tree")
+    image.renames("/d/f", "/new/below/f")
+    image.renames("/d/g", "/new/below/g")
+    assert not image.exists("/d") and image.listdir("/new/below") == ["f", "g"]
+    image.rmtree("/none", ignore_errors=True)
 
 
 def test_threads_run_meanwhile(image):
@@ -229,8 +363,13 @@ def test_building(tmp_path):
         assert image.listdir("/sub") == ["f"] and image.stat("/sub/f").st_gid == 2
         with pytest.raises(OSError):
             drystone.build(name, tree, overwrite=True)
-    with pytest.raises(OSError, match="none"):
+    with pytest.raises(FileNotFoundError, match="none") as missing:
         drystone.build(tmp_path / "b.img", tmp_path / "none")
+    assert missing.value.filename == str(tmp_path / "none")
+    (tree / "large").write_bytes(b"x" * (1 << 20))
+    with pytest.raises(OSError) as full:
+        drystone.build(tmp_path / "b.img", tree, size=1 << 18)
+    assert full.value.errno == errno.ENOSPC
     with pytest.raises(ValueError):
         drystone.build(name, tree, size=1 << 20, free=1)
     assert sorted(os.listdir(tmp_path)) == ["a.img", "tree"]
