@@ -1,18 +1,28 @@
-//! The pictures of the documentation, as SVG: the layers of the crates, and a session in a terminal.
+//! The pictures of the documentation, as SVG: the layers of the crates, and sessions in a terminal.
 //!
-//! `./dev pictures` draws both anew. A test compares the layers with the rules that `tidy` checks; the
-//! session is run with the `drystone` that cargo builds.
+//! `./dev pictures` draws all anew. A test compares the layers with the rules that `tidy` checks; the
+//! sessions are run with the `drystone` that cargo builds.
+
+mod screen;
 
 use crate::process;
 use anyhow::Context;
+use drystone_sync::thread;
+use screen::Terminal;
 use std::fmt::Write;
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::Command;
+use std::time::Duration;
 
 /// Where the drawing of the layers goes.
 const LAYERS_FILE: &str = "docs/src/design/crates.svg";
 /// Where the session goes.
 const SESSION_FILE: &str = "docs/src/session.svg";
+
+/// Where the shell on an image goes.
+const SHELL_FILE: &str = "docs/src/shell.svg";
+/// Where the watch of mounts goes.
+const TOP_FILE: &str = "docs/src/top.svg";
 
 /// The crates as boxes: row, and from which to which column. A crate uses only what stands lower, and
 /// `vfs`, the interface between the engine and what is built on it.
@@ -53,11 +63,31 @@ const SESSION: [&str; 6] = [
     "drystone check disk.img",
 ];
 
+/// What is typed into the shell on an image.
+const SHELL_LINES: [&str; 6] = [
+    "cd doc",
+    "find . --size +6K",
+    "cp json.md notes.md",
+    "ls -lh *s.md",
+    "chmod 600 notes.md",
+    "du -h /",
+];
+
+/// What a mount has to do while it is watched. `kill` is what ends it.
+const WORK: &str = "(while mkdir mnt/work 2>/dev/null; do for i in $(seq 300); do \
+                    cp rootfs/doc/json.md mnt/work/$i; done; sync -f mnt; cat mnt/work/* >/dev/null; \
+                    rm -r mnt/work; done) & clear";
+
 /// Draws everything.
 pub fn run() -> anyhow::Result<()> {
+    process::run(&mut process::cargo(["build", "--quiet", "--package", "drystone-cli"]))?;
     std::fs::write(LAYERS_FILE, layers()).context(LAYERS_FILE)?;
-    std::fs::write(SESSION_FILE, terminal(&session()?)).context(SESSION_FILE)?;
-    println!("{LAYERS_FILE}\n{SESSION_FILE}");
+    let place = Place::new()?;
+    std::fs::write(SESSION_FILE, terminal(&session(&place)?)).context(SESSION_FILE)?;
+    std::fs::write(SHELL_FILE, screen::svg(&shell(&place)?)).context(SHELL_FILE)?;
+    std::fs::write(TOP_FILE, screen::svg(&top(&place)?)).context(TOP_FILE)?;
+    std::fs::remove_dir_all(&place.folder)?;
+    println!("{LAYERS_FILE}\n{SESSION_FILE}\n{SHELL_FILE}\n{TOP_FILE}");
     Ok(())
 }
 
@@ -86,34 +116,88 @@ fn layers() -> String {
     svg + "</svg>\n"
 }
 
-/// Runs the session on a tree that is made from this repository's documentation.
-fn session() -> anyhow::Result<String> {
-    process::run(&mut process::cargo(["build", "--quiet", "--package", "drystone-cli"]))?;
-    let program = std::path::absolute(process::target_directory().join("debug"))?;
-    let folder = process::target_directory().join("pictures");
-    let _ = std::fs::remove_dir_all(&folder);
-    let tree = folder.join("rootfs/doc");
-    std::fs::create_dir_all(&tree)?;
-    for entry in std::fs::read_dir("docs/src/reference")? {
-        let entry = entry?;
-        std::fs::copy(entry.path(), tree.join(entry.file_name()))?;
+/// Where sessions run.
+struct Place {
+    /// It has a tree that is made from this repository's documentation.
+    folder: PathBuf,
+    /// Where programs are looked for.
+    path: String,
+}
+
+impl Place {
+    fn new() -> anyhow::Result<Place> {
+        let programs = std::path::absolute(process::target_directory().join("debug"))?;
+        let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap_or_default());
+        let folder = std::path::absolute(process::target_directory().join("pictures"))?;
+        let _ = std::fs::remove_dir_all(&folder);
+        let tree = folder.join("rootfs/doc");
+        std::fs::create_dir_all(&tree)?;
+        for entry in std::fs::read_dir("docs/src/reference")? {
+            let entry = entry?;
+            std::fs::copy(entry.path(), tree.join(entry.file_name()))?;
+        }
+        Ok(Place { folder, path })
     }
+
+    /// What a command line prints, to both outputs.
+    fn output_of(&self, line: &str) -> anyhow::Result<String> {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("{line} 2>&1")]).current_dir(&self.folder);
+        let output = shell.env("PATH", &self.path).env("TZ", "UTC").output().context("sh")?;
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+}
+
+/// Command lines, one after the other.
+fn session(place: &Place) -> anyhow::Result<String> {
     let mut shown = String::new();
     for line in SESSION {
         let _ = writeln!(shown, "$ {line}");
-        shown.push_str(&output_of(line, &folder, &program)?);
+        shown.push_str(&place.output_of(line)?);
     }
-    std::fs::remove_dir_all(&folder)?;
     Ok(shown)
 }
 
-/// What a command line prints, to both outputs.
-fn output_of(line: &str, folder: &Path, program: &Path) -> anyhow::Result<String> {
-    let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap_or_default());
-    let mut shell = Command::new("sh");
-    shell.args(["-c", &format!("{line} 2>&1")]).current_dir(folder);
-    let output = shell.env("PATH", path).env("TZ", "UTC").output().context("sh")?;
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+/// The shell on the image of the session.
+fn shell(place: &Place) -> anyhow::Result<String> {
+    let terminal = Terminal::new(&place.folder, &place.path)?;
+    terminal.screen_with("$")?;
+    terminal.line("drystone shell disk.img")?;
+    terminal.screen_with("disk.img:/>")?;
+    for line in SHELL_LINES {
+        terminal.line(line)?;
+    }
+    // The prompt after the last line.
+    terminal.line("pwd")?;
+    terminal.screen_with("> pwd")?;
+    let screen = terminal.screen_with("disk.img:/doc>")?;
+    terminal.line("exit")?;
+    terminal.screen_with("$ ")?;
+    Ok(screen)
+}
+
+/// The watch of two mounts, of which one works.
+fn top(place: &Place) -> anyhow::Result<String> {
+    place.output_of("mkdir mnt log; drystone mkfs log.img --type nilfs2 --size 256M -q")?;
+    place.output_of("drystone mount disk.img mnt && drystone mount log.img log")?;
+    let screen = watched(place);
+    // The work ends when it can't make its directory.
+    place.output_of("drystone umount --lazy mnt log")?;
+    screen
+}
+
+fn watched(place: &Place) -> anyhow::Result<String> {
+    let terminal = Terminal::new(&place.folder, &place.path)?;
+    terminal.line(WORK)?;
+    terminal.line("drystone top mnt log --interval 0.25")?;
+    terminal.screen_with("REQUEST")?;
+    // The mount that works.
+    terminal.key("Down")?;
+    // Long enough for the curve.
+    thread::sleep(Duration::from_secs(28));
+    let screen = terminal.screen_with("REQUEST")?;
+    terminal.key("q")?;
+    Ok(screen)
 }
 
 /// A terminal that shows a text; lines that begin with `$` are what was typed.
@@ -124,7 +208,7 @@ fn terminal(text: &str) -> String {
     let mut svg = opening(860, lines.len() * LINE + 32, "#1e2530");
     for (number, line) in lines.iter().enumerate() {
         let y = number * LINE + 30;
-        let escaped = line.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+        let escaped = escaped(line);
         let (colour, weight) =
             if line.starts_with('$') { ("#ffd479", "bold") } else { ("#d7dce5", "normal") };
         let _ = writeln!(
@@ -133,6 +217,10 @@ fn terminal(text: &str) -> String {
         );
     }
     svg + "</svg>\n"
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 fn opening(width: usize, height: usize, background: &str) -> String {

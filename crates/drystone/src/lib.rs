@@ -163,7 +163,9 @@ struct Guide;
 pub use disk::size_of;
 pub use disk::{DiskInformation, PartitionInformation};
 pub use drystone_blockdev::{BlockDevice, DeviceError, MemoryDevice, Region};
-pub use drystone_ext4::{AccessTimes, MemoryUse, Policy, QuotaLimits, QuotaReport, UnknownPolicy};
+pub use drystone_ext4::{
+    AccessTimes, JournalStatistics, MemoryUse, Policy, QuotaLimits, QuotaReport, UnknownPolicy,
+};
 pub use drystone_ext4_format::acl;
 pub use drystone_ext4_format::features::{FeatureChange, Features};
 pub use drystone_ext4_format::hash::HashVersion;

@@ -52,6 +52,7 @@ mod volume;
 mod xattr;
 
 pub use alloc::AllocationStatistics;
+pub use drystone_jbd2::JournalStatistics;
 pub use error::{Error, Result};
 pub use extent_status::ExtentStatusStatistics;
 pub use mmp::check_multi_mount;

@@ -207,6 +207,12 @@ impl Journal {
         blocks * self.core.cache.block_size_bytes()
     }
 
+    /// Whether there is a log; without one, transactions are only written to their places.
+    #[must_use]
+    pub fn is_logged(&self) -> bool {
+        self.core.log.is_some()
+    }
+
     /// What the journal has done.
     #[must_use]
     pub fn statistics(&self) -> JournalStatistics {
@@ -271,7 +277,7 @@ impl std::fmt::Debug for Journal {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter
             .debug_struct("Journal")
-            .field("is_logged", &self.core.log.is_some())
+            .field("is_logged", &self.is_logged())
             .finish_non_exhaustive()
     }
 }

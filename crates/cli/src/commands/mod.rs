@@ -44,6 +44,7 @@ pub mod setfacl;
 pub mod setfattr;
 pub mod shell;
 pub mod stat;
+pub mod top;
 pub mod touch;
 pub mod tree;
 pub mod trim;
@@ -119,6 +120,7 @@ pub enum Command {
     Mount(mount::Arguments),
     Umount(umount::Arguments),
     Mounts(mounts::Arguments),
+    Top(top::Arguments),
     Completions(completions::Arguments),
 }
 
@@ -179,6 +181,7 @@ pub fn run(command: &Command, global: &Global, definition: fn() -> clap::Command
         Command::Mount(arguments) => mount::run(arguments, global),
         Command::Umount(arguments) => umount::run(arguments, global),
         Command::Mounts(arguments) => mounts::run(arguments, global),
+        Command::Top(arguments) => top::run(arguments, global),
         Command::Completions(arguments) => completions::run(arguments, definition),
     }
 }

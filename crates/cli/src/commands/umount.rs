@@ -2,9 +2,9 @@
 
 use crate::failure::{Failure, Outcome};
 use crate::global::Global;
-use crate::mounting::registry::{End, MountRegistry};
+use crate::mounting::registry::{End, MountRegistry, full_path};
 use crate::mounting::server::is_busy;
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use drystone_fuse::attach::{self, Unmount};
 use drystone_sync::thread;
 use rustix::io::Errno;
@@ -125,17 +125,4 @@ fn take_away(directory: &Path, lazy: bool) -> anyhow::Result<()> {
              unmounts all the same"
         )
     })
-}
-
-/// The full path of a directory. The mount itself is never asked, because its server may be dead or hang.
-fn full_path(directory: &Path) -> anyhow::Result<PathBuf> {
-    let name = || directory.display().to_string();
-    let path = std::path::absolute(directory).with_context(name)?;
-    if let (Some(parent), Some(last)) = (path.parent(), path.file_name()) {
-        let path = std::fs::canonicalize(parent).with_context(name)?.join(last);
-        if attach::is_mounted(&path) {
-            return Ok(path);
-        }
-    }
-    std::fs::canonicalize(directory).with_context(name)
 }

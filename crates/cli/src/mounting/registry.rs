@@ -285,6 +285,19 @@ impl MountRegistry {
     }
 }
 
+/// The full path of a directory where an image may be mounted. The mount itself is never asked, because its server may be dead or hang.
+pub fn full_path(directory: &Path) -> anyhow::Result<PathBuf> {
+    let name = || directory.display().to_string();
+    let path = std::path::absolute(directory).with_context(name)?;
+    if let (Some(parent), Some(last)) = (path.parent(), path.file_name()) {
+        let path = std::fs::canonicalize(parent).with_context(name)?.join(last);
+        if attach::is_mounted(&path) {
+            return Ok(path);
+        }
+    }
+    std::fs::canonicalize(directory).with_context(name)
+}
+
 fn connect(socket: &Path) -> io::Result<UnixStream> {
     UnixStream::connect(socket).inspect_err(|error| {
         if error.kind() == io::ErrorKind::ConnectionRefused {

@@ -7,10 +7,10 @@
 
 use crate::mounting::options::MountOptions;
 use crate::mounting::registry::Answers;
-use crate::mounting::status::Status;
+use crate::mounting::status::{CommitStatus, SpaceStatus, Status};
 use anyhow::{Context, anyhow};
 use drystone::Image;
-use drystone::vfs::DeviceNumber;
+use drystone::vfs::{DeviceNumber, FileSystemStatistics};
 use drystone_fuse::attach::{self, AttachError};
 use drystone_fuse::{CountedOperation, Counters, Mount, Operations, remount};
 use drystone_sync::clock::{self, Instant};
@@ -78,9 +78,28 @@ impl Served {
     }
 }
 
+/// Bytes of memory that this process has.
+fn resident_bytes() -> Option<u64> {
+    let pages = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: u64 = pages.split_whitespace().nth(1)?.parse().ok()?;
+    Some(pages * rustix::param::page_size() as u64)
+}
+
+fn space_status(found: &FileSystemStatistics) -> SpaceStatus {
+    let bytes = |blocks: u64| blocks.saturating_mul(u64::from(found.block_size));
+    SpaceStatus {
+        bytes: bytes(found.blocks),
+        free_bytes: bytes(found.blocks_free),
+        available_bytes: bytes(found.blocks_available),
+    }
+}
+
 impl Answers for Served {
     fn status(&self) -> Status {
-        let memory = self.image.upgrade().and_then(|image| image.memory_use());
+        let image = self.image.upgrade();
+        let memory = image.as_ref().and_then(|image| image.memory_use());
+        let space = image.as_ref().and_then(|image| image.file_system().statistics().ok());
+        let journal = image.as_ref().and_then(|image| image.journal_statistics());
         let requests =
             CountedOperation::ALL.iter().map(|kind| (kind, self.counters.requests(*kind)));
         let options = self.options.lock().clone();
@@ -96,6 +115,14 @@ impl Answers for Served {
             threads: self.threads,
             buffer_bytes: memory.map_or(0, |memory| memory.buffer_bytes),
             inodes: memory.map_or(0, |memory| memory.inodes),
+            dentry_bytes: memory.map_or(0, |memory| memory.dentry_bytes),
+            waiting_bytes: memory.map_or(0, |memory| memory.waiting_bytes),
+            resident_bytes: resident_bytes(),
+            space: space.as_ref().map(space_status),
+            commits: journal.map(|journal| CommitStatus {
+                count: journal.commits,
+                total_us: journal.total_commit_us,
+            }),
             bytes_read: self.counters.bytes_read(),
             bytes_written: self.counters.bytes_written(),
             io_errors: self.counters.io_errors(),

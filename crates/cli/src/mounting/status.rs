@@ -33,6 +33,21 @@ pub struct Status {
     pub buffer_bytes: u64,
     /// Inodes in memory.
     pub inodes: u64,
+    /// Bytes of dentry caches.
+    #[serde(default)]
+    pub dentry_bytes: u64,
+    /// Bytes of written data in memory that wait for their blocks.
+    #[serde(default)]
+    pub waiting_bytes: u64,
+    /// Bytes of memory that the server has in all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resident_bytes: Option<u64>,
+    /// The space of the image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub space: Option<SpaceStatus>,
+    /// What the journal did, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commits: Option<CommitStatus>,
     /// Bytes that were read.
     pub bytes_read: u64,
     /// Bytes that were written.
@@ -41,6 +56,26 @@ pub struct Status {
     pub io_errors: u64,
     /// Requests of each kind that came.
     pub requests: BTreeMap<String, u64>,
+}
+
+/// Bytes of an image.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct SpaceStatus {
+    /// Those that files may use.
+    pub bytes: u64,
+    /// Those that are free.
+    pub free_bytes: u64,
+    /// Those that users without privileges may still use.
+    pub available_bytes: u64,
+}
+
+/// Transactions that were committed since the mount.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct CommitStatus {
+    /// How many.
+    pub count: u64,
+    /// Microseconds that they took, from closing each transaction to its being durable.
+    pub total_us: u64,
 }
 
 /// A path in JSON: text under a name, and the bytes too, under another, where they aren't UTF-8.

@@ -46,3 +46,4 @@ mod undeleting;
 mod unread;
 mod usage;
 mod volumes;
+mod watching;

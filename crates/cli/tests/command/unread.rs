@@ -49,6 +49,7 @@ fn nobody_reads_what_is_printed() {
         "completions bash",
         "bench --list",
         "mounts",
+        "top --count 1 --interval 0.1",
         "umount more",
         "--help",
         "rm disk.img:/none disk.img:/a",

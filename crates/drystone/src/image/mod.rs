@@ -12,7 +12,7 @@ use crate::engine::{Engine, ImageReference, OpenImage};
 use crate::fs::Fs;
 use crate::{Error, ErrorCause, FileSystemKind, Result};
 use drystone_blockdev::BlockDevice;
-use drystone_ext4::{AccessTimes, MemoryUse, QuotaLimits, QuotaReport};
+use drystone_ext4::{AccessTimes, JournalStatistics, MemoryUse, QuotaLimits, QuotaReport};
 use drystone_ext4_format::quota::QuotaKind;
 use drystone_nilfs2::CheckpointSummary;
 use drystone_sync::Arc;
@@ -121,6 +121,14 @@ impl Image {
     pub fn memory_use(&self) -> Option<MemoryUse> {
         match &self.open.engine {
             Engine::Ext4(engine) => Some(engine.memory_use()),
+            Engine::Nilfs2(_) => None,
+        }
+    }
+
+    /// What the journal has done since the image was opened, if it has one.
+    pub fn journal_statistics(&self) -> Option<JournalStatistics> {
+        match &self.open.engine {
+            Engine::Ext4(engine) => engine.journal_statistics(),
             Engine::Nilfs2(_) => None,
         }
     }

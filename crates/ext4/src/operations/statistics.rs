@@ -54,6 +54,12 @@ impl Engine {
         self.allocator.groups.statistics()
     }
 
+    /// What the journal has done since the mount, if there is one.
+    #[must_use]
+    pub fn journal_statistics(&self) -> Option<drystone_jbd2::JournalStatistics> {
+        self.volume.journal.is_logged().then(|| self.volume.journal.statistics())
+    }
+
     /// What this mount has done so far.
     #[must_use]
     pub fn engine_statistics(&self) -> EngineStatistics {
