@@ -66,7 +66,7 @@ const SESSION: [&str; 6] = [
 /// What is typed into the shell on an image.
 const SHELL_LINES: [&str; 6] = [
     "cd doc",
-    "find . --size +6K",
+    "find /doc --size +6K",
     "cp json.md notes.md",
     "ls -lh *s.md",
     "chmod 600 notes.md",
@@ -75,7 +75,7 @@ const SHELL_LINES: [&str; 6] = [
 
 /// What a mount has to do while it is watched. `kill` is what ends it.
 const WORK: &str = "(while mkdir mnt/work 2>/dev/null; do for i in $(seq 300); do \
-                    cp rootfs/doc/json.md mnt/work/$i; done; sync -f mnt; cat mnt/work/* >/dev/null; \
+                    cp rootfs/doc/json.md mnt/work/$i; done; sync -f mnt; cat mnt/work/* >mnt/work/all; dd if=mnt/work/all of=/dev/null bs=64K iflag=direct 2>/dev/null; \
                     rm -r mnt/work; done) & clear";
 
 /// Draws everything.
@@ -128,7 +128,8 @@ impl Place {
     fn new() -> anyhow::Result<Place> {
         let programs = std::path::absolute(process::target_directory().join("debug"))?;
         let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap_or_default());
-        let folder = std::path::absolute(process::target_directory().join("pictures"))?;
+        // Its name is in a picture.
+        let folder = std::env::temp_dir().join("drystone-pictures");
         let _ = std::fs::remove_dir_all(&folder);
         let tree = folder.join("rootfs/doc");
         std::fs::create_dir_all(&tree)?;
@@ -161,25 +162,24 @@ fn session(place: &Place) -> anyhow::Result<String> {
 /// The shell on the image of the session.
 fn shell(place: &Place) -> anyhow::Result<String> {
     let terminal = Terminal::new(&place.folder, &place.path)?;
-    terminal.screen_with("$")?;
     terminal.line("drystone shell disk.img")?;
-    terminal.screen_with("disk.img:/>")?;
+    terminal.screen_at("disk.img:/>")?;
     for line in SHELL_LINES {
         terminal.line(line)?;
+        terminal.screen_with(line)?;
+        terminal.screen_at("disk.img:/doc>")?;
     }
-    // The prompt after the last line.
-    terminal.line("pwd")?;
-    terminal.screen_with("> pwd")?;
-    let screen = terminal.screen_with("disk.img:/doc>")?;
+    let screen = terminal.screen_at("disk.img:/doc>")?;
     terminal.line("exit")?;
-    terminal.screen_with("$ ")?;
+    terminal.screen_at("$")?;
     Ok(screen)
 }
 
 /// The watch of two mounts, of which one works.
 fn top(place: &Place) -> anyhow::Result<String> {
-    place.output_of("mkdir mnt log; drystone mkfs log.img --type nilfs2 --size 256M -q")?;
-    place.output_of("drystone mount disk.img mnt && drystone mount log.img log")?;
+    place.output_of("mkdir mnt log; drystone mkfs data.img --size 256M -q")?;
+    place.output_of("drystone mkfs log.img --type nilfs2 --size 256M -q")?;
+    place.output_of("drystone mount data.img mnt && drystone mount log.img log")?;
     let screen = watched(place);
     // The work ends when it can't make its directory.
     place.output_of("drystone umount --lazy mnt log")?;
@@ -189,12 +189,12 @@ fn top(place: &Place) -> anyhow::Result<String> {
 fn watched(place: &Place) -> anyhow::Result<String> {
     let terminal = Terminal::new(&place.folder, &place.path)?;
     terminal.line(WORK)?;
-    terminal.line("drystone top mnt log --interval 0.25")?;
+    terminal.line("drystone top mnt log --interval 0.5")?;
     terminal.screen_with("REQUEST")?;
     // The mount that works.
     terminal.key("Down")?;
     // Long enough for the curve.
-    thread::sleep(Duration::from_secs(28));
+    thread::sleep(Duration::from_secs(52));
     let screen = terminal.screen_with("REQUEST")?;
     terminal.key("q")?;
     Ok(screen)

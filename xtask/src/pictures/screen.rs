@@ -37,9 +37,12 @@ impl Terminal {
         let (columns, lines) = (COLUMNS.to_string(), LINES.to_string());
         let mut tmux = terminal.tmux(&["-f", "/dev/null", "new-session", "-d", "-x", &columns]);
         tmux.args(["-y", &lines, "-c"]).arg(folder);
-        tmux.args(["-e", &format!("PATH={path}"), "-e", "PS1=$ ", "-e", "TZ=UTC", "sh"]);
+        tmux.arg("sh").env("PATH", path).env("TZ", "UTC");
         process::run(&mut tmux)?;
         process::run(&mut terminal.tmux(&["set-option", "-g", "status", "off"]))?;
+        // A shell of root's has another prompt.
+        terminal.line("PS1='$ '; clear")?;
+        terminal.screen_when("$", |screen| screen.trim() == "$")?;
         Ok(terminal)
     }
 
@@ -56,15 +59,27 @@ impl Terminal {
 
     /// The screen, with escape sequences for colours, once it shows a text.
     pub fn screen_with(&self, text: &str) -> anyhow::Result<String> {
+        self.screen_when(text, |screen| {
+            runs(screen).iter().flatten().any(|run| run.text.contains(text))
+        })
+    }
+
+    /// The screen once a prompt is at its end.
+    pub fn screen_at(&self, prompt: &str) -> anyhow::Result<String> {
+        self.screen_when(prompt, |screen| screen.trim_end().ends_with(prompt))
+    }
+
+    fn screen_when(&self, what: &str, is_it: impl Fn(&str) -> bool) -> anyhow::Result<String> {
+        let mut screen = String::new();
         for _ in 0..LOOKS {
             let output = self.tmux(&["capture-pane", "-e", "-p"]).output().context("tmux")?;
-            let screen = String::from_utf8_lossy(&output.stdout).into_owned();
-            if runs(&screen).iter().flatten().any(|run| run.text.contains(text)) {
+            screen = String::from_utf8_lossy(&output.stdout).into_owned();
+            if is_it(&screen) {
                 return Ok(screen);
             }
             thread::sleep(LOOK_INTERVAL);
         }
-        bail!("the terminal doesn't show '{text}'")
+        bail!("the terminal doesn't show '{what}' but:\n{}", screen.trim())
     }
 
     fn tmux(&self, arguments: &[&str]) -> Command {
@@ -98,7 +113,7 @@ fn runs(screen: &str) -> Vec<Vec<Run>> {
         for (index, part) in line.split("\u{1b}[").enumerate() {
             let text = match part.split_once('m') {
                 Some((codes, text)) if index > 0 => {
-                    codes.split(';').for_each(|code| look.change(code));
+                    look.change(codes);
                     text
                 }
                 _ => part,
@@ -113,17 +128,23 @@ fn runs(screen: &str) -> Vec<Vec<Run>> {
 }
 
 impl Run {
-    /// Follows a code of an escape sequence.
-    fn change(&mut self, code: &str) {
-        match code.parse::<usize>() {
-            Ok(1) => self.is_bold = true,
-            Ok(2) => self.is_dim = true,
-            Ok(7) => self.is_reversed = true,
-            Ok(number @ 30..=37) => self.colour = Some(number - 30),
-            Ok(number @ 90..=97) => self.colour = Some(number - 90),
-            Ok(39) => self.colour = None,
-            // An empty one resets, too.
-            _ => *self = Run::default(),
+    /// Follows the codes of an escape sequence.
+    fn change(&mut self, codes: &str) {
+        let mut codes = codes.split(';').map(|code| code.parse::<usize>().unwrap_or(0));
+        while let Some(code) = codes.next() {
+            match code {
+                0 => *self = Run::default(),
+                1 => self.is_bold = true,
+                2 => self.is_dim = true,
+                7 => self.is_reversed = true,
+                22 => (self.is_bold, self.is_dim) = (false, false),
+                27 => self.is_reversed = false,
+                30..=37 | 90..=97 => self.colour = Some(code % 10),
+                // A number among 256, of which the first 16 are these.
+                38 => self.colour = codes.nth(1).map(|number| number % 8),
+                39 => self.colour = None,
+                _ => {}
+            }
         }
     }
 }
@@ -177,6 +198,10 @@ mod tests {
         let bold = |text: &str| Run { colour: Some(6), is_bold: true, ..run(text) };
         assert_eq!(lines[0], [run("a"), bold("b")]);
         assert_eq!(lines[1][..2], [bold("c"), Run { is_reversed: true, ..run("d") }]);
+        assert_eq!(
+            runs("\u{1b}[2;38;5;14mx\u{1b}[22my")[0][1],
+            Run { colour: Some(6), ..run("y") }
+        );
         assert!(svg(screen).contains(r##"fill="#5fd0d8" font-weight="bold""##));
     }
 }

@@ -148,7 +148,7 @@ impl View {
     fn draw_requests(&self, activity: &Activity, frame: &mut Frame<'_>, area: Rect) {
         let Activity { interval, mount } = activity;
         let image = Escaped(mount.image.as_os_str().as_bytes()).to_string();
-        let title = format!(" {image}, process {}, {} ", mount.process, mount.transport);
+        let title = format!(" {image}, process {}, transport {} ", mount.process, mount.transport);
         let block = Block::new().borders(Borders::TOP).title(title);
         let mut kinds: Vec<_> = mount.requests.iter().collect();
         let now = |kind: &str| interval.requests.get(kind).copied().unwrap_or(0);
