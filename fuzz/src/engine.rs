@@ -9,8 +9,8 @@ use drystone_ext4_format::features::Features;
 use drystone_mkfs::{JournalSize, MkfsOptions, default_features, make};
 use drystone_sync::{Arc, LazyLock};
 use drystone_vfs::{
-    Errno, FallocateMode, FileSystem, NewNode, RenameFlags, RequestContext, SetAttributes,
-    XattrMode, resolve, resolve_parent,
+    Errno, FallocateMode, FileSystem, InodeGuard, NewNode, RenameFlags, RequestContext,
+    SetAttributes, XattrMode, find_parent, find_path,
 };
 use fastrand::Rng;
 
@@ -114,44 +114,37 @@ pub(crate) fn operate(fs: &impl FileSystem, input: &mut Input<'_>) -> drystone_v
     let first = path(input);
     let (offset, length) = (u64::from(input.u16()) << (input.u8() % 8), u64::from(input.u16()));
     if kind < 6 {
-        let (parent, name) = resolve_parent(fs, &context, &first)?;
+        let (parent, name) = find_parent(fs, &context, &first)?;
         let target = path(input);
         let node = match kind {
             0 | 1 => NewNode::Regular,
             2 | 3 => NewNode::Directory,
             _ => NewNode::Symlink(&target),
         };
-        let done = fs.create(&context, parent.inode, name, node, 0o644);
-        let done = done.map(|entry| fs.forget(entry.inode, 1));
-        fs.forget(parent.inode, 1);
-        return done;
+        return InodeGuard::create(fs, &context, parent.inode(), name, node, 0o644).map(drop);
     }
     if kind < 10 {
-        let (parent, name) = resolve_parent(fs, &context, &first)?;
-        let done = match kind {
-            6 => fs.unlink(&context, parent.inode, name),
-            7 => fs.remove_directory(&context, parent.inode, name),
+        let (parent, name) = find_parent(fs, &context, &first)?;
+        let parent_inode = parent.inode();
+        return match kind {
+            6 => fs.unlink(&context, parent_inode, name),
+            7 => fs.remove_directory(&context, parent_inode, name),
             _ => {
                 let second = path(input);
-                resolve_parent(fs, &context, &second).and_then(|(to, new_name)| {
-                    let flags = match input.u8() % 3 {
-                        0 => RenameFlags::EXCHANGE,
-                        1 => RenameFlags::NO_REPLACE,
-                        _ => RenameFlags::empty(),
-                    };
-                    let done = fs.rename(&context, parent.inode, name, to.inode, new_name, flags);
-                    fs.forget(to.inode, 1);
-                    done
-                })
+                let (to, new_name) = find_parent(fs, &context, &second)?;
+                let flags = match input.u8() % 3 {
+                    0 => RenameFlags::EXCHANGE,
+                    1 => RenameFlags::NO_REPLACE,
+                    _ => RenameFlags::empty(),
+                };
+                fs.rename(&context, parent_inode, name, to.inode(), new_name, flags)
             }
         };
-        fs.forget(parent.inode, 1);
-        return done;
     }
-    let found = resolve(fs, &context, &first, true)?;
-    let inode = found.inode;
+    let found = find_path(fs, &context, &first, true)?;
+    let inode = found.inode();
     let content = vec![kind; length as usize % 20_000];
-    let done = match kind {
+    match kind {
         10 => fs.write(&context, inode, offset, &content).map(drop),
         11 => {
             let changes = SetAttributes { size: Some(offset), ..SetAttributes::default() };
@@ -172,14 +165,12 @@ pub(crate) fn operate(fs: &impl FileSystem, input: &mut Input<'_>) -> drystone_v
             };
             fs.fallocate(&context, inode, mode, offset & !1023, length & !1023)
         }
-        _ => resolve_parent(fs, &context, &path(input)).and_then(|(parent, name)| {
-            let done = fs.link(&context, inode, parent.inode, name);
-            fs.forget(parent.inode, 1);
-            done.map(|entry| fs.forget(entry.inode, 1))
-        }),
-    };
-    fs.forget(inode, 1);
-    done
+        _ => {
+            let other = path(input);
+            let (parent, name) = find_parent(fs, &context, &other)?;
+            InodeGuard::link(fs, &context, inode, parent.inode(), name).map(drop)
+        }
+    }
 }
 
 /// Any sequence of operations on paths of a sound image, which the checker finds sound after.

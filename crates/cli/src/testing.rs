@@ -2,7 +2,9 @@
 
 use crate::terminal::Output;
 use crate::tree::{ImageTree, join};
-use drystone::vfs::{FileSystem, NewNode, RequestContext, SetAttributes, SetTime, Timestamp};
+use drystone::vfs::{
+    FileSystem, InodeGuard, NewNode, RequestContext, SetAttributes, SetTime, Timestamp, find_path,
+};
 use drystone_testkit::model::{Configuration, MemoryFileSystem};
 use std::path::Path;
 
@@ -19,30 +21,22 @@ pub fn example(files: &[&str]) -> MemoryFileSystem {
 /// Adds a file, and the directories that it needs.
 pub fn put(image: &MemoryFileSystem, path: &str, content: &[u8]) {
     let context = RequestContext::superuser();
-    let mut directory = image.root();
+    let mut directory = find_path(image, &context, b"/", true).unwrap();
     let names: Vec<&str> = path.split('/').collect();
     let (file, parents) = names.split_last().unwrap();
+    let make = |directory: &InodeGuard<'_>, name: &str, node, mode| {
+        InodeGuard::create(image, &context, directory.inode(), name.as_bytes(), node, mode).unwrap()
+    };
     for name in parents {
-        let entry = image.lookup(&context, directory, name.as_bytes()).or_else(|_| {
-            image.create(&context, directory, name.as_bytes(), NewNode::Directory, 0o755)
-        });
-        let entry = entry.unwrap();
-        if directory != image.root() {
-            image.forget(directory, 1);
-        }
-        directory = entry.inode;
+        let found = InodeGuard::lookup(image, &context, directory.inode(), name.as_bytes());
+        directory = found.unwrap_or_else(|_| make(&directory, name, NewNode::Directory, 0o755));
     }
-    let entry =
-        image.create(&context, directory, file.as_bytes(), NewNode::Regular, 0o644).unwrap();
-    image.write(&context, entry.inode, 0, content).unwrap();
+    let file = make(&directory, file, NewNode::Regular, 0o644);
+    image.write(&context, file.inode(), 0, content).unwrap();
     let time = SetTime::At(Timestamp { seconds: 1_000_000_000, nanoseconds: 0 });
     let changes =
         SetAttributes { modified: Some(time), accessed: Some(time), ..SetAttributes::default() };
-    image.set_attributes(&context, entry.inode, &changes).unwrap();
-    image.forget(entry.inode, 1);
-    if directory != image.root() {
-        image.forget(directory, 1);
-    }
+    image.set_attributes(&context, file.inode(), &changes).unwrap();
 }
 
 /// The image as commands see it.
@@ -76,7 +70,7 @@ pub fn paths(tree: &ImageTree<'_>) -> Vec<String> {
 /// The content of a file.
 pub fn content(tree: &ImageTree<'_>, path: &str) -> Vec<u8> {
     let node = tree.find(Path::new(path), true).unwrap();
-    let mut buffer = vec![0; node.attributes.size as usize];
+    let mut buffer = vec![0; node.attributes().size as usize];
     tree.file_system.read(node.inode(), 0, &mut buffer).unwrap();
     buffer
 }

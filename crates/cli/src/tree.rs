@@ -7,8 +7,8 @@ use crate::output::Escaped;
 use anyhow::anyhow;
 use drystone::Fs;
 use drystone::vfs::{
-    self, Dots, Errno, FileSystem, FileType, InodeAttributes, InodeNumber, RequestContext,
-    check_listed, resolve, resolve_parent,
+    self, Dots, Errno, FileSystem, FileType, InodeAttributes, InodeGuard, InodeNumber,
+    RequestContext, check_listed, find_parent, find_path,
 };
 use std::cell::{Cell, OnceCell};
 use std::collections::HashSet;
@@ -28,31 +28,6 @@ pub struct ImageTree<'a> {
     names: OnceCell<AccountNames>,
     has_reported: Cell<bool>,
     interrupt: Option<Interrupt>,
-}
-
-/// An inode that is held while it is used.
-pub struct ImageNode<'a> {
-    file_system: &'a dyn FileSystem,
-    /// What is known of it.
-    pub attributes: InodeAttributes,
-}
-
-impl ImageNode<'_> {
-    /// Its number.
-    pub fn inode(&self) -> InodeNumber {
-        self.attributes.inode
-    }
-
-    /// True for a directory.
-    pub fn is_directory(&self) -> bool {
-        self.attributes.file_type == FileType::Directory
-    }
-}
-
-impl Drop for ImageNode<'_> {
-    fn drop(&mut self) {
-        self.file_system.forget(self.attributes.inode, 1);
-    }
 }
 
 /// The directories that a walk has entered. In a damaged image a directory may lie in itself, or have
@@ -97,31 +72,29 @@ impl<'a> ImageTree<'a> {
         }
     }
 
-    /// Holds what a call has returned.
-    pub fn hold(&self, attributes: InodeAttributes) -> ImageNode<'a> {
-        ImageNode { file_system: self.file_system, attributes }
-    }
-
     /// Finds what is at a path. Symbolic links on the way are followed; one at the end only if
     /// `follow_last`.
-    pub fn find(&self, path: &Path, follow_last: bool) -> anyhow::Result<ImageNode<'a>> {
+    pub fn find(&self, path: &Path, follow_last: bool) -> anyhow::Result<InodeGuard<'a>> {
         let bytes = path.as_os_str().as_bytes();
-        let found = resolve(self.file_system, &self.context, bytes, follow_last);
-        Ok(self.hold(found.map_err(|error| self.error(bytes, &error))?))
+        let found = find_path(self.file_system, &self.context, bytes, follow_last);
+        found.map_err(|error| self.error(bytes, &error))
     }
 
     /// Finds the directory that a path ends in, and the name there.
-    pub fn find_parent<'p>(&self, path: &'p Path) -> anyhow::Result<(ImageNode<'a>, &'p [u8])> {
+    pub fn find_parent<'p>(&self, path: &'p Path) -> anyhow::Result<(InodeGuard<'a>, &'p [u8])> {
         let bytes = path.as_os_str().as_bytes();
-        let (parent, name) = resolve_parent(self.file_system, &self.context, bytes)
-            .map_err(|error| self.error(bytes, &error))?;
-        Ok((self.hold(parent), name))
+        let found = find_parent(self.file_system, &self.context, bytes);
+        found.map_err(|error| self.error(bytes, &error))
     }
 
     /// The entry of this name in a directory, if there is one.
-    pub fn child(&self, directory: InodeNumber, name: &[u8]) -> vfs::Result<Option<ImageNode<'a>>> {
-        match self.file_system.lookup(&self.context, directory, name) {
-            Ok(attributes) => Ok(Some(self.hold(attributes))),
+    pub fn child(
+        &self,
+        directory: InodeNumber,
+        name: &[u8],
+    ) -> vfs::Result<Option<InodeGuard<'a>>> {
+        match InodeGuard::lookup(self.file_system, &self.context, directory, name) {
+            Ok(found) => Ok(Some(found)),
             Err(error) if error.errno == Errno::ENOENT => Ok(None),
             Err(error) => Err(error),
         }

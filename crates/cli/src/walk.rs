@@ -2,14 +2,14 @@
 
 use crate::failure::Outcome;
 use crate::output::Escaped;
-use crate::tree::{Entered, ImageNode, ImageTree, push};
-use drystone::vfs::InodeNumber;
+use crate::tree::{Entered, ImageTree, push};
+use drystone::vfs::{InodeGuard, InodeNumber};
 use std::ops::Range;
 
 /// An entry on the way.
 pub struct WalkStep<'s, 'a> {
     /// The entry.
-    pub node: &'s ImageNode<'a>,
+    pub node: &'s InodeGuard<'a>,
     /// The directory that it was found in; none for the start.
     pub parent: Option<InodeNumber>,
     /// Its name; the path for the start.
@@ -44,7 +44,7 @@ pub trait Visitor {
 /// A directory that is being walked. Its path is a prefix of the walk's: separate paths would take
 /// memory in the square of the depth.
 struct WalkFrame<'a> {
-    node: ImageNode<'a>,
+    node: InodeGuard<'a>,
     parent: Option<InodeNumber>,
     /// Where its name starts in the path, and where its path ends.
     path: Range<usize>,
@@ -63,7 +63,7 @@ struct WalkPath<'a> {
 /// early after an interrupt.
 pub fn walk<'a>(
     tree: &ImageTree<'a>,
-    start: ImageNode<'a>,
+    start: InodeGuard<'a>,
     path: &[u8],
     visitor: &mut dyn Visitor,
 ) -> Outcome {
@@ -110,7 +110,7 @@ impl<'a> WalkPath<'a> {
     fn visit(
         &mut self,
         tree: &ImageTree<'a>,
-        node: ImageNode<'a>,
+        node: InodeGuard<'a>,
         parent: Option<InodeNumber>,
         name_start: usize,
         visitor: &mut dyn Visitor,

@@ -1,30 +1,27 @@
 //! Puts a new entry in the place of an old one, which stays if the new one can't be made.
 
 use drystone_vfs::{
-    Entry, Errno, Error, FileSystem, InodeNumber, RenameFlags, RequestContext, Result,
+    Errno, Error, FileSystem, InodeGuard, InodeNumber, RenameFlags, RequestContext, Result,
 };
 
 /// Makes an entry in place of the one called `name` in `directory`. The old entry must not be a
 /// directory, nor a name of the inode that the new entry gets. `make` makes the new one under a free
-/// name; it is then renamed over the old one. Gives a reference.
+/// name; it is then renamed over the old one.
 ///
 /// # Errors
 ///
 /// Those of `make`, and of renaming. The old entry is untouched then.
-pub fn replace(
-    file_system: &dyn FileSystem,
+pub fn replace<'f>(
+    file_system: &'f dyn FileSystem,
     context: &RequestContext,
     directory: InodeNumber,
     name: &[u8],
-    make: &dyn Fn(&[u8]) -> Result<Entry>,
-) -> Result<Entry> {
+    make: &dyn Fn(&[u8]) -> Result<InodeGuard<'f>>,
+) -> Result<InodeGuard<'f>> {
     let is_taken = |error: &Error| error.errno == Errno::EEXIST;
     let (other, made) = under_free_name(|other| make(other.as_bytes()), is_taken)?;
-    let settled = settle(file_system, context, directory, other.as_bytes(), name, Ok(()));
-    if settled.is_err() {
-        file_system.forget(made.inode, 1);
-    }
-    settled.map(|()| made)
+    settle(file_system, context, directory, other.as_bytes(), name, Ok(()))?;
+    Ok(made)
 }
 
 /// Renames a new entry that is no directory to its name once it is complete. Otherwise the new entry goes, and what
@@ -76,12 +73,14 @@ mod tests {
         let image = MemoryFileSystem::new(Configuration::default());
         let context = RequestContext::superuser();
         let root = image.root();
-        let create = |name: &[u8], node| image.create(&context, root, name, node, 0o644);
-        let old = create(b"a", NewNode::Regular).unwrap().inode;
-        let directory = create(b"d", NewNode::Directory).unwrap().inode;
+        let create = |name: &[u8], node: NewNode<'_>, mode: u16| {
+            InodeGuard::create(&image, &context, root, name, node, mode)
+        };
+        let old = create(b"a", NewNode::Regular, 0o644).unwrap().inode();
+        let directory = create(b"d", NewNode::Directory, 0o755).unwrap().inode();
         let put = |name: &[u8], target: &[u8]| {
             replace(&image, &context, root, name, &|name| {
-                image.create(&context, root, name, NewNode::Symlink(target), 0o777)
+                create(name, NewNode::Symlink(target), 0o777)
             })
         };
         assert!(put(b"a", b"").is_err());
@@ -95,11 +94,8 @@ mod tests {
         names.retain(|(name, _)| !name.starts_with(b".") || name.len() > 2);
         names.sort();
         assert_eq!(names, [(b"a".to_vec(), old), (b"d".to_vec(), directory)]);
-        let made = put(b"a", b"target").unwrap().inode;
-        assert_eq!(image.lookup(&context, root, b"a").unwrap().inode, made);
-        for (inode, count) in [(old, 1), (directory, 1), (made, 2)] {
-            image.forget(inode, count);
-        }
+        let made = put(b"a", b"target").unwrap().inode();
+        assert_eq!(InodeGuard::lookup(&image, &context, root, b"a").unwrap().inode(), made);
         assert_eq!(image.references(), 0);
     }
 }

@@ -90,7 +90,8 @@ mod stack {
         held.iter().map(|(class, _)| class.name()).collect::<Vec<_>>().join(", ")
     }
 
-    /// Panics if the calling thread holds a lock. For tests; release builds do not check.
+    /// Panics if the calling thread holds a lock. To be called before foreign code is, which may
+    /// take any lock. Only debug builds check.
     ///
     /// # Panics
     ///
@@ -124,7 +125,9 @@ mod stack {
         pub(crate) fn check_wait(&self, _: &'static LockClass) {}
     }
 
-    /// Panics if the calling thread holds a lock. For tests; only debug builds check.
+    /// Panics if the calling thread holds a lock. To be called before foreign code is, which may
+    /// take any lock. Only debug builds check.
+    #[inline(always)]
     pub fn assert_none_held() {}
 }
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use drystone_sync::{Barrier, thread};
-use drystone_vfs::{Errno, FileSystem, NewNode, RequestContext};
+use drystone_vfs::{Errno, FileSystem, InodeGuard, NewNode, RequestContext};
 
 use crate::comparison::Tolerance;
 use crate::model::{Configuration, MemoryFileSystem};
@@ -109,8 +109,8 @@ pub fn run(file_system: &dyn FileSystem, settings: &ConcurrentSettings) -> Vec<S
 fn make_base(file_system: &dyn FileSystem, base: &str) -> Result<(), String> {
     let (root, context) = (file_system.root(), RequestContext::superuser());
     let name = base.trim_start_matches('/').as_bytes();
-    let made = file_system.create(&context, root, name, NewNode::Directory, 0o777);
-    made.map(|entry| file_system.forget(entry.inode, 1)).map_err(|e| format!("{base}: {e}"))
+    let made = InodeGuard::create(file_system, &context, root, name, NewNode::Directory, 0o777);
+    made.map(drop).map_err(|e| format!("{base}: {e}"))
 }
 
 /// One thread's work and the comparison of its directory with its model.

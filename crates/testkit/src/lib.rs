@@ -11,6 +11,7 @@ pub mod crash;
 pub mod damage;
 mod digest;
 pub mod environment;
+pub mod failing;
 pub mod host;
 pub mod judges;
 pub mod metadata_map;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use drystone_vfs::{
-    Errno, FileSystem, FileType, InodeAttributes, InodeNumber, RequestContext, Result, resolve,
+    Errno, FileSystem, InodeAttributes, InodeGuard, InodeNumber, RequestContext, Result, find_path,
 };
 
 /// The path and attributes of everything below `base`, and of `base` itself (first), in the order
@@ -14,49 +14,40 @@ pub fn walk(
     context: &RequestContext,
     base: &[u8],
 ) -> Result<Vec<(Vec<u8>, InodeAttributes)>> {
-    let start = resolve(file_system, context, base, true)?;
+    let start = find_path(file_system, context, base, true)?;
     let trimmed = base.strip_suffix(b"/").unwrap_or(base);
-    let mut found =
-        vec![(if trimmed.is_empty() { b"/".to_vec() } else { trimmed.to_vec() }, start)];
-    let mut seen = BTreeSet::from([start.inode]);
-    let mut pending = vec![(trimmed.to_vec(), start.inode)];
-    let mut result = Ok(());
+    let shown = if trimmed.is_empty() { b"/" } else { trimmed };
+    let mut found = vec![(shown.to_vec(), *start.attributes())];
+    let mut seen = BTreeSet::from([start.inode()]);
+    let mut pending = vec![(trimmed.to_vec(), start)];
     while let Some((path, directory)) = pending.pop() {
-        if result.is_ok() {
-            result = children(file_system, context, &path, directory).and_then(|children| {
-                for (path, attributes) in children {
-                    if attributes.file_type == FileType::Directory {
-                        if !seen.insert(attributes.inode) {
-                            return Err(Errno::ELOOP.into());
-                        }
-                        pending.push((path.clone(), attributes.inode));
-                    } else {
-                        file_system.forget(attributes.inode, 1);
-                    }
-                    found.push((path, attributes));
+        for (path, child) in children(file_system, context, &path, directory.inode())? {
+            found.push((path.clone(), *child.attributes()));
+            if child.is_directory() {
+                if !seen.insert(child.inode()) {
+                    return Err(Errno::ELOOP.into());
                 }
-                Ok(())
-            });
+                pending.push((path, child));
+            }
         }
-        file_system.forget(directory, 1);
     }
-    result.map(|()| found)
+    Ok(found)
 }
 
-/// The entries of a directory but `.` and `..`, each with a reference.
-fn children(
-    file_system: &dyn FileSystem,
+/// The entries of a directory but `.` and `..`.
+fn children<'f>(
+    file_system: &'f dyn FileSystem,
     context: &RequestContext,
     path: &[u8],
     directory: InodeNumber,
-) -> Result<Vec<(Vec<u8>, InodeAttributes)>> {
+) -> Result<Vec<(Vec<u8>, InodeGuard<'f>)>> {
     let mut names = names(file_system, context, directory)?;
     names.retain(|name| name != b"." && name != b"..");
     names.sort();
     let mut children = Vec::with_capacity(names.len());
     for name in names {
-        let attributes = file_system.lookup(context, directory, &name)?;
-        children.push(([path, b"/", &name].concat(), attributes));
+        let child = InodeGuard::lookup(file_system, context, directory, &name)?;
+        children.push(([path, b"/", &name].concat(), child));
     }
     Ok(children)
 }

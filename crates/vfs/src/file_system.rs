@@ -98,7 +98,8 @@ pub trait FileSystem: Send + Sync {
     fn read_link(&self, inode: InodeNumber) -> Result<Vec<u8>>;
 
     /// Lists a directory from `cookie` (0: the start), `.` and `..` first. Entries that are there
-    /// during the whole listing are delivered exactly once, whatever else changes.
+    /// during the whole listing are delivered exactly once, whatever else changes. No lock is held while
+    /// `visit` runs: it may call the file system, also to change the directory.
     fn read_directory(
         &self,
         context: &RequestContext,

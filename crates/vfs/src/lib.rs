@@ -8,8 +8,8 @@
 //!
 //! A file system may forget an inode that nobody names. Each call that returns an [`Entry`]
 //! (lookup, create, mkdir, …) gives the caller one *reference* to the inode, which keeps an
-//! unlinked inode and its content alive; [`FileSystem::forget`] gives references back, and an
-//! [`InodeGuard`] does so by itself. Calls that
+//! unlinked inode and its content alive. A server, whose client counts references, gives them back with
+//! [`FileSystem::forget`]; everything else holds [`InodeGuard`]s, which do so when they are dropped. Calls that
 //! take an [`InodeNumber`] expect the caller to hold a reference to it (the root is always held).
 #![forbid(unsafe_code)]
 
@@ -42,5 +42,5 @@ pub use guard::InodeGuard;
 pub use owner_map::{IdRange, OwnerMap, parse_id};
 pub use path::{Dots, NAME_LENGTH_MAX, PATH_LENGTH_MAX, check_listed, check_name};
 pub use path_walk::{
-    FollowedLinks, LastName, PathWalk, find_path, position_of, resolve, resolve_parent,
+    FollowedLinks, LastName, PathWalk, at_path, find_parent, find_path, position_of,
 };

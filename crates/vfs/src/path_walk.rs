@@ -1,8 +1,7 @@
 //! Path walking, which a kernel does above its file systems, for callers without one.
 
 use crate::{
-    Access, Entry, Errno, Error, FileSystem, FileType, InodeGuard, InodeNumber, RequestContext,
-    Result,
+    Access, Errno, Error, FileSystem, FileType, InodeGuard, InodeNumber, RequestContext, Result,
 };
 use std::borrow::Cow;
 use std::ops::Range;
@@ -49,7 +48,7 @@ pub enum LastName {
 /// [`find`](PathWalk::find) looks it up, others make or remove it.
 pub struct PathWalk<'f, 'p> {
     file_system: &'f dyn FileSystem,
-    context: &'f RequestContext,
+    context: &'p RequestContext,
     /// The directory that was reached; none for the root, which is always held.
     here: Option<InodeGuard<'f>>,
     /// The path, or what a symbolic link has made of it.
@@ -65,7 +64,7 @@ impl<'f, 'p> PathWalk<'f, 'p> {
     /// A name on the way can't be looked up, or is no directory.
     pub fn new(
         file_system: &'f dyn FileSystem,
-        context: &'f RequestContext,
+        context: &'p RequestContext,
         path: &'p [u8],
     ) -> Result<PathWalk<'f, 'p>> {
         let path = Cow::Borrowed(path);
@@ -109,12 +108,12 @@ impl<'f, 'p> PathWalk<'f, 'p> {
     /// # Errors
     /// As [`FileSystem::lookup`].
     pub fn look_up(&self) -> Result<InodeGuard<'f>> {
-        let entry = match self.name() {
+        let (file_system, directory) = (self.file_system, self.directory());
+        match self.name() {
             // Needs no permission to search it.
-            b"" => self.file_system.find_inode(self.directory())?,
-            name => self.file_system.lookup(self.context, self.directory(), name)?,
-        };
-        Ok(InodeGuard::new(self.file_system, entry))
+            b"" => Ok(InodeGuard::new(file_system, file_system.find_inode(directory)?)),
+            name => InodeGuard::lookup(file_system, self.context, directory, name),
+        }
     }
 
     /// The error of a call that the last name alone rules out, unless the directory may not even be
@@ -206,10 +205,26 @@ impl<'f, 'p> PathWalk<'f, 'p> {
 #[inline]
 pub fn find_path<'f>(
     file_system: &'f dyn FileSystem,
-    context: &'f RequestContext,
+    context: &RequestContext,
     path: &[u8],
     follow_last: bool,
 ) -> Result<InodeGuard<'f>> {
+    at_path(file_system, context, path, follow_last, Ok)
+}
+
+/// Finds the inode at `path` as [`find_path`] does, and hands it to `take`. An inode has many attributes:
+/// where `take` uses few of them and is inlined, the others aren't copied.
+///
+/// # Errors
+/// As those of [`PathWalk`] and `take`.
+#[inline(always)]
+pub fn at_path<'f, T>(
+    file_system: &'f dyn FileSystem,
+    context: &RequestContext,
+    path: &[u8],
+    follow_last: bool,
+    take: impl FnOnce(InodeGuard<'f>) -> Result<T>,
+) -> Result<T> {
     // Most paths have no symbolic link in them: they need none of what a walk keeps.
     let after_slashes = |from: usize| {
         let rest = path[from..].iter();
@@ -221,21 +236,30 @@ pub fn find_path<'f>(
     while start < path.len() {
         let length = position_of(&path[start..], b'/');
         let end = length.map_or(path.len(), |length| start + length);
-        let entry = file_system.lookup(context, directory, &path[start..end])?;
-        let found = InodeGuard::new(file_system, entry);
+        let found = InodeGuard::lookup(file_system, context, directory, &path[start..end])?;
         start = after_slashes(end);
         let is_last = start == path.len();
-        match entry.file_type {
-            FileType::Directory if is_last => return Ok(found),
+        match found.attributes().file_type {
+            FileType::Directory if is_last => return take(found),
             FileType::Directory => {
                 directory = found.inode();
                 _held = Some(found);
             }
             FileType::Symlink if follow_last || end < path.len() => break,
             _ if end < path.len() => return Err(Errno::ENOTDIR.into()),
-            _ => return Ok(found),
+            _ => return take(found),
         }
     }
+    take(walk_path(file_system, context, path, follow_last)?)
+}
+
+#[cold]
+fn walk_path<'f>(
+    file_system: &'f dyn FileSystem,
+    context: &RequestContext,
+    path: &[u8],
+    follow_last: bool,
+) -> Result<InodeGuard<'f>> {
     PathWalk::new(file_system, context, path)?.find(follow_last)
 }
 
@@ -266,23 +290,13 @@ pub fn position_of(bytes: &[u8], byte: u8) -> Option<usize> {
     }
 }
 
-/// As [`find_path`]. Gives a reference.
-pub fn resolve(
-    file_system: &dyn FileSystem,
-    context: &RequestContext,
-    path: &[u8],
-    follow_last: bool,
-) -> Result<Entry> {
-    Ok(find_path(file_system, context, path, follow_last)?.into_entry())
-}
-
 /// Finds the directory that `path` ends in, and the last name of the path, which need not exist.
-/// Gives a reference to the directory. `EINVAL` if the path ends in `.`, `..` or is the root.
-pub fn resolve_parent<'p>(
-    file_system: &dyn FileSystem,
+/// `EINVAL` if the path ends in `.`, `..` or is the root.
+pub fn find_parent<'f, 'p>(
+    file_system: &'f dyn FileSystem,
     context: &RequestContext,
     path: &'p [u8],
-) -> Result<(Entry, &'p [u8])> {
+) -> Result<(InodeGuard<'f>, &'p [u8])> {
     let trimmed = trim_slashes(path);
     let split = trimmed.iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1);
     let (parent, name) = trimmed.split_at(split);
@@ -292,7 +306,7 @@ pub fn resolve_parent<'p>(
             format!("'{}' doesn't end in a name", String::from_utf8_lossy(path)),
         ));
     }
-    Ok((resolve(file_system, context, parent, true)?, name))
+    Ok((find_path(file_system, context, parent, true)?, name))
 }
 
 fn trim_slashes(path: &[u8]) -> &[u8] {

@@ -8,8 +8,8 @@ use super::{Files, Open, OpenDirectory, OpenFile};
 use anyhow::{Context, Result, bail};
 use drystone_sync::atomic::{AtomicBool, Ordering};
 use drystone_vfs::{
-    Errno, FallocateMode, FileSystem, FileType, InodeNumber, NewNode, OpenFlags, RenameFlags,
-    RequestContext, SetAttributes,
+    Errno, FallocateMode, FileSystem, FileType, InodeGuard, InodeNumber, NewNode, OpenFlags,
+    RenameFlags, RequestContext, SetAttributes,
 };
 
 /// Extents that are asked for at once.
@@ -43,30 +43,23 @@ impl<'f> EngineFiles<'f> {
         Ok(())
     }
 
-    /// Walks a path. Gives a reference to the inode.
-    fn find(&self, parent: OpenDirectory, path: &str) -> drystone_vfs::Result<drystone_vfs::Entry> {
-        let start = inode(parent.0);
-        if !path.contains('/') {
-            return self.file_system.lookup(&self.context, start, path.as_bytes());
+    /// Walks a path.
+    fn find(&self, parent: OpenDirectory, path: &str) -> drystone_vfs::Result<InodeGuard<'f>> {
+        let look_up = |directory, name: &str| {
+            InodeGuard::lookup(self.file_system, &self.context, directory, name.as_bytes())
+        };
+        let mut names = path.split('/');
+        // There is always a first part, which may be all.
+        let mut here = look_up(inode(parent.0), names.next().unwrap_or_default())?;
+        for name in names {
+            here = look_up(here.inode(), name)?;
         }
-        let mut here = None;
-        for name in path.split('/') {
-            let from = here.map_or(start, |entry: drystone_vfs::Entry| entry.inode);
-            let next = self.file_system.lookup(&self.context, from, name.as_bytes());
-            if here.is_some() {
-                self.file_system.forget(from, 1);
-            }
-            here = Some(next?);
-        }
-        here.ok_or(Errno::ENOENT.into())
+        Ok(here)
     }
 
-    fn open_found(&self, found: InodeNumber, flags: OpenFlags) -> Result<OpenFile> {
-        if let Err(error) = self.file_system.open(&self.context, found, flags) {
-            self.file_system.forget(found, 1);
-            return Err(error.into());
-        }
-        Ok(OpenFile(pack(found, true)))
+    fn open_found(&self, found: InodeGuard<'f>, flags: OpenFlags) -> Result<OpenFile> {
+        self.file_system.open(&self.context, found.inode(), flags)?;
+        Ok(OpenFile(pack(found.into_entry().inode, true)))
     }
 
     fn create(&self, parent: OpenDirectory, name: &str) -> drystone_vfs::Result<OpenFile> {
@@ -133,7 +126,7 @@ impl Files for EngineFiles<'_> {
             Open::CreateTruncate => OpenFlags::READ | OpenFlags::WRITE | OpenFlags::TRUNCATE,
         };
         match self.find(parent, path) {
-            Ok(found) => self.open_found(found.inode, flags),
+            Ok(found) => self.open_found(found, flags),
             Err(error) if error.errno == Errno::ENOENT && how == Open::CreateTruncate => {
                 self.create(parent, path).map_err(anyhow::Error::from)
             }
@@ -177,8 +170,7 @@ impl Files for EngineFiles<'_> {
     fn status(&mut self, parent: OpenDirectory, path: &str) -> Result<u64> {
         self.go_on()?;
         let found = self.find(parent, path).with_context(|| format!("can't find {path}"))?;
-        self.file_system.forget(found.inode, 1);
-        Ok(found.size)
+        Ok(found.attributes().size)
     }
 
     fn list(&mut self, directory: OpenDirectory, visit: &mut dyn FnMut(&str, bool)) -> Result<()> {

@@ -13,7 +13,7 @@ use drystone_ext4::{Ext4, MountOptions};
 use drystone_mkfs::{JournalSize, MkfsOptions};
 use drystone_sync::Arc;
 use drystone_sync::atomic::AtomicBool;
-use drystone_vfs::{FileSystem, NewNode, RequestContext};
+use drystone_vfs::{FileSystem, InodeGuard, NewNode, RequestContext};
 
 /// As `mke2fs` chooses for 4 GiB, and for 128 GiB. Between them, by the workers.
 const JOURNAL_BYTES: (u64, u64) = (128 << 20, 1 << 30);
@@ -111,15 +111,15 @@ impl Target for EngineTarget {
         let file_system = Ext4::open(Arc::clone(&device), options)?;
         let context = RequestContext::superuser();
         let top = file_system.root();
-        let root =
-            file_system.create(&context, top, DIRECTORY.as_bytes(), NewNode::Directory, 0o755)?;
+        let (name, node) = (DIRECTORY.as_bytes(), NewNode::Directory);
+        let root = InodeGuard::create(&file_system, &context, top, name, node, 0o755)?;
         let snapshot = || Snapshot::take(&file_system);
-        let mut outcome = work(job, &file_system, &snapshot, root.inode)?;
+        let mut outcome = work(job, &file_system, &snapshot, root.inode())?;
         for name in COUNTERS_AS_FIGURES {
             let value = find_number(&outcome.counters, name);
             outcome.figures.extend(value.map(|value| (name.to_string(), value)));
         }
-        file_system.forget(root.inode, 1);
+        drop(root);
         let never = AtomicBool::new(false);
         let mut files = EngineFiles::new(&file_system, top, &never);
         remove_tree(&mut files, DIRECTORY)?;

@@ -15,7 +15,7 @@ use drystone_nilfs2::mkfs::{MakeOptions, make};
 use drystone_nilfs2::{MountOptions, Nilfs2};
 use drystone_sync::Arc;
 use drystone_sync::atomic::AtomicBool;
-use drystone_vfs::{FileSystem, NewNode, RequestContext};
+use drystone_vfs::{FileSystem, InodeGuard, NewNode, RequestContext};
 use uuid::Uuid;
 
 const INODE_BYTES: u64 = 128;
@@ -79,10 +79,10 @@ impl Target for Nilfs2Target {
         let file_system = Nilfs2::mount(Arc::clone(&device), &options)?;
         let context = RequestContext::superuser();
         let top = file_system.root();
-        let root =
-            file_system.create(&context, top, DIRECTORY.as_bytes(), NewNode::Directory, 0o755)?;
-        let mut outcome = work(job, &file_system, &Snapshot::of_locks, root.inode)?;
-        file_system.forget(root.inode, 1);
+        let (name, node) = (DIRECTORY.as_bytes(), NewNode::Directory);
+        let root = InodeGuard::create(&file_system, &context, top, name, node, 0o755)?;
+        let mut outcome = work(job, &file_system, &Snapshot::of_locks, root.inode())?;
+        drop(root);
         let never = AtomicBool::new(false);
         let mut files = EngineFiles::new(&file_system, top, &never);
         remove_tree(&mut files, DIRECTORY)?;

@@ -6,9 +6,9 @@ mod words;
 pub use change::{AclRequest, MaskRule};
 pub use words::{AclWord, parse_additions, parse_removals};
 
-use crate::tree::{ImageNode, ImageTree};
+use crate::tree::ImageTree;
 use drystone::acl::Acl;
-use drystone::vfs::{self, Errno, SetAttributes, XattrMode};
+use drystone::vfs::{self, Errno, InodeGuard, SetAttributes, XattrMode};
 
 const ACCESS: &[u8] = b"system.posix_acl_access";
 const DEFAULT: &[u8] = b"system.posix_acl_default";
@@ -29,9 +29,9 @@ impl FileAcls {
     }
 
     /// Those of a file.
-    pub fn load(tree: &ImageTree<'_>, node: &ImageNode<'_>) -> vfs::Result<FileAcls> {
+    pub fn load(tree: &ImageTree<'_>, node: &InodeGuard<'_>) -> vfs::Result<FileAcls> {
         let access = stored(tree, node, ACCESS)?;
-        let access = access.unwrap_or_else(|| Acl::from_mode(node.attributes.permissions));
+        let access = access.unwrap_or_else(|| Acl::from_mode(node.attributes().permissions));
         let default = if node.is_directory() { stored(tree, node, DEFAULT)? } else { None };
         Ok(FileAcls { access, default })
     }
@@ -40,7 +40,7 @@ impl FileAcls {
     pub fn store(
         &self,
         tree: &ImageTree<'_>,
-        node: &ImageNode<'_>,
+        node: &InodeGuard<'_>,
         before: &FileAcls,
     ) -> vfs::Result<()> {
         let (file_system, context) = (tree.file_system, &tree.context);
@@ -52,7 +52,7 @@ impl FileAcls {
             match (self.access.equivalent_mode(), before.access.equivalent_mode()) {
                 // A file system without lists can do this too.
                 (Some(mode), Some(_)) => {
-                    let permissions = Some(node.attributes.permissions & !0o777 | mode);
+                    let permissions = Some(node.attributes().permissions & !0o777 | mode);
                     let changes = SetAttributes { permissions, ..SetAttributes::default() };
                     file_system.set_attributes(context, node.inode(), &changes)?;
                 }
@@ -68,7 +68,7 @@ impl FileAcls {
 }
 
 /// A list that is stored; none also where the file system has none.
-fn stored(tree: &ImageTree<'_>, node: &ImageNode<'_>, name: &[u8]) -> vfs::Result<Option<Acl>> {
+fn stored(tree: &ImageTree<'_>, node: &InodeGuard<'_>, name: &[u8]) -> vfs::Result<Option<Acl>> {
     match tree.file_system.xattr(&tree.context, node.inode(), name) {
         Ok(value) => Acl::from_attribute(&value)
             .map(Some)

@@ -5,9 +5,9 @@ use crate::flags::FlagChange;
 use crate::global::Global;
 use crate::image::{Intent, with_each};
 use crate::location::Location;
-use crate::tree::{ImageNode, ImageTree};
+use crate::tree::ImageTree;
 use crate::walk::{Visitor, WalkStep, walk};
-use drystone::vfs::{self, FileType, SetAttributes};
+use drystone::vfs::{self, FileType, InodeGuard, SetAttributes};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -49,8 +49,8 @@ fn change(tree: &ImageTree<'_>, path: &Path, change: FlagChange, recursive: bool
     }
 }
 
-fn set(tree: &ImageTree<'_>, node: &ImageNode<'_>, change: FlagChange) -> vfs::Result<()> {
-    let flags = Some(change.apply(node.attributes.flags));
+fn set(tree: &ImageTree<'_>, node: &InodeGuard<'_>, change: FlagChange) -> vfs::Result<()> {
+    let flags = Some(change.apply(node.attributes().flags));
     let changes = SetAttributes { flags, ..SetAttributes::default() };
     tree.file_system.set_attributes(&tree.context, node.inode(), &changes).map(drop)
 }
@@ -62,7 +62,7 @@ struct ChangingFlags {
 impl Visitor for ChangingFlags {
     fn enter(&mut self, tree: &ImageTree<'_>, step: &WalkStep<'_, '_>) -> Outcome<bool> {
         let has_flags =
-            matches!(step.node.attributes.file_type, FileType::Regular | FileType::Directory);
+            matches!(step.node.attributes().file_type, FileType::Regular | FileType::Directory);
         if has_flags && let Err(error) = set(tree, step.node, self.change) {
             tree.report(step.path, &error);
         }

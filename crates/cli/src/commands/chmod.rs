@@ -5,9 +5,9 @@ use crate::global::Global;
 use crate::image::{Intent, with_each};
 use crate::location::Location;
 use crate::mode::ModeChange;
-use crate::tree::{ImageNode, ImageTree};
+use crate::tree::ImageTree;
 use crate::walk::{Visitor, WalkStep, walk};
-use drystone::vfs::{FileType, SetAttributes};
+use drystone::vfs::{FileType, InodeGuard, SetAttributes};
 use std::fs::Permissions;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
@@ -51,10 +51,10 @@ fn change(tree: &ImageTree<'_>, path: &Path, mode: &ModeChange, recursive: bool)
 
 fn change_one(
     tree: &ImageTree<'_>,
-    node: &ImageNode<'_>,
+    node: &InodeGuard<'_>,
     mode: &ModeChange,
 ) -> drystone::vfs::Result<()> {
-    let permissions = mode.apply(node.attributes.permissions, node.is_directory());
+    let permissions = mode.apply(node.attributes().permissions, node.is_directory());
     let changes = SetAttributes { permissions: Some(permissions), ..SetAttributes::default() };
     tree.file_system.set_attributes(&tree.context, node.inode(), &changes)?;
     Ok(())
@@ -67,7 +67,7 @@ struct ChangingModes<'m> {
 impl Visitor for ChangingModes<'_> {
     fn enter(&mut self, tree: &ImageTree<'_>, step: &WalkStep<'_, '_>) -> Outcome<bool> {
         // A symbolic link has no permissions of its own.
-        if step.node.attributes.file_type != FileType::Symlink
+        if step.node.attributes().file_type != FileType::Symlink
             && let Err(error) = change_one(tree, step.node, self.mode)
         {
             tree.report(step.path, &error);
@@ -85,7 +85,7 @@ mod tests {
     fn permissions_change_alone_or_below() {
         let image = example(&["a/b", "c"]);
         let tree = tree_of(&image);
-        let permissions = |path| tree.find(Path::new(path), true).unwrap().attributes.permissions;
+        let permissions = |path| tree.find(Path::new(path), true).unwrap().attributes().permissions;
         change(&tree, Path::new("/c"), &ModeChange::parse("4711").unwrap(), false).unwrap();
         assert_eq!(permissions("/c"), 0o4711);
         change(&tree, Path::new("/a"), &ModeChange::parse("go-rwx").unwrap(), true).unwrap();

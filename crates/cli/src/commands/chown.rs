@@ -171,7 +171,7 @@ mod tests {
         let tree = tree_of(&image);
         let owners = |path| {
             let node = tree.find(Path::new(path), true).unwrap();
-            (node.attributes.user, node.attributes.group)
+            (node.attributes().user, node.attributes().group)
         };
         change(&tree, Path::new("/a"), NewOwner { user: Some(7), group: None }, true, false)
             .unwrap();

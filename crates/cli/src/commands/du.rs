@@ -7,9 +7,9 @@ use crate::location::Location;
 use crate::output::NameJson;
 use crate::size;
 use crate::terminal::Output;
-use crate::tree::{ImageNode, ImageTree};
+use crate::tree::ImageTree;
 use crate::walk::{Visitor, WalkStep, walk};
-use drystone::vfs::{FileType, InodeNumber};
+use drystone::vfs::{FileType, InodeGuard, InodeNumber};
 use serde::Serialize;
 use std::collections::HashSet;
 use std::io::Write;
@@ -87,8 +87,8 @@ struct Usage {
 }
 
 impl Usage {
-    fn of(node: &ImageNode<'_>) -> Usage {
-        let attributes = &node.attributes;
+    fn of(node: &InodeGuard<'_>) -> Usage {
+        let attributes = node.attributes();
         let has_size = matches!(attributes.file_type, FileType::Regular | FileType::Symlink);
         Usage {
             allocated: attributes.sectors.saturating_mul(512),
@@ -150,7 +150,7 @@ impl<'s, 'o> Counting<'s, 'o> {
 impl Visitor for Counting<'_, '_> {
     fn enter(&mut self, _: &ImageTree<'_>, step: &WalkStep<'_, '_>) -> Outcome<bool> {
         let node = step.node;
-        let is_repeatable = self.has_several_places || node.attributes.links > 1;
+        let is_repeatable = self.has_several_places || node.attributes().links > 1;
         if !self.arguments.count_links && is_repeatable && !self.counted.insert(node.inode()) {
             return Ok(false);
         }

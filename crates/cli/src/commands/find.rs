@@ -128,7 +128,7 @@ struct FindQuery<'d, 'w> {
 
 impl FindQuery<'_, '_> {
     fn matches(&self, step: &WalkStep<'_, '_>) -> bool {
-        let attributes = &step.node.attributes;
+        let attributes = step.node.attributes();
         let arguments = self.arguments;
         let last_name = step.name.rsplit(|&byte| byte == b'/').find(|name| !name.is_empty());
         let name = last_name.unwrap_or(b"/");
@@ -147,9 +147,9 @@ impl Visitor for FindQuery<'_, '_> {
     fn enter(&mut self, tree: &ImageTree<'_>, step: &WalkStep<'_, '_>) -> Outcome<bool> {
         if self.matches(step) {
             if self.output.json {
-                match tree.link_target(&step.node.attributes) {
+                match tree.link_target(step.node.attributes()) {
                     Ok(target) => {
-                        let (path, attributes) = (step.path, &step.node.attributes);
+                        let (path, attributes) = (step.path, step.node.attributes());
                         self.output.json(&InodeJson::new(
                             path,
                             attributes,

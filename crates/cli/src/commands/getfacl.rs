@@ -7,10 +7,10 @@ use crate::image::{Intent, with_each};
 use crate::location::Location;
 use crate::output::NameJson;
 use crate::terminal::Output;
-use crate::tree::{ImageNode, ImageTree};
+use crate::tree::ImageTree;
 use crate::walk::{Visitor, WalkStep, walk};
 use drystone::acl::{Acl, AclEntry, AclTag, permission_letters};
-use drystone::vfs::{FileType, mode};
+use drystone::vfs::{FileType, InodeGuard, mode};
 use serde::Serialize;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -76,7 +76,7 @@ struct ShowingLists<'s, 'o> {
 
 impl Visitor for ShowingLists<'_, '_> {
     fn enter(&mut self, tree: &ImageTree<'_>, step: &WalkStep<'_, '_>) -> Outcome<bool> {
-        if step.node.attributes.file_type != FileType::Symlink {
+        if step.node.attributes().file_type != FileType::Symlink {
             match FileAcls::load(tree, step.node) {
                 Ok(lists) if lists.is_plain() && self.arguments.skip_base => {}
                 Ok(lists) if self.output.json => self.show_json(step, &lists)?,
@@ -107,7 +107,7 @@ impl ShowingLists<'_, '_> {
     fn show_header(&mut self, step: &WalkStep<'_, '_>) -> std::io::Result<()> {
         write!(self.output, "# file: ")?;
         self.output.name(&shown_path(step.path, self.arguments.absolute_names))?;
-        let attributes = &step.node.attributes;
+        let attributes = step.node.attributes();
         writeln!(self.output, "\n# owner: {}\n# group: {}", attributes.user, attributes.group)?;
         match flags(step.node).as_str() {
             "---" => Ok(()),
@@ -131,7 +131,7 @@ impl ShowingLists<'_, '_> {
     }
 
     fn show_json(&mut self, step: &WalkStep<'_, '_>, lists: &FileAcls) -> Outcome {
-        let attributes = &step.node.attributes;
+        let attributes = step.node.attributes();
         let to_json = |list: &Acl| list.entries().iter().map(|e| EntryJson::new(list, e)).collect();
         self.output.json(&AclsJson {
             path: step.path.into(),
@@ -162,9 +162,10 @@ fn shown_path(path: &[u8], is_absolute: bool) -> Vec<u8> {
 }
 
 /// Set-user-id, set-group-id and sticky bit: `s--`.
-fn flags(node: &ImageNode<'_>) -> String {
+fn flags(node: &InodeGuard<'_>) -> String {
     let bits = [(mode::SET_USER_ID, 's'), (mode::SET_GROUP_ID, 's'), (mode::STICKY, 't')];
-    let letter = |(bit, letter)| if node.attributes.permissions & bit == 0 { '-' } else { letter };
+    let letter =
+        |(bit, letter)| if node.attributes().permissions & bit == 0 { '-' } else { letter };
     bits.into_iter().map(letter).collect()
 }
 

@@ -8,7 +8,7 @@ use crate::output::{InodeJson, time_stat};
 use crate::terminal::Output;
 use crate::tree::ImageTree;
 use drystone::CheckpointSummary;
-use drystone::vfs::{Errno, InodeAttributes, Timestamp};
+use drystone::vfs::{Errno, InodeAttributes, Timestamp, find_path};
 use jiff::tz::TimeZone;
 use serde::Serialize;
 use std::io::Write;
@@ -76,16 +76,11 @@ fn state(
     let image = open(&path, Intent::Read, global)?;
     let found = {
         let tree = ImageTree::new(image.file_system(), &path);
-        let resolved = drystone::vfs::resolve(
-            tree.file_system,
-            &tree.context,
-            arguments.file.path_bytes(),
-            false,
-        );
-        match resolved {
-            Ok(attributes) => Ok(Some(tree.hold(attributes).attributes)),
+        let path = arguments.file.path_bytes();
+        match find_path(tree.file_system, &tree.context, path, false) {
+            Ok(found) => Ok(Some(*found.attributes())),
             Err(error) if [Errno::ENOENT, Errno::ENOTDIR].contains(&error.errno) => Ok(None),
-            Err(error) => Err(tree.error(arguments.file.path_bytes(), &error).into()),
+            Err(error) => Err(tree.error(path, &error).into()),
         }
     };
     close(&path, image, found)

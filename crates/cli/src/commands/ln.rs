@@ -4,9 +4,9 @@ use crate::failure::{Failure, Outcome};
 use crate::global::Global;
 use crate::image::{Intent, with_one};
 use crate::location::{Location, is_same_image, last_name};
-use crate::tree::{ImageNode, ImageTree, join};
+use crate::tree::{ImageTree, join};
 use drystone::replace;
-use drystone::vfs::NewNode;
+use drystone::vfs::{InodeGuard, NewNode};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -75,11 +75,11 @@ enum LinkTarget {
 /// The same, found.
 enum LinkSource<'t, 'a> {
     Text(&'t [u8]),
-    File(ImageNode<'a>),
+    File(InodeGuard<'a>),
 }
 
 impl LinkSource<'_, '_> {
-    fn is(&self, other: &ImageNode<'_>) -> bool {
+    fn is(&self, other: &InodeGuard<'_>) -> bool {
         matches!(self, LinkSource::File(node) if node.inode() == other.inode())
     }
 }
@@ -106,9 +106,10 @@ fn make(tree: &ImageTree<'_>, target: &LinkTarget, link: &Path, force: bool) -> 
         let (files, context, parent) = (tree.file_system, &tree.context, parent.inode());
         match &source {
             LinkSource::Text(text) => {
-                files.create(context, parent, name, NewNode::Symlink(text), 0o777)
+                let node = NewNode::Symlink(text);
+                InodeGuard::create(files, context, parent, name, node, 0o777)
             }
-            LinkSource::File(node) => files.link(context, node.inode(), parent, name),
+            LinkSource::File(node) => InodeGuard::link(files, context, node.inode(), parent, name),
         }
     };
     let existing = if force { tree.child(parent.inode(), name).map_err(problem)? } else { None };
@@ -118,7 +119,7 @@ fn make(tree: &ImageTree<'_>, target: &LinkTarget, link: &Path, force: bool) -> 
         Some(_) => replace(tree.file_system, &tree.context, parent.inode(), name, &make),
         None => make(name),
     };
-    drop(tree.hold(made.map_err(problem)?));
+    made.map_err(problem)?;
     Ok(())
 }
 
@@ -161,7 +162,7 @@ mod tests {
         make(&tree, &file, Path::new("/other"), true).unwrap();
         make(&tree, &file, Path::new("/file"), true).unwrap();
         assert_eq!(content(&tree, "/other"), b"file");
-        assert_eq!(tree.find(Path::new("/file"), false).unwrap().attributes.links, 4);
+        assert_eq!(tree.find(Path::new("/file"), false).unwrap().attributes().links, 4);
         assert!(make(&tree, &LinkTarget::File("/d".into()), Path::new("/e"), false).is_err());
         make(&tree, &LinkTarget::Text("../file".into()), Path::new("/d/s"), false).unwrap();
         assert_eq!(content(&tree, "/d/s"), b"file");

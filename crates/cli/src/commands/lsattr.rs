@@ -74,7 +74,7 @@ impl Visitor for FlagLister<'_, '_> {
         if step.depth() == 0 && step.node.is_directory() && !self.arguments.directory {
             return Ok(true);
         }
-        let flags = step.node.attributes.flags;
+        let flags = step.node.attributes().flags;
         if self.output.json {
             let path = step.path.into();
             self.output.json(&FlagsJson { path, flags: names(flags) })?;

@@ -68,7 +68,8 @@ mod tests {
         make(&tree, Path::new("/a/x/y"), &parents).unwrap();
         assert!(make(&tree, Path::new("/a/file/z"), &parents).is_err());
         assert_eq!(paths(&tree), ["/a", "/a/file", "/a/x", "/a/x/y", "/b"]);
-        let permissions = |path| tree.find(Path::new(path), false).unwrap().attributes.permissions;
+        let permissions =
+            |path| tree.find(Path::new(path), false).unwrap().attributes().permissions;
         assert_eq!((permissions("/a/x"), permissions("/a/x/y")), (0o755, 0o700));
         assert_eq!(image.references(), 0);
     }

@@ -77,7 +77,7 @@ fn show(
 ) -> Outcome {
     let bytes = path.as_os_str().as_bytes();
     let node = tree.find(path, arguments.dereference)?;
-    let attributes = &node.attributes;
+    let attributes = node.attributes();
     let problem = |error: vfs::Error| tree.error(bytes, &error);
     let target = tree.link_target(attributes).map_err(problem)?;
     let extents = match arguments.extents {

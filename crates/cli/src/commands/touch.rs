@@ -112,7 +112,7 @@ mod tests {
         let image = example(&["a"]);
         let tree = tree_of(&image);
         let times = |path: &str| {
-            let attributes = tree.find(Path::new(path), true).unwrap().attributes;
+            let attributes = *tree.find(Path::new(path), true).unwrap().attributes();
             (attributes.accessed.seconds, attributes.modified.seconds)
         };
         let date = |seconds| Some(Timestamp { seconds, nanoseconds: 0 });

@@ -105,7 +105,7 @@ impl Visitor for Drawing<'_, '_> {
         if !is_start && (is_hidden || is_unwanted) {
             return Ok(false);
         }
-        let target = match tree.link_target(&step.node.attributes) {
+        let target = match tree.link_target(step.node.attributes()) {
             Ok(target) => target,
             Err(error) => {
                 tree.report(step.path, &error);
@@ -115,9 +115,9 @@ impl Visitor for Drawing<'_, '_> {
         if self.output.json {
             let json = InodeJson::new(
                 step.path,
-                &step.node.attributes,
+                step.node.attributes(),
                 target.as_deref(),
-                tree.names().owners(&step.node.attributes),
+                tree.names().owners(step.node.attributes()),
             );
             self.output.json(&json)?;
         } else {

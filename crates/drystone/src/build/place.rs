@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug)]
 pub struct BuildPlace(Place);
 
+/// A file or a device.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "there is one of it")]
 enum Place {

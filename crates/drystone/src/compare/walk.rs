@@ -75,13 +75,7 @@ pub(super) fn run<A: CopySource, B: CopySource>(
 ) -> Result<CompareSummary, CopyProblem> {
     let unusable = |side, path| move |cause| CopyProblem::new(side, "open", path, cause);
     let first_top = top(first, tops[0]).map_err(unusable(Side::Source, tops[0]))?;
-    let second_top = match top(second, tops[1]) {
-        Ok(top) => top,
-        Err(cause) => {
-            first.release(&first_top.0);
-            return Err(unusable(Side::Target, tops[1])(cause));
-        }
-    };
+    let second_top = top(second, tops[1]).map_err(unusable(Side::Target, tops[1]))?;
     let pipeline = Pipeline::new();
     let compare = || {
         let mut buffers = [vec![0; BUFFER_BYTES], vec![0; BUFFER_BYTES]];
@@ -91,8 +85,6 @@ pub(super) fn run<A: CopySource, B: CopySource>(
         let _end = thread::at_end(|| pipeline.complete());
         let threads = options.threads.max(1);
         if let Err(error) = thread::spawn_several(scope, "compare", threads, compare) {
-            first.release(&first_top.0);
-            second.release(&second_top.0);
             let cause = Cause::of_host(&error);
             return Err(CopyProblem::new(
                 Side::Source,
@@ -130,9 +122,7 @@ fn top<S: CopySource>(source: &S, path: &Path) -> EndResult<FoundEntry<S>> {
         return Err(not_a_directory);
     };
     let (holder, _) = source.start(parent)?;
-    let found = source.find(&holder, name);
-    source.release(&holder);
-    found
+    source.find(&holder, name)
 }
 
 impl<A: CopySource, B: CopySource> Walker<'_, A, B> {
@@ -143,19 +133,14 @@ impl<A: CopySource, B: CopySource> Walker<'_, A, B> {
             && let Some(frame) = frames.last_mut()
         {
             let Some((name, order)) = next_name(frame) else {
-                self.first.release(&frame.first);
-                self.second.release(&frame.second);
+                self.first.leave(&frame.first);
+                self.second.leave(&frame.second);
                 frames.pop();
                 continue;
             };
             let way = frame.way.to(&name);
             self.name(&name, order, &way, &mut frames);
             self.take(false);
-        }
-        // Of an end before its time.
-        for frame in frames {
-            self.first.release(&frame.first);
-            self.second.release(&frame.second);
         }
     }
 
@@ -183,24 +168,18 @@ impl<A: CopySource, B: CopySource> Walker<'_, A, B> {
             (Some(Ok(first)), Some(Ok(second))) if !is_unused => {
                 self.pair(first, second, way, frames);
             }
-            (Some(Ok((node, facts))), None) if !is_unused => {
-                self.first.release(&node);
+            (Some(Ok((_, facts))), None) if !is_unused => {
                 self.differ(way, DifferenceKind::OnlyIn(Which::First, facts.file_type));
             }
-            (None, Some(Ok((node, facts)))) if !is_unused => {
-                self.second.release(&node);
+            (None, Some(Ok((_, facts)))) if !is_unused => {
                 self.differ(way, DifferenceKind::OnlyIn(Which::Second, facts.file_type));
             }
             (first, second) => {
-                match first {
-                    Some(Ok((node, _))) => self.first.release(&node),
-                    Some(Err(cause)) => self.fail(way, Side::Source, "read", cause),
-                    None => {}
+                if let Some(Err(cause)) = first {
+                    self.fail(way, Side::Source, "read", cause);
                 }
-                match second {
-                    Some(Ok((node, _))) => self.second.release(&node),
-                    Some(Err(cause)) => self.fail(way, Side::Target, "read", cause),
-                    None => {}
+                if let Some(Err(cause)) = second {
+                    self.fail(way, Side::Target, "read", cause);
                 }
             }
         }
@@ -219,8 +198,6 @@ impl<A: CopySource, B: CopySource> Walker<'_, A, B> {
         let aspects = &self.options.aspects;
         let mut outcome = pair::PairOutcome::default();
         if !pair::attributes(&first.1, &second.1, aspects, &mut outcome.kinds) {
-            self.first.release(&first.0);
-            self.second.release(&second.0);
             return self.pipeline.add_result(ComparedPair { way: way.clone(), outcome });
         }
         if !first.1.is_directory() {
@@ -360,8 +337,6 @@ fn work<A: CopySource, B: CopySource>(
             pair::xattrs(sources, (&first, &second), &mut outcome);
         }
     }
-    sources.0.release(&first);
-    sources.1.release(&second);
     ComparedPair { way, outcome }
 }
 

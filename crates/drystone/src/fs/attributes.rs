@@ -115,8 +115,9 @@ impl Fs<'_> {
         length: u64,
     ) -> Result<()> {
         self.run("allocate space for", path.as_ref(), |path| {
-            let file = self.open_existing(path, OpenFlags::WRITE)?;
-            self.file_system().fallocate(&self.context, file.inode(), mode, offset, length)
+            self.open_existing(path, OpenFlags::WRITE, |file| {
+                self.file_system().fallocate(&self.context, file.inode(), mode, offset, length)
+            })
         })
     }
 

@@ -165,10 +165,9 @@ impl DirEntry<'_> {
     pub fn metadata(&self) -> Result<Metadata> {
         let Directory { held, context, .. } = &*self.directory;
         let (file_system, name) = (held.file_system(), self.listed.name.as_bytes());
-        let found = file_system
-            .lookup(context, held.inode(), name)
+        let found = InodeGuard::lookup(file_system, context, held.inode(), name)
             .map_err(|error| Error::from(error).during("examine").at(&self.path()))?;
-        Ok(Metadata::new(*InodeGuard::new(file_system, found).attributes()))
+        Ok(Metadata::new(*found.attributes()))
     }
 }
 

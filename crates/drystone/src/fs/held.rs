@@ -11,6 +11,7 @@ pub(super) struct Held<'i> {
 
 impl<'i> Held<'i> {
     /// Takes over the reference of a guard.
+    #[inline(always)]
     pub fn new(image: ImageReference<'i>, guard: InodeGuard<'_>) -> Held<'i> {
         Held { image, inode: guard.into_entry().inode }
     }

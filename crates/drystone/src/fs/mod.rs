@@ -35,8 +35,8 @@ use crate::engine::ImageReference;
 use crate::{Error, Result};
 use drystone_sync::Arc;
 use drystone_vfs::{
-    Errno, FileSystem, FileType, InodeGuard, LastName, NewNode, OpenFlags, PATH_LENGTH_MAX,
-    PathWalk, RequestContext, find_path, position_of,
+    Errno, FileSystem, FileType, InodeAttributes, InodeGuard, InodeNumber, LastName, NewNode,
+    OpenFlags, PATH_LENGTH_MAX, PathWalk, RequestContext, at_path, find_path, position_of,
 };
 use held::Held;
 use std::os::unix::ffi::OsStrExt;
@@ -108,7 +108,10 @@ impl<'i> Fs<'i> {
     /// There is no file, it can't be read, or it is a directory.
     pub fn read(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
         self.run("read", path.as_ref(), |path| {
-            self.read_found(&self.open_existing(path, OpenFlags::READ)?)
+            self.open_existing(path, OpenFlags::READ, |found| {
+                let InodeAttributes { inode, file_type, size, .. } = *found.attributes();
+                self.read_all(inode, file_type, size)
+            })
         })
     }
 
@@ -178,16 +181,22 @@ impl<'i> Fs<'i> {
     /// can't be opened so.
     pub fn open_with(&self, path: impl AsRef<Path>, options: OpenOptions) -> Result<File<'i>> {
         let path = path.as_ref();
-        options.check().map_err(|error| Error::from(error).during("open").at(path))?;
-        self.run("open", path, |bytes| {
-            let found = match options.may_create() {
-                true => self.open_or_create(bytes, options)?,
-                false => self.open_existing(bytes, options.flags())?,
-            };
+        let hold = |found: InodeGuard<'_>| {
             let file_type = found.attributes().file_type;
-            let held = Held::new(self.image.clone(), found);
-            Ok(File::new(held, Arc::clone(&self.context), path, file_type, options))
-        })
+            Ok((Held::new(self.image.clone(), found), file_type))
+        };
+        let opened = options.check().and_then(|()| checked_bytes(path)).and_then(|bytes| {
+            match options.may_create() {
+                true => self.open_or_create(bytes, options).and_then(hold),
+                false => self.open_existing(bytes, options.flags(), hold),
+            }
+        });
+        match opened {
+            Ok((held, file_type)) => {
+                Ok(File::new(held, Arc::clone(&self.context), path, file_type, options))
+            }
+            Err(error) => Err(failed("open", path, error)),
+        }
     }
 
     /// Returns when everything is durable.
@@ -207,13 +216,11 @@ impl<'i> Fs<'i> {
         path: &Path,
         body: impl FnOnce(&[u8]) -> drystone_vfs::Result<T>,
     ) -> Result<T> {
-        checked_bytes(path)
-            .and_then(body)
-            .map_err(|error| Error::from(error).during(operation).at(path))
+        checked_bytes(path).and_then(body).map_err(|error| failed(operation, path, error))
     }
 
     /// The way to the last name of a path.
-    fn walk_to<'f, 'p>(&'f self, path: &'p [u8]) -> drystone_vfs::Result<PathWalk<'f, 'p>> {
+    fn walk_to<'f: 'p, 'p>(&'f self, path: &'p [u8]) -> drystone_vfs::Result<PathWalk<'f, 'p>> {
         PathWalk::new(self.file_system(), &self.context, path)
     }
 
@@ -223,19 +230,30 @@ impl<'i> Fs<'i> {
         find_path(self.file_system(), &self.context, path, follow_last)
     }
 
-    // What is found has many attributes, and each call that returns it copies them.
+    /// Opens what is at a path and hands it to `take`.
     #[inline(always)]
-    fn open_existing(&self, path: &[u8], flags: OpenFlags) -> drystone_vfs::Result<InodeGuard<'_>> {
-        let found = self.find(path, true)?;
-        self.check_open(&found, flags)?;
-        Ok(found)
+    fn open_existing<'f, T>(
+        &'f self,
+        path: &[u8],
+        flags: OpenFlags,
+        take: impl FnOnce(InodeGuard<'f>) -> drystone_vfs::Result<T>,
+    ) -> drystone_vfs::Result<T> {
+        at_path(self.file_system(), &self.context, path, true, |found| {
+            self.check_open(found.inode(), found.attributes().file_type, flags)?;
+            take(found)
+        })
     }
 
     /// Opens an inode that was found. Devices, pipes and sockets are for a kernel to open.
-    #[inline]
-    fn check_open(&self, found: &InodeGuard<'_>, flags: OpenFlags) -> drystone_vfs::Result<()> {
-        self.file_system().open_held(&self.context, found.inode(), flags)?;
-        match found.attributes().file_type {
+    #[inline(always)]
+    fn check_open(
+        &self,
+        inode: InodeNumber,
+        file_type: FileType,
+        flags: OpenFlags,
+    ) -> drystone_vfs::Result<()> {
+        self.file_system().open_held(&self.context, inode, flags)?;
+        match file_type {
             FileType::Regular | FileType::Directory => Ok(()),
             _ => Err(Errno::ENXIO.into()),
         }
@@ -270,7 +288,8 @@ impl<'i> Fs<'i> {
                     return Err(Errno::EISDIR.into());
                 }
                 Ok(found) => {
-                    self.check_open(&found, options.flags())?;
+                    let file_type = found.attributes().file_type;
+                    self.check_open(found.inode(), file_type, options.flags())?;
                     return Ok(found);
                 }
                 Err(error) if error.errno == Errno::ENOENT => {}
@@ -278,28 +297,32 @@ impl<'i> Fs<'i> {
             }
             let (directory, name) = (walk.directory(), walk.name());
             let mode = options.permissions();
-            match file_system.create(&self.context, directory, name, NewNode::Regular, mode) {
-                Ok(made) => return Ok(InodeGuard::new(file_system, made)),
+            let node = NewNode::Regular;
+            match InodeGuard::create(file_system, &self.context, directory, name, node, mode) {
                 // Another thread was faster.
                 Err(error) if error.errno == Errno::EEXIST && !options.must_create() => {}
-                Err(error) => return Err(error),
+                made => return made,
             }
         }
     }
 
-    fn read_found(&self, file: &InodeGuard<'_>) -> drystone_vfs::Result<Vec<u8>> {
-        if file.attributes().file_type == FileType::Directory {
+    /// Reads a file of `size` bytes.
+    fn read_all(
+        &self,
+        file: InodeNumber,
+        file_type: FileType,
+        size: u64,
+    ) -> drystone_vfs::Result<Vec<u8>> {
+        if file_type == FileType::Directory {
             return Err(Errno::EISDIR.into());
         }
-        let size = file.attributes().size;
         let mut content = Vec::new();
         loop {
             let start = content.len();
             let more = (size - start as u64).min(READ_BYTES_MAX) as usize;
             content.try_reserve_exact(more).map_err(|_| Errno::ENOMEM)?;
             content.resize(start + more, 0);
-            let read =
-                self.file_system().read(file.inode(), start as u64, &mut content[start..])?;
+            let read = self.file_system().read(file, start as u64, &mut content[start..])?;
             content.truncate(start + read);
             if read < more || content.len() as u64 == size {
                 return Ok(content);
@@ -316,6 +339,12 @@ impl std::fmt::Debug for Fs<'_> {
 
 /// How [`Fs::write`] opens a file.
 const OPEN_TO_REPLACE: OpenOptions = OpenOptions::new().write(true).create(true).truncate(true);
+
+/// The error of an operation on a path.
+#[cold]
+fn failed(operation: &'static str, path: &Path, error: drystone_vfs::Error) -> Error {
+    Error::from(error).during(operation).at(path)
+}
 
 /// The bytes of a path that a system call would take.
 #[inline]

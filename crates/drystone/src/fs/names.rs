@@ -99,9 +99,7 @@ impl Fs<'_> {
             }
             let (directory, name) = (walk.directory(), walk.name());
             let file_system = self.file_system();
-            let linked = file_system.link(&self.context, found.inode(), directory, name)?;
-            drop(InodeGuard::new(file_system, linked));
-            Ok(())
+            InodeGuard::link(file_system, &self.context, found.inode(), directory, name).map(drop)
         })
     }
 
@@ -252,7 +250,7 @@ impl Fs<'_> {
     pub fn copy(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<u64> {
         let (from, to) = (from.as_ref(), to.as_ref());
         let copied = self.run("copy", from, |from| {
-            let source = self.open_existing(from, OpenFlags::READ)?;
+            let source = self.open_existing(from, OpenFlags::READ, Ok)?;
             if source.attributes().file_type != FileType::Regular {
                 return Err(Errno::EINVAL.into());
             }
@@ -284,9 +282,7 @@ impl Fs<'_> {
         check_new(&walk, matches!(node, NewNode::Directory))?;
         let file_system = self.file_system();
         let (directory, name) = (walk.directory(), walk.name());
-        let made = file_system.create(&self.context, directory, name, node, permissions)?;
-        drop(InodeGuard::new(file_system, made));
-        Ok(())
+        InodeGuard::create(file_system, &self.context, directory, name, node, permissions).map(drop)
     }
 
     fn remove_empty(&self, path: &[u8]) -> drystone_vfs::Result<()> {
@@ -321,8 +317,7 @@ impl Fs<'_> {
             let name = rest[start..].split(|&byte| byte == b'/').next().unwrap_or_default();
             let (name, end) = (name.to_vec(), start + name.len());
             let directory = here.map_or_else(|| file_system.root(), InodeGuard::inode);
-            let found = file_system.lookup(&self.context, directory, &name)?;
-            let found = InodeGuard::new(file_system, found);
+            let found = InodeGuard::lookup(file_system, &self.context, directory, &name)?;
             rest.drain(..end);
             if name == b".." {
                 way.pop();

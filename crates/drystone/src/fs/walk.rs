@@ -70,8 +70,9 @@ impl Walk<'_> {
             None => fs.run("examine", &path, |path| fs.find(path, false))?,
             Some(frame) => {
                 let name = path.file_name().unwrap_or_default().as_bytes();
-                let found = fs.file_system().lookup(&fs.context, frame.directory.inode(), name);
-                InodeGuard::new(fs.file_system(), found.map_err(error)?)
+                let directory = frame.directory.inode();
+                let found = InodeGuard::lookup(fs.file_system(), &fs.context, directory, name);
+                found.map_err(error)?
             }
         };
         let metadata = Metadata::new(*found.attributes());
@@ -200,15 +201,12 @@ pub(super) fn remove_below(fs: &Fs<'_>, top: InodeGuard<'_>, path: &Path) -> Res
         let removed = match names.next() {
             Some(name) => {
                 path.push(&name);
-                match file_system.lookup(context, parent, name.as_bytes()) {
-                    Ok(found) => {
-                        let found = InodeGuard::new(file_system, found);
-                        if found.attributes().file_type == FileType::Directory {
-                            next = Some(found);
-                            continue;
-                        }
-                        file_system.unlink(context, parent, name.as_bytes())
+                match InodeGuard::lookup(file_system, context, parent, name.as_bytes()) {
+                    Ok(found) if found.is_directory() => {
+                        next = Some(found);
+                        continue;
                     }
+                    Ok(_) => file_system.unlink(context, parent, name.as_bytes()),
                     Err(error) => Err(error),
                 }
             }

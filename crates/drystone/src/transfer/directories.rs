@@ -96,21 +96,14 @@ impl<S: CopySource, T: CopyTarget> Copier<'_, S, T> {
         mut node: S::Node,
         facts: InodeFacts,
     ) -> Result<(), CopyProblem> {
-        let opened = self.refuse_enclosing(&facts, parent, &name).and_then(|()| {
-            self.note_copied(&node, &facts, parent, &name)?;
-            let open = self.source.open(&mut node, &facts);
-            open.map_err(|cause| self.source_problem("open", parent, &name, cause))?;
-            self.target
-                .make_directory(&parent.target, &name.to, &facts)
-                .map_err(|cause| self.target_problem("make", parent, &name, cause))
-        });
-        let (target, existed) = match opened {
-            Ok(opened) => opened,
-            Err(problem) => {
-                self.source.release(&node);
-                return Err(problem);
-            }
-        };
+        self.refuse_enclosing(&facts, parent, &name)?;
+        self.note_copied(&node, &facts, parent, &name)?;
+        let opened = self.source.open(&mut node, &facts);
+        opened.map_err(|cause| self.source_problem("open", parent, &name, cause))?;
+        let (target, existed) = self
+            .target
+            .make_directory(&parent.target, &name.to, &facts)
+            .map_err(|cause| self.target_problem("make", parent, &name, cause))?;
         count(&self.counters.directories);
         self.monitor.entry(&|| parent.source_path(&name));
         parent.pending.fetch_add(1, Ordering::Relaxed);
@@ -192,8 +185,8 @@ impl<S: CopySource, T: CopyTarget> Copier<'_, S, T> {
             {
                 self.failed(problem);
             }
-            self.source.release(&directory.source);
-            self.target.release(&directory.target);
+            self.source.leave(&directory.source);
+            self.target.leave(&directory.target);
             next = directory.parent.as_ref();
         }
     }

@@ -1,7 +1,7 @@
 //! What the engine asks of the two ends of a copy.
 //!
-//! A node is one inode and the reference or descriptor that keeps it open, released
-//! explicitly. Directories are nodes under which names are looked up or made, never whole paths.
+//! A node is one inode and the reference or descriptor that keeps it open, which is given back when the
+//! node is dropped. Directories are nodes under which names are looked up or made, never whole paths.
 
 use super::facts::{InodeFacts, Xattrs};
 use super::problem::{Cause, LostProperty};
@@ -86,15 +86,15 @@ pub(crate) trait CopySource: Sync {
     /// All extended attributes that are to be copied.
     fn xattrs(&self, node: &Self::Node) -> EndResult<Xattrs>;
 
-    /// Lets go of a node.
-    fn release(&self, node: &Self::Node);
+    /// Told that everything in a directory is done: its parent is needed next.
+    fn leave(&self, _directory: &Self::Node) {}
 }
 
 /// A tree that is made.
 pub(super) trait CopyTarget: Sync {
     /// One inode.
     type Node: Send + Sync;
-    /// What is remembered of a file until its last hard link is made.
+    /// What is remembered of a file until its last hard link is made, and dropped then.
     type Original: Clone + Send;
 
     /// The directory at `path`, which exists.
@@ -148,9 +148,6 @@ pub(super) trait CopyTarget: Sync {
         name: &OsStr,
     ) -> EndResult<()>;
 
-    /// Lets go of what was kept.
-    fn forget(&self, original: Self::Original);
-
-    /// Lets go of a node.
-    fn release(&self, node: &Self::Node);
+    /// Told that everything in a directory is done: its parent is needed next.
+    fn leave(&self, _directory: &Self::Node) {}
 }

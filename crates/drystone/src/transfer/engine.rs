@@ -59,7 +59,7 @@ pub(super) struct Copier<'e, S: CopySource, T: CopyTarget> {
     pub(super) queue: WorkQueue<Work<S, T>>,
     pub(super) links: CopiedLinks<T::Original, Waiter<S, T>>,
     pub(super) counters: CopyCounters,
-    /// Nothing can succeed any more, or nothing more is wanted: only give back what is held.
+    /// Nothing can succeed any more, or nothing more is wanted: what is queued is only dropped.
     pub(super) stopped: AtomicBool,
     /// Source directories that the target lies in.
     pub(super) enclosing: Vec<(u64, u64)>,
@@ -78,8 +78,8 @@ pub(super) fn run<S: CopySource, T: CopyTarget>(
 ) -> Result<CopySummary, CopyProblem> {
     let unusable = |cause| CopyProblem::new(Side::Target, "open", into, cause);
     let start = target.start(into).map_err(unusable)?;
-    let enclosing = target.enclosing(&start);
-    target.release(&start);
+    let enclosing = target.enclosing(&start).map_err(unusable)?;
+    drop(start);
     let engine = Copier {
         source,
         target,
@@ -90,7 +90,7 @@ pub(super) fn run<S: CopySource, T: CopyTarget>(
         links: CopiedLinks::new(),
         counters: CopyCounters::default(),
         stopped: AtomicBool::new(false),
-        enclosing: enclosing.map_err(unusable)?,
+        enclosing,
         copied: Mutex::new(&COPIED, HashMap::new()),
     };
     for (index, item) in items.iter().enumerate() {
@@ -125,10 +125,7 @@ impl<S: CopySource, T: CopyTarget> Copier<'_, S, T> {
                 }
                 self.complete(&directory);
             }
-            Work::Enter(parent, _, node, _) if stopped => {
-                self.source.release(&node);
-                self.complete(&parent);
-            }
+            Work::Enter(parent, ..) if stopped => self.complete(&parent),
             Work::Enter(parent, name, node, facts) => {
                 if let Err(problem) = self.enter(&parent, name, node, facts) {
                     self.failed(problem);
@@ -151,7 +148,6 @@ impl<S: CopySource, T: CopyTarget> Copier<'_, S, T> {
             }
         };
         if self.options.excluded.contains(&facts.identity) {
-            self.source.release(&node);
             let detail = "it is the image itself";
             let cause = Error::with_detail(Errno::EINVAL, detail).into();
             let path = directory.source_path(&name);
@@ -161,7 +157,7 @@ impl<S: CopySource, T: CopyTarget> Copier<'_, S, T> {
             && facts.is_directory()
             && self.source.is_unused_lost_and_found(&directory.source, &name.from, &node)
         {
-            return self.source.release(&node);
+            return;
         }
         if facts.is_directory() {
             directory.pending.fetch_add(1, Ordering::Relaxed);
@@ -176,9 +172,6 @@ impl<S: CopySource, T: CopyTarget> Copier<'_, S, T> {
     }
 
     fn close(self) -> CopySummary {
-        for original in self.links.into_originals() {
-            self.target.forget(original);
-        }
         let counters = self.counters;
         CopySummary {
             files: counters.files.into_inner(),

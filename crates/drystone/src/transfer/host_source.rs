@@ -158,8 +158,8 @@ impl CopySource for HostSource {
         }
     }
 
-    fn release(&self, node: &HostSourceNode) {
-        if let HostSourceNode::Directory(directory) = node {
+    fn leave(&self, directory: &HostSourceNode) {
+        if let HostSourceNode::Directory(directory) = directory {
             self.directories.leave(directory);
         }
     }

@@ -376,10 +376,8 @@ impl CopyTarget for HostTarget {
         })
     }
 
-    fn forget(&self, _original: HostOriginal) {}
-
-    fn release(&self, node: &HostTargetNode) {
-        if let HostTargetNode::Directory(directory) = node {
+    fn leave(&self, directory: &HostTargetNode) {
+        if let HostTargetNode::Directory(directory) = directory {
             self.directories.leave(directory);
         }
     }

@@ -3,8 +3,8 @@
 use super::ends::{CopySource, EndResult, StoredRange};
 use super::facts::{InodeFacts, Xattrs, is_copied_xattr};
 use drystone_vfs::{
-    Dots, Errno, ExtentFlags, FileSystem, FileType, InodeAttributes, InodeNumber, RequestContext,
-    SeekFrom, check_listed, resolve,
+    Dots, Errno, ExtentFlags, FileSystem, FileType, InodeGuard, RequestContext, SeekFrom,
+    check_listed, find_path,
 };
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -29,59 +29,61 @@ impl<'f> ImageSource<'f> {
         ImageSource { file_system, context: RequestContext::superuser(), size }
     }
 
-    /// Facts of an inode that the caller holds a reference to, which an error gives back.
-    fn facts(&self, attributes: &InodeAttributes) -> EndResult<InodeFacts> {
+    fn facts(&self, node: &InodeGuard<'_>) -> EndResult<InodeFacts> {
+        let attributes = node.attributes();
         let target = match attributes.file_type {
-            FileType::Symlink => {
-                self.file_system.read_link(attributes.inode).inspect_err(|_| {
-                    self.file_system.forget(attributes.inode, 1);
-                })?
-            }
+            FileType::Symlink => self.file_system.read_link(attributes.inode)?,
             _ => Vec::new(),
         };
         Ok(InodeFacts::of_attributes(attributes, target))
     }
 }
 
-impl CopySource for ImageSource<'_> {
-    type Node = InodeNumber;
+impl<'f> CopySource for ImageSource<'f> {
+    type Node = InodeGuard<'f>;
 
     const HAS_ONE_NAME: bool = true;
 
-    fn start(&self, path: &Path) -> EndResult<(InodeNumber, InodeFacts)> {
+    fn start(&self, path: &Path) -> EndResult<(InodeGuard<'f>, InodeFacts)> {
         let bytes = path.as_os_str().as_bytes();
-        let entry = resolve(self.file_system, &self.context, bytes, true)?;
-        if entry.file_type != FileType::Directory {
-            self.file_system.forget(entry.inode, 1);
+        let found = find_path(self.file_system, &self.context, bytes, true)?;
+        if !found.is_directory() {
             return Err(Errno::ENOTDIR.into());
         }
-        Ok((entry.inode, self.facts(&entry)?))
+        let facts = self.facts(&found)?;
+        Ok((found, facts))
     }
 
-    fn find(&self, directory: &InodeNumber, name: &OsStr) -> EndResult<(InodeNumber, InodeFacts)> {
-        let entry = self.file_system.lookup(&self.context, *directory, name.as_bytes())?;
-        Ok((entry.inode, self.facts(&entry)?))
+    fn find(
+        &self,
+        directory: &InodeGuard<'f>,
+        name: &OsStr,
+    ) -> EndResult<(InodeGuard<'f>, InodeFacts)> {
+        let (file_system, directory) = (self.file_system, directory.inode());
+        let found = InodeGuard::lookup(file_system, &self.context, directory, name.as_bytes())?;
+        let facts = self.facts(&found)?;
+        Ok((found, facts))
     }
 
     fn is_unused_lost_and_found(
         &self,
-        directory: &InodeNumber,
+        directory: &InodeGuard<'f>,
         name: &OsStr,
-        node: &InodeNumber,
+        node: &InodeGuard<'f>,
     ) -> bool {
-        *directory == self.file_system.root()
+        directory.inode() == self.file_system.root()
             && name == "lost+found"
             && self.list(node).is_ok_and(|names| names.is_empty())
     }
 
-    fn open(&self, _node: &mut InodeNumber, _facts: &InodeFacts) -> EndResult<()> {
+    fn open(&self, _node: &mut InodeGuard<'f>, _facts: &InodeFacts) -> EndResult<()> {
         Ok(())
     }
 
-    fn list(&self, directory: &InodeNumber) -> EndResult<Vec<OsString>> {
+    fn list(&self, directory: &InodeGuard<'f>) -> EndResult<Vec<OsString>> {
         let mut names = Vec::new();
         let (mut dots, mut impossible) = (Dots::default(), None);
-        self.file_system.read_directory(&self.context, *directory, 0, &mut |entry| {
+        self.file_system.read_directory(&self.context, directory.inode(), 0, &mut |entry| {
             match check_listed(entry.name, &mut dots) {
                 Ok(true) => names.push(OsString::from_vec(entry.name.to_vec())),
                 Ok(false) => {}
@@ -96,24 +98,26 @@ impl CopySource for ImageSource<'_> {
         Ok(names)
     }
 
-    fn read(&self, file: &InodeNumber, offset: u64, buffer: &mut [u8]) -> EndResult<usize> {
-        Ok(self.file_system.read(*file, offset, buffer)?)
+    fn read(&self, file: &InodeGuard<'f>, offset: u64, buffer: &mut [u8]) -> EndResult<usize> {
+        Ok(self.file_system.read(file.inode(), offset, buffer)?)
     }
 
-    fn next_data(&self, file: &InodeNumber, offset: u64) -> EndResult<Option<(u64, u64)>> {
-        match self.file_system.seek(*file, SeekFrom::Data(offset)) {
-            Ok(start) => Ok(Some((start, self.file_system.seek(*file, SeekFrom::Hole(start))?))),
+    fn next_data(&self, file: &InodeGuard<'f>, offset: u64) -> EndResult<Option<(u64, u64)>> {
+        let seek = |from| self.file_system.seek(file.inode(), from);
+        match seek(SeekFrom::Data(offset)) {
+            Ok(start) => Ok(Some((start, seek(SeekFrom::Hole(start))?))),
             Err(error) if error.errno == Errno::ENXIO => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
 
-    fn places(&self, file: &InodeNumber, size: u64) -> EndResult<Vec<StoredRange>> {
+    fn places(&self, file: &InodeGuard<'f>, size: u64) -> EndResult<Vec<StoredRange>> {
         let mut places = Vec::new();
         let mut offset = 0;
         while offset < size {
+            let length = size - offset;
             let extents =
-                self.file_system.extents(*file, offset, size - offset, EXTENTS_AT_ONCE)?;
+                self.file_system.extents(file.inode(), offset, length, EXTENTS_AT_ONCE)?;
             let Some(last) = extents.last() else { break };
             let end = last.logical.saturating_add(last.length);
             // A file that a damaged image contradicts itself about must not turn in circles.
@@ -136,18 +140,14 @@ impl CopySource for ImageSource<'_> {
         self.size
     }
 
-    fn xattrs(&self, node: &InodeNumber) -> EndResult<Xattrs> {
+    fn xattrs(&self, node: &InodeGuard<'f>) -> EndResult<Xattrs> {
         let mut xattrs = Xattrs::new();
-        for name in self.file_system.list_xattrs(&self.context, *node)? {
+        for name in self.file_system.list_xattrs(&self.context, node.inode())? {
             if is_copied_xattr(&name) {
-                let value = self.file_system.xattr(&self.context, *node, &name)?;
+                let value = self.file_system.xattr(&self.context, node.inode(), &name)?;
                 xattrs.push((name, value));
             }
         }
         Ok(xattrs)
-    }
-
-    fn release(&self, node: &InodeNumber) {
-        self.file_system.forget(*node, 1);
     }
 }

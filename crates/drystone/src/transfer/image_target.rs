@@ -4,9 +4,10 @@ use super::ends::{CopyTarget, EndResult};
 use super::facts::{InodeFacts, Xattrs, remove_inherited_acls};
 use super::problem::{Cause, LostProperty};
 use crate::replace;
+use drystone_sync::Arc;
 use drystone_vfs::{
-    Entry, Errno, Error, FileSystem, FileType, InodeNumber, RequestContext, SetAttributes, SetTime,
-    XattrMode, resolve,
+    Errno, Error, FileSystem, FileType, InodeGuard, InodeNumber, RequestContext, SetAttributes,
+    SetTime, XattrMode, find_path,
 };
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -32,124 +33,121 @@ impl<'f> ImageTarget<'f> {
         ImageTarget { file_system, context, is_source, keep_owners }
     }
 
+    fn find(&self, directory: InodeNumber, name: &[u8]) -> drystone_vfs::Result<InodeGuard<'f>> {
+        InodeGuard::lookup(self.file_system, &self.context, directory, name)
+    }
+
+    fn create(
+        &self,
+        directory: InodeNumber,
+        name: &[u8],
+        facts: &InodeFacts,
+    ) -> drystone_vfs::Result<InodeGuard<'f>> {
+        let (node, permissions) = (facts.new_node(), facts.permissions);
+        InodeGuard::create(self.file_system, &self.context, directory, name, node, permissions)
+    }
+
     /// Makes an entry, in place of anything but a directory or `keep`.
     fn put(
         &self,
         directory: InodeNumber,
         name: &[u8],
         keep: Option<InodeNumber>,
-        make: &dyn Fn(&[u8]) -> drystone_vfs::Result<Entry>,
-    ) -> EndResult<Entry> {
+        make: &dyn Fn(&[u8]) -> drystone_vfs::Result<InodeGuard<'f>>,
+    ) -> EndResult<InodeGuard<'f>> {
         match make(name) {
             Err(error) if error.errno == Errno::EEXIST => {}
             made => return Ok(made?),
         }
-        let existing = match self.file_system.lookup(&self.context, directory, name) {
+        let existing = match self.find(directory, name) {
             Err(error) if error.errno == Errno::ENOENT => return Ok(make(name)?),
             existing => existing?,
         };
-        self.file_system.forget(existing.inode, 1);
-        if existing.file_type == FileType::Directory {
+        if existing.is_directory() {
             return Err(Errno::EISDIR.into());
         }
-        if keep == Some(existing.inode) {
+        if keep == Some(existing.inode()) {
             let detail = "source and target are the same file";
             return Err(Error::with_detail(Errno::EINVAL, detail).into());
         }
+        // It is to go as soon as it has no name.
+        drop(existing);
         Ok(replace(self.file_system, &self.context, directory, name, make)?)
     }
 }
 
-impl CopyTarget for ImageTarget<'_> {
-    type Node = InodeNumber;
-    type Original = InodeNumber;
+impl<'f> CopyTarget for ImageTarget<'f> {
+    type Node = InodeGuard<'f>;
+    type Original = Arc<InodeGuard<'f>>;
 
-    fn start(&self, path: &Path) -> EndResult<InodeNumber> {
-        let entry = resolve(self.file_system, &self.context, path.as_os_str().as_bytes(), true)?;
-        if entry.file_type != FileType::Directory {
-            self.file_system.forget(entry.inode, 1);
-            return Err(Errno::ENOTDIR.into());
-        }
-        Ok(entry.inode)
+    fn start(&self, path: &Path) -> EndResult<InodeGuard<'f>> {
+        let bytes = path.as_os_str().as_bytes();
+        let found = find_path(self.file_system, &self.context, bytes, true)?;
+        if found.is_directory() { Ok(found) } else { Err(Errno::ENOTDIR.into()) }
     }
 
-    fn enclosing(&self, start: &InodeNumber) -> EndResult<Vec<(u64, u64)>> {
+    fn enclosing(&self, start: &InodeGuard<'f>) -> EndResult<Vec<(u64, u64)>> {
         let mut enclosing = Vec::new();
         if !self.is_source {
             return Ok(enclosing);
         }
-        let mut here = *start;
-        loop {
-            enclosing.push((0, here.0));
-            let parent = self.file_system.lookup(&self.context, here, b"..")?.inode;
-            self.file_system.forget(parent, 1);
-            // The root is its own parent; a damaged image may have other circles.
-            if enclosing.contains(&(0, parent.0)) {
-                return Ok(enclosing);
-            }
-            here = parent;
+        enclosing.push((0, start.inode().0));
+        let mut here = self.find(start.inode(), b"..")?;
+        // The root is its own parent; a damaged image may have other circles.
+        while !enclosing.contains(&(0, here.inode().0)) {
+            enclosing.push((0, here.inode().0));
+            here = self.find(here.inode(), b"..")?;
         }
+        Ok(enclosing)
     }
 
     fn make_directory(
         &self,
-        directory: &InodeNumber,
+        directory: &InodeGuard<'f>,
         name: &OsStr,
         facts: &InodeFacts,
-    ) -> EndResult<(InodeNumber, bool)> {
-        let name = name.as_bytes();
-        let created = self.file_system.create(
-            &self.context,
-            *directory,
-            name,
-            facts.new_node(),
-            facts.permissions,
-        );
-        match created {
-            Err(error) if error.errno == Errno::EEXIST => {
-                let existing = self.file_system.lookup(&self.context, *directory, name)?;
-                if existing.file_type != FileType::Directory {
-                    self.file_system.forget(existing.inode, 1);
-                    return Err(Errno::ENOTDIR.into());
-                }
-                Ok((existing.inode, true))
-            }
-            other => Ok((other?.inode, false)),
+    ) -> EndResult<(InodeGuard<'f>, bool)> {
+        let (directory, name) = (directory.inode(), name.as_bytes());
+        match self.create(directory, name, facts) {
+            Err(error) if error.errno == Errno::EEXIST => match self.find(directory, name)? {
+                existing if existing.is_directory() => Ok((existing, true)),
+                _ => Err(Errno::ENOTDIR.into()),
+            },
+            made => Ok((made?, false)),
         }
     }
 
     fn make(
         &self,
-        directory: &InodeNumber,
+        directory: &InodeGuard<'f>,
         name: &OsStr,
         facts: &InodeFacts,
-    ) -> EndResult<InodeNumber> {
+    ) -> EndResult<InodeGuard<'f>> {
         let source = self.is_source.then_some(InodeNumber(facts.identity.1));
-        let create = |name: &[u8]| {
-            let node = facts.new_node();
-            self.file_system.create(&self.context, *directory, name, node, facts.permissions)
-        };
-        Ok(self.put(*directory, name.as_bytes(), source, &create)?.inode)
+        let directory = directory.inode();
+        let create = |name: &[u8]| self.create(directory, name, facts);
+        self.put(directory, name.as_bytes(), source, &create)
     }
 
-    fn write(&self, file: &InodeNumber, offset: u64, data: &[u8]) -> EndResult<()> {
-        Ok(self.file_system.write_all(&self.context, *file, offset, data)?)
+    fn write(&self, file: &InodeGuard<'f>, offset: u64, data: &[u8]) -> EndResult<()> {
+        Ok(self.file_system.write_all(&self.context, file.inode(), offset, data)?)
     }
 
-    fn set_size(&self, file: &InodeNumber, size: u64) -> EndResult<()> {
+    fn set_size(&self, file: &InodeGuard<'f>, size: u64) -> EndResult<()> {
         let changes = SetAttributes { size: Some(size), ..SetAttributes::default() };
-        self.file_system.set_attributes(&self.context, *file, &changes)?;
+        self.file_system.set_attributes(&self.context, file.inode(), &changes)?;
         Ok(())
     }
 
     fn finish(
         &self,
-        node: &InodeNumber,
+        node: &InodeGuard<'f>,
         facts: &InodeFacts,
         xattrs: &Xattrs,
         may_inherit: bool,
         not_kept: &mut dyn FnMut(LostProperty, Cause),
     ) -> EndResult<()> {
+        let inode = node.inode();
         let changes = SetAttributes {
             permissions: (facts.file_type != FileType::Symlink).then_some(facts.permissions),
             user: self.keep_owners.then_some(facts.user),
@@ -158,14 +156,14 @@ impl CopyTarget for ImageTarget<'_> {
             modified: Some(SetTime::At(facts.modified)),
             ..SetAttributes::default()
         };
-        self.file_system.set_attributes(&self.context, *node, &changes)?;
+        self.file_system.set_attributes(&self.context, inode, &changes)?;
         if may_inherit {
             let (file_system, context) = (self.file_system, &self.context);
-            remove_inherited_acls(file_system, context, *node, facts.file_type, xattrs)?;
+            remove_inherited_acls(file_system, context, inode, facts.file_type, xattrs)?;
         }
         // After the owner: changing that drops a file's capabilities.
         for (name, value) in xattrs {
-            let set = self.file_system.set_xattr(&self.context, *node, name, value, XattrMode::Set);
+            let set = self.file_system.set_xattr(&self.context, inode, name, value, XattrMode::Set);
             match set.map_err(Cause::from) {
                 Ok(()) => {}
                 Err(cause) if cause.is_unsupported() || cause.is_too_large() => {
@@ -177,35 +175,27 @@ impl CopyTarget for ImageTarget<'_> {
         Ok(())
     }
 
-    fn keep(&self, node: InodeNumber, _: &InodeNumber, _: &OsStr) -> InodeNumber {
-        node
+    fn keep(&self, node: InodeGuard<'f>, _: &InodeGuard<'f>, _: &OsStr) -> Arc<InodeGuard<'f>> {
+        Arc::new(node)
     }
 
-    fn link(&self, original: &InodeNumber, directory: &InodeNumber, name: &OsStr) -> EndResult<()> {
+    fn link(
+        &self,
+        original: &Arc<InodeGuard<'f>>,
+        directory: &InodeGuard<'f>,
+        name: &OsStr,
+    ) -> EndResult<()> {
+        let (original, directory) = (original.inode(), directory.inode());
         let link = |name: &[u8]| {
-            match self.file_system.link(&self.context, *original, *directory, name) {
-                Err(error) if error.errno == Errno::EEXIST => {
-                    // It may be there already.
-                    let existing = self.file_system.lookup(&self.context, *directory, name)?;
-                    if existing.inode == *original {
-                        return Ok(existing);
-                    }
-                    self.file_system.forget(existing.inode, 1);
-                    Err(error)
-                }
+            match InodeGuard::link(self.file_system, &self.context, original, directory, name) {
+                // It may be there already.
+                Err(error) if error.errno == Errno::EEXIST => match self.find(directory, name)? {
+                    existing if existing.inode() == original => Ok(existing),
+                    _ => Err(error),
+                },
                 linked => linked,
             }
         };
-        let entry = self.put(*directory, name.as_bytes(), None, &link)?;
-        self.file_system.forget(entry.inode, 1);
-        Ok(())
-    }
-
-    fn forget(&self, original: InodeNumber) {
-        self.file_system.forget(original, 1);
-    }
-
-    fn release(&self, node: &InodeNumber) {
-        self.file_system.forget(*node, 1);
+        self.put(directory, name.as_bytes(), None, &link).map(drop)
     }
 }

@@ -20,9 +20,7 @@ impl<S: CopySource, T: CopyTarget> Copier<'_, S, T> {
         facts: &InodeFacts,
         buffer: &mut [u8],
     ) -> Result<(), CopyProblem> {
-        let made = self.make(directory, name, node, facts, buffer)?;
-        self.target.release(&made);
-        Ok(())
+        self.make(directory, name, node, facts, buffer).map(drop)
     }
 
     /// Copies or links one of the names of an inode that has several.
@@ -37,11 +35,8 @@ impl<S: CopySource, T: CopyTarget> Copier<'_, S, T> {
         // If another thread copies this file, the name stays work of its directory.
         directory.pending.fetch_add(1, Ordering::Relaxed);
         match self.links.claim(facts.identity, (directory.clone(), name)) {
-            Claim::Waits => self.source.release(&node),
-            Claim::Link(original, (_, name)) => {
-                self.source.release(&node);
-                self.link(directory, &name, &original, facts);
-            }
+            Claim::Waits => {}
+            Claim::Link(original, (_, name)) => self.link(directory, &name, &original, facts),
             Claim::First((_, name)) => {
                 match self.make(directory, &name, node, facts, buffer) {
                     Ok(made) => {
@@ -107,9 +102,7 @@ impl<S: CopySource, T: CopyTarget> Copier<'_, S, T> {
                 self.failed(self.target_problem("link", directory, name, cause));
             }
         }
-        if let Some(original) = self.links.used(facts.identity) {
-            self.target.forget(original);
-        }
+        self.links.used(facts.identity);
         self.complete(directory);
     }
 
@@ -123,7 +116,6 @@ impl<S: CopySource, T: CopyTarget> Copier<'_, S, T> {
         buffer: &mut [u8],
     ) -> Result<T::Node, CopyProblem> {
         let result = self.make_of(directory, name, &mut node, facts, buffer);
-        self.source.release(&node);
         if result.is_ok() {
             let counter = match facts.file_type {
                 FileType::Regular => &self.counters.files,
@@ -164,15 +156,9 @@ impl<S: CopySource, T: CopyTarget> Copier<'_, S, T> {
             true => self.content(directory, name, node, &made, facts, buffer),
             false => Ok(()),
         };
-        let finished = content
-            .and_then(|()| self.finish(&made, facts, &xattrs, directory.existed, directory, name));
-        match finished {
-            Ok(()) => Ok(made),
-            Err(problem) => {
-                self.target.release(&made);
-                Err(problem)
-            }
-        }
+        content?;
+        self.finish(&made, facts, &xattrs, directory.existed, directory, name)?;
+        Ok(made)
     }
 
     /// Says what it means that an entry could not be made.

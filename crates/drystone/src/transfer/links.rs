@@ -75,59 +75,47 @@ impl<O: Clone, W> CopiedLinks<O, W> {
         }
     }
 
-    /// A link was tried; gives what was linked to if that was the last.
-    pub fn used(&self, identity: (u64, u64)) -> Option<O> {
-        let mut files = self.files.lock();
-        let Entry::Occupied(mut entry) = files.entry(identity) else { return None };
-        let LinksState::Made { left, users, .. } = entry.get_mut() else { return None };
-        *left = left.saturating_sub(1);
-        *users -= 1;
-        // A damaged image may have more names than it counts: not while a thread uses it.
-        if *left > 0 || *users > 0 {
-            return None;
-        }
-        match entry.remove() {
-            LinksState::Made { original, .. } => Some(original),
-            LinksState::Making(_) => None,
-        }
-    }
-
-    /// Everything that is still kept.
-    pub fn into_originals(self) -> Vec<O> {
-        let states = self.files.into_inner().into_values();
-        states
-            .filter_map(|state| match state {
-                LinksState::Made { original, .. } => Some(original),
-                LinksState::Making(_) => None,
-            })
-            .collect()
+    /// A link was tried. What was linked to is dropped if that was the last.
+    pub fn used(&self, identity: (u64, u64)) {
+        let last = {
+            let mut files = self.files.lock();
+            let Entry::Occupied(mut entry) = files.entry(identity) else { return };
+            let LinksState::Made { left, users, .. } = entry.get_mut() else { return };
+            *left = left.saturating_sub(1);
+            *users -= 1;
+            // A damaged image may have more names than it counts: not while a thread uses it.
+            (*left == 0 && *users == 0).then(|| entry.remove())
+        };
+        // That calls the target, so not under the lock.
+        drop(last);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use drystone_sync::Arc;
 
     #[test]
     fn later_names_wait_and_then_link() {
-        let links: CopiedLinks<u8, &str> = CopiedLinks::new();
+        let links: CopiedLinks<Arc<u8>, &str> = CopiedLinks::new();
+        let original = Arc::new(7);
         assert!(matches!(links.claim((1, 1), "a"), Claim::First("a")));
         assert!(matches!(links.claim((1, 1), "b"), Claim::Waits));
-        assert_eq!(links.made((1, 1), 7, 2), ["b"]);
-        assert!(matches!(links.claim((1, 1), "c"), Claim::Link(7, "c")));
-        assert_eq!(links.used((1, 1)), None);
-        assert_eq!(links.used((1, 1)), Some(7));
-        assert!(links.into_originals().is_empty());
+        assert_eq!(links.made((1, 1), original.clone(), 2), ["b"]);
+        assert!(matches!(links.claim((1, 1), "c"), Claim::Link(seven, "c") if *seven == 7));
+        assert_eq!(Arc::strong_count(&original), 2);
+        links.used((1, 1));
+        assert_eq!(Arc::strong_count(&original), 2);
+        links.used((1, 1));
+        assert_eq!(Arc::strong_count(&original), 1);
     }
 
     #[test]
-    fn what_was_not_used_up_is_given_back() {
+    fn those_that_waited_for_what_failed_are_given_back() {
         let links: CopiedLinks<u8, &str> = CopiedLinks::new();
-        assert!(matches!(links.claim((1, 1), "a"), Claim::First(_)));
-        assert!(links.made((1, 1), 7, 2).is_empty());
         assert!(matches!(links.claim((1, 2), "b"), Claim::First(_)));
         assert!(matches!(links.claim((1, 2), "c"), Claim::Waits));
         assert_eq!(links.failed((1, 2)), ["c"]);
-        assert_eq!(links.into_originals(), [7]);
     }
 }

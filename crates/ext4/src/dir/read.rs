@@ -11,6 +11,12 @@
 //! - In other directories entries never move: a position is a byte offset.
 //!
 //! Position 0 is `.`; in hash order 1 is `..`. An entry's cookie is the lowest position behind it.
+//!
+//! # Locking
+//!
+//! A directory is listed part by part. [`read`] takes a part under the content lock: the bytes of a leaf
+//! or a block. The visitor gets the entries without a lock, and the next part is sought by its position,
+//! since the directory may have changed meanwhile.
 
 use super::block::Directory;
 use super::htree::HtreePath;
@@ -22,8 +28,9 @@ use crate::inode::Inode;
 use drystone_cache::BlockBytes;
 use drystone_ext4_format::dir::{DirectoryBlock, Entry, EntryType};
 use drystone_ext4_format::hash::NameHasher;
-use drystone_ext4_format::inline::block_offset;
+use drystone_ext4_format::inline::{InlineDirectory, block_offset};
 use drystone_ext4_format::{InodeNumber, LogicalBlock, nokey_name};
+use drystone_sync::assert_none_held;
 use drystone_vfs::{DirectoryEntry, DirectoryVisitor, FileType};
 use std::ops::Range;
 
@@ -42,36 +49,179 @@ const ANY_HASH: Range<u32> = 0..u32::MAX;
 /// them.
 const MINOR_MAX: u32 = u32::MAX - (1 << 20);
 
-/// Lists the entries from a cookie on, until the visitor stops it.
-pub(crate) fn read(
-    fs: &ContentStore,
-    directory: &Inode,
+/// A part of a directory as it was at one moment. It is read under the content lock, and listed without
+/// it, so that the visitor may call the file system.
+pub(crate) struct ListedPart<'a> {
+    directory: Directory<'a>,
+    /// Where the part begins.
+    cookie: u64,
+    entries: PartEntries,
+    /// Where the listing goes on after the part; none at its end.
+    next: Option<u64>,
+}
+
+/// The entries of a part.
+enum PartEntries {
+    None,
+    /// An inline directory, in the order of hashes if there is a hasher.
+    Inline(inline::Contents, Option<NameHasher>),
+    /// In the order of hashes, after the dots if they are asked for.
+    ByHash {
+        parent: Option<InodeNumber>,
+        blocks: Vec<BlockBytes>,
+        /// The first block begins with `.` and `..`.
+        has_dots: bool,
+        /// The major hashes that the blocks should have.
+        range: Range<u32>,
+        hasher: NameHasher,
+    },
+    /// A block that starts at an offset in the directory, from an offset in the block on.
+    Linear {
+        block: BlockBytes,
+        start: u64,
+        from: usize,
+    },
+}
+
+/// Reads the part of a directory that begins at a cookie. The content lock is held.
+pub(crate) fn read<'a>(
+    fs: &'a ContentStore,
+    directory: &'a Inode,
+    cookie: u64,
+) -> Result<ListedPart<'a>> {
+    let directory = Directory::open(fs, directory)?;
+    let (entries, next) = match directory.shape {
+        DirectoryForm::Inline => {
+            let hasher = fs.names.has_indexes().then(|| fs.names.hasher());
+            (PartEntries::Inline(inline::contents(&directory)?, hasher), None)
+        }
+        DirectoryForm::Hashed => read_index(&directory, cookie)?,
+        DirectoryForm::Linear if fs.names.has_indexes() && directory.blocks == 1 => {
+            (read_single(&directory)?, None)
+        }
+        DirectoryForm::Linear => read_linear(&directory, cookie)?,
+    };
+    Ok(ListedPart { directory, cookie, entries, next })
+}
+
+/// Reads the only block of a directory that may still get an index.
+fn read_single(directory: &Directory<'_>) -> Result<PartEntries> {
+    let block = directory.leaf(LogicalBlock::FIRST)?.buffer.snapshot();
+    let Some(parent) = DirectoryBlock::trusted(&block, &directory.layout).parent() else {
+        return Ok(PartEntries::None);
+    };
+    Ok(PartEntries::ByHash {
+        parent: Some(parent),
+        blocks: vec![block],
+        has_dots: true,
+        range: ANY_HASH,
+        hasher: directory.fs.names.hasher(),
+    })
+}
+
+/// Reads a leaf of an indexed directory, with those that share names of one hash with it.
+fn read_index(directory: &Directory<'_>, cookie: u64) -> Result<(PartEntries, Option<u64>)> {
+    // No entry has a position behind the largest hash.
+    let Ok(hash) = u32::try_from((cookie >> 32) << 1) else {
+        return Ok((PartEntries::None, None));
+    };
+    let [_, _, behind_dots] = HASHED_DOTS;
+    let parent = match cookie < behind_dots {
+        true => Some(super::parent(directory.fs, directory.inode)?),
+        false => None,
+    };
+    let hasher = htree::hasher(directory)?;
+    let mut path = HtreePath::to(directory, hash)?;
+    let bound = path.lower_bound();
+    let mut blocks: Vec<BlockBytes> = Vec::new();
+    let upper = loop {
+        blocks.push(directory.leaf(path.leaf(directory)?)?.buffer.snapshot());
+        match path.next(directory)? {
+            // In a damaged image hashes may not rise: a listing must not go back.
+            Some(next) if next.continues() || position(next.hash_value(), 0) <= cookie => {}
+            next => break next.map(|entry| entry.hash_value()),
+        }
+    };
+    let range = bound..upper.unwrap_or(ANY_HASH.end);
+    let entries = PartEntries::ByHash { parent, blocks, has_dots: false, range, hasher };
+    Ok((entries, upper.map(|hash| position(hash, 0))))
+}
+
+/// Reads the next block of a directory without hash order.
+fn read_linear(directory: &Directory<'_>, cookie: u64) -> Result<(PartEntries, Option<u64>)> {
+    let block_size = directory.fs.volume.block_size() as u64;
+    let first = u32::try_from(cookie / block_size).unwrap_or(u32::MAX);
+    let mut from = (cookie % block_size) as usize;
+    for number in first..directory.blocks {
+        if let Some(entries) = directory.entries(LogicalBlock::new(number))? {
+            let (block, start) = (entries.buffer.snapshot(), u64::from(number) * block_size);
+            let next = (number + 1 < directory.blocks).then(|| start + block_size);
+            return Ok((PartEntries::Linear { block, start, from }, next));
+        }
+        from = 0;
+    }
+    Ok((PartEntries::None, None))
+}
+
+impl ListedPart<'_> {
+    /// Gives the entries to the visitor. Returns where the listing goes on; none at its end, and if the
+    /// visitor stops it.
+    pub fn visit(self, visit: &mut DirectoryVisitor<'_>) -> Option<u64> {
+        assert_none_held();
+        let ListedPart { directory, cookie, entries, next } = &self;
+        let goes_on = match entries {
+            PartEntries::None => true,
+            PartEntries::Inline(contents, hasher) => contents
+                .look(directory, |view| visit_inline(directory, view, *hasher, *cookie, visit)),
+            PartEntries::ByHash { parent, blocks, has_dots, range, hasher } => {
+                let mut batch = ListedBatch::new(directory, *hasher);
+                for (number, block) in blocks.iter().enumerate() {
+                    let mut entries = DirectoryBlock::trusted(block, &directory.layout).entries();
+                    if *has_dots && number == 0 {
+                        // Further ones than the block's own two are damage, and are listed.
+                        entries.nth(1);
+                    }
+                    batch.add(range.clone(), entries);
+                }
+                parent
+                    .is_none_or(|parent| visit_dots(directory, parent, HASHED_DOTS, *cookie, visit))
+                    && batch.visit(*cookie, visit)
+            }
+            PartEntries::Linear { block, start, from } => {
+                let view = DirectoryBlock::trusted(block, &directory.layout);
+                view.entries_from(*from).all(|entry| {
+                    let end = start + (entry.offset + entry.record_length) as u64;
+                    give(directory, None, visit, &entry, end)
+                })
+            }
+        };
+        next.filter(|_| goes_on)
+    }
+}
+
+/// Lists an inline directory; false if the visitor stops it.
+fn visit_inline(
+    directory: &Directory<'_>,
+    view: &InlineDirectory<'_>,
+    hasher: Option<NameHasher>,
     cookie: u64,
     visit: &mut DirectoryVisitor<'_>,
-) -> Result<()> {
-    let directory = Directory::open(fs, directory)?;
-    let by_hash = fs.names.has_indexes()
-        && match directory.shape {
-            DirectoryForm::Inline | DirectoryForm::Hashed => true,
-            DirectoryForm::Linear => directory.blocks == 1,
-        };
-    match directory.shape {
-        DirectoryForm::Inline => read_inline(&directory, by_hash, cookie, visit),
-        DirectoryForm::Hashed => read_index(&directory, cookie, visit),
-        DirectoryForm::Linear if by_hash => {
-            let block = directory.leaf(LogicalBlock::FIRST)?.buffer.snapshot();
-            let view = DirectoryBlock::trusted(&block, &directory.layout);
-            let Some(parent) = view.parent() else { return Ok(()) };
-            if visit_dots(&directory, parent, HASHED_DOTS, cookie, visit) {
-                let mut batch = ListedBatch::new(&directory, fs.names.hasher());
-                // The block's own `.` and `..` come first; further ones are damage, and are listed.
-                batch.add(ANY_HASH, view.entries().skip(2));
-                batch.visit(cookie, visit);
-            }
-            Ok(())
-        }
-        DirectoryForm::Linear => read_linear(&directory, cookie, visit),
+) -> bool {
+    let dots = if hasher.is_some() { HASHED_DOTS } else { INLINE_DOTS };
+    if !visit_dots(directory, view.parent(), dots, cookie, visit) {
+        return false;
     }
+    if let Some(hasher) = hasher {
+        let mut batch = ListedBatch::new(directory, hasher);
+        batch.add(ANY_HASH, view.entries());
+        return batch.visit(cookie, visit);
+    }
+    // The positions that the entries would have in a block.
+    view.entries().all(|entry| {
+        let position = block_offset(entry.offset) as u64;
+        let end = position + entry.record_length as u64;
+        position < cookie || give(directory, None, visit, &entry, end)
+    })
 }
 
 /// Gives one entry to the visitor; false if the visitor stops the listing. Names of an encrypted
@@ -127,95 +277,6 @@ fn visit_dots(
         let entry = Entry { offset: 0, record_length: 0, inode, entry_type, name, hash: None };
         span[0] < cookie || give(directory, None, visit, &entry, span[1])
     })
-}
-
-fn read_linear(
-    directory: &Directory<'_>,
-    cookie: u64,
-    visit: &mut DirectoryVisitor<'_>,
-) -> Result<()> {
-    let block_size = directory.fs.volume.block_size() as u64;
-    let first = u32::try_from(cookie / block_size).unwrap_or(u32::MAX);
-    let mut from = (cookie % block_size) as usize;
-    for number in first..directory.blocks {
-        let start = u64::from(number) * block_size;
-        if let Some(entries) = directory.entries(LogicalBlock::new(number))? {
-            // The visitor may look at other blocks, so it runs without a lock.
-            let block = entries.buffer.snapshot();
-            let view = DirectoryBlock::trusted(&block, &directory.layout);
-            for entry in view.entries_from(from) {
-                let end = start + (entry.offset + entry.record_length) as u64;
-                if !give(directory, None, visit, &entry, end) {
-                    return Ok(());
-                }
-            }
-        }
-        from = 0;
-    }
-    Ok(())
-}
-
-fn read_inline(
-    directory: &Directory<'_>,
-    by_hash: bool,
-    cookie: u64,
-    visit: &mut DirectoryVisitor<'_>,
-) -> Result<()> {
-    let contents = inline::contents(directory)?;
-    contents.look(directory, |view| {
-        let parent = view.parent();
-        if by_hash {
-            if visit_dots(directory, parent, HASHED_DOTS, cookie, visit) {
-                let mut batch = ListedBatch::new(directory, directory.fs.names.hasher());
-                batch.add(ANY_HASH, view.entries());
-                batch.visit(cookie, visit);
-            }
-        } else if visit_dots(directory, parent, INLINE_DOTS, cookie, visit) {
-            // The positions that the entries would have in a block.
-            for entry in view.entries() {
-                let position = block_offset(entry.offset) as u64;
-                let end = position + entry.record_length as u64;
-                if position >= cookie && !give(directory, None, visit, &entry, end) {
-                    return;
-                }
-            }
-        }
-    });
-    Ok(())
-}
-
-/// Lists an indexed directory leaf by leaf. Leaves that share names of one hash are listed
-/// together.
-fn read_index(
-    directory: &Directory<'_>,
-    cookie: u64,
-    visit: &mut DirectoryVisitor<'_>,
-) -> Result<()> {
-    let parent = super::parent(directory.fs, directory.inode)?;
-    if !visit_dots(directory, parent, HASHED_DOTS, cookie, visit) {
-        return Ok(());
-    }
-    let hasher = htree::hasher(directory)?;
-    let mut path = HtreePath::to(directory, ((cookie >> 32) << 1) as u32)?;
-    loop {
-        let bound = path.lower_bound();
-        let mut leaves: Vec<BlockBytes> = Vec::new();
-        let upper = loop {
-            leaves.push(directory.leaf(path.leaf(directory)?)?.buffer.snapshot());
-            match path.next(directory)? {
-                Some(next) if next.continues() => {}
-                next => break next,
-            }
-        };
-        let end = upper.map_or(ANY_HASH.end, |entry| entry.hash_value());
-        let mut batch = ListedBatch::new(directory, hasher);
-        for leaf in &leaves {
-            batch.add(bound..end, DirectoryBlock::trusted(leaf, &directory.layout).entries());
-        }
-        if !batch.visit(cookie, visit) || upper.is_none() {
-            return Ok(());
-        }
-    }
 }
 
 /// Entries to be listed in the order of their hashes.

@@ -11,16 +11,27 @@ impl Engine {
         &self,
         context: &RequestContext,
         number: InodeNumber,
-        cookie: u64,
+        first: u64,
         visit: &mut DirectoryVisitor<'_>,
     ) -> Result<()> {
         let directory = self.held(number)?;
         directory.check_directory()?;
-        if cookie == 0 {
+        if first == 0 {
             permission::check(self, context, &directory, Access::READ)?;
         }
-        let _content = directory.content.read();
-        directory.check_linked()?;
-        dir::read(self, &directory, cookie, visit)
+        let mut next = Some(first);
+        while let Some(cookie) = next {
+            let part = {
+                let _content = directory.content.read();
+                match directory.check_linked() {
+                    // It was emptied and removed since the listing began.
+                    Err(_) if next != Some(first) => return Ok(()),
+                    linked => linked?,
+                }
+                dir::read(self, &directory, cookie)?
+            };
+            next = part.visit(visit);
+        }
+        Ok(())
     }
 }

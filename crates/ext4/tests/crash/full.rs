@@ -13,7 +13,7 @@ use drystone_testkit::judges::{Scratch, have};
 use drystone_testkit::walk::walk;
 use drystone_vfs::{
     Errno, FallocateMode, FileSystem, FileType, InodeNumber, NewNode, RenameFlags, RequestContext,
-    Result, SetAttributes, XattrMode, resolve_parent,
+    Result, SetAttributes, XattrMode, find_parent,
 };
 
 const THREADS: u64 = 4;
@@ -137,12 +137,11 @@ fn remove_all(fs: &Ext4, path: &[u8]) {
     let mut paths: Vec<_> = found.into_iter().map(|(path, a)| (path, a.file_type)).collect();
     paths.sort_by_key(|(path, _)| std::cmp::Reverse(path.len()));
     for (path, file_type) in paths {
-        let (parent, name) = resolve_parent(fs, &context, &path).unwrap();
+        let (parent, name) = find_parent(fs, &context, &path).unwrap();
         match file_type {
-            FileType::Directory => fs.remove_directory(&context, parent.inode, name).unwrap(),
-            _ => fs.unlink(&context, parent.inode, name).unwrap(),
+            FileType::Directory => fs.remove_directory(&context, parent.inode(), name).unwrap(),
+            _ => fs.unlink(&context, parent.inode(), name).unwrap(),
         }
-        fs.forget(parent.inode, 1);
     }
 }
 

@@ -16,7 +16,8 @@ use drystone_testkit::judges::{Scratch, have};
 use drystone_testkit::operations::{Word, describe};
 use drystone_testkit::walk::walk;
 use drystone_vfs::{
-    FileFlags, FileSystem, NewNode, RenameFlags, RequestContext, Result, SetAttributes, resolve,
+    FileFlags, FileSystem, InodeGuard, NewNode, RenameFlags, RequestContext, Result, SetAttributes,
+    find_path,
 };
 use std::fmt::Write as _;
 
@@ -66,10 +67,9 @@ static CHANGES: [Change; 15] = [
     }),
     change("a file that inherits", |fs| {
         let context = RequestContext::superuser();
-        let directory = resolve(fs, &context, b"/directory", true)?.inode;
-        let made = fs.create(&context, directory, b"new", NewNode::Regular, 0o600);
-        fs.forget(directory, 1);
-        made.map(|made| fs.forget(made.inode, 1))
+        let directory = find_path(fs, &context, b"/directory", true)?;
+        InodeGuard::create(fs, &context, directory.inode(), b"new", NewNode::Regular, 0o600)
+            .map(drop)
     }),
     change("flags", |fs| {
         let flags = flags(fs, "/last")? | FileFlags::IMMUTABLE | FileFlags::NO_DUMP;
@@ -95,10 +95,8 @@ fn project(number: u32) -> SetAttributes {
 
 fn set(fs: &Ext4, path: &str, changes: &SetAttributes) -> Result<()> {
     let context = RequestContext::superuser();
-    let inode = resolve(fs, &context, path.as_bytes(), true)?.inode;
-    let done = fs.set_attributes(&context, inode, changes);
-    fs.forget(inode, 1);
-    done.map(drop)
+    let found = find_path(fs, &context, path.as_bytes(), true)?;
+    fs.set_attributes(&context, found.inode(), changes).map(drop)
 }
 
 fn limit(fs: &Ext4, kind: QuotaKind, id: u32, limits: QuotaLimits) -> Result<()> {
@@ -106,9 +104,8 @@ fn limit(fs: &Ext4, kind: QuotaKind, id: u32, limits: QuotaLimits) -> Result<()>
 }
 
 fn flags(fs: &Ext4, path: &str) -> Result<FileFlags> {
-    let found = resolve(fs, &RequestContext::superuser(), path.as_bytes(), true)?;
-    fs.forget(found.inode, 1);
-    Ok(found.flags)
+    let found = find_path(fs, &RequestContext::superuser(), path.as_bytes(), true)?;
+    Ok(found.attributes().flags)
 }
 
 /// Everything that the changes change.

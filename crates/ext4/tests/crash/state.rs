@@ -5,7 +5,7 @@ use drystone_sync::Arc;
 use drystone_testkit::operations::{Executor, Word, describe};
 use drystone_testkit::walk::walk;
 use drystone_vfs::{
-    FileSystem, FileType, InodeAttributes, InodeNumber, RequestContext, Result, SeekFrom, resolve,
+    FileSystem, FileType, InodeAttributes, InodeNumber, RequestContext, Result, SeekFrom, find_path,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -70,10 +70,9 @@ impl State {
             let old = old.and_then(|entry| entry.content.as_ref());
             let first_name = &first_names[&attributes.inode];
             // The caller needs a reference.
-            let held = resolve(fs, &context, &path, false)?;
-            let entry = read_entry(fs, &context, &attributes, first_name, old);
-            fs.forget(held.inode, 1);
-            entries.insert(path, entry?);
+            let _held = find_path(fs, &context, &path, false)?;
+            let entry = read_entry(fs, &context, &attributes, first_name, old)?;
+            entries.insert(path, entry);
         }
         Ok(State { entries, nameless: Vec::new() })
     }

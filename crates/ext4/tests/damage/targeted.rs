@@ -33,9 +33,10 @@ pub fn mount(device: &MemoryDevice) -> Ext4 {
 /// The inode that a path leads to.
 pub fn number_of(device: &MemoryDevice, path: &[u8]) -> InodeNumber {
     let fs = mount(device);
-    let found = drystone_vfs::resolve(&fs, &RequestContext::superuser(), path, false).unwrap();
+    let context = RequestContext::superuser();
+    let found = drystone_vfs::find_path(&fs, &context, path, false).unwrap().inode();
     fs.close().unwrap();
-    InodeNumber::new(found.inode.0 as u32)
+    InodeNumber::new(found.0 as u32)
 }
 
 pub fn change_inode(map: &Map, number: InodeNumber, change: impl FnOnce(&mut Inode)) {
@@ -111,8 +112,9 @@ fn a_directory_below_itself_is_told() {
     map.device.write_at(block * layout.block_size() as u64, &bytes).unwrap();
     let fs = mount(&map.device);
     let context = RequestContext::superuser();
-    let two = drystone_vfs::resolve(&fs, &context, b"/deep/one/two", false).unwrap().inode;
-    let moved = fs.rename(&context, fs.root(), b"many", two, b"many", RenameFlags::empty());
+    let two = drystone_vfs::find_path(&fs, &context, b"/deep/one/two", false).unwrap();
+    let moved = fs.rename(&context, fs.root(), b"many", two.inode(), b"many", RenameFlags::empty());
+    drop(two);
     let error = moved.unwrap_err();
     assert_eq!(error.errno, Errno::EUCLEAN);
     assert!(error.detail().unwrap().contains("below itself"), "{error:?}");

@@ -122,8 +122,6 @@ impl Operations {
         let (mut cookie, mut bytes_left) = (cookie, bytes_max);
         let mut is_any = false;
         loop {
-            // Looking up takes the directory's lock, which the listing holds, so names are
-            // collected first.
             let names = self.names(&context, directory, cookie, bytes_left.min(BATCH_BYTES));
             let names = match names {
                 Ok(names) => names,

@@ -25,7 +25,7 @@ use drystone_testkit::environment::number;
 use drystone_testkit::judges::{FeatureSet, Scratch, e2fsck_check, have, mke2fs, write_image};
 use drystone_testkit::skip::{self, Prerequisite, skip};
 use drystone_testkit::witness::Witness;
-use drystone_vfs::{Errno, FileSystem, RequestContext, resolve};
+use drystone_vfs::{Errno, FileSystem, RequestContext, find_path};
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -310,14 +310,13 @@ fn judge_database(
 /// The content of a file, if it is there.
 fn read(fs: &Ext4, path: &str) -> io::Result<Option<Vec<u8>>> {
     let context = RequestContext::superuser();
-    let found = match resolve(fs, &context, path.as_bytes(), false) {
+    let found = match find_path(fs, &context, path.as_bytes(), false) {
         Ok(found) => found,
         Err(error) if error.errno == Errno::ENOENT => return Ok(None),
         Err(error) => return Err(io::Error::other(error.to_string())),
     };
-    let mut content = vec![0; found.size as usize];
-    let read = fs.read(found.inode, 0, &mut content);
-    fs.forget(found.inode, 1);
+    let mut content = vec![0; found.attributes().size as usize];
+    let read = fs.read(found.inode(), 0, &mut content);
     content.truncate(read.map_err(|error| io::Error::other(error.to_string()))?);
     Ok(Some(content))
 }

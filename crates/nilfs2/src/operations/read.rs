@@ -5,10 +5,11 @@ use crate::directory;
 use crate::error::{Error, Result};
 use crate::inode::Inode;
 use crate::permission;
+use crate::volume::BlockBytes;
 use drystone_nilfs2_format::directory::{entries, mode_of_code};
 use drystone_nilfs2_format::error::DirectoryProblem;
 use drystone_nilfs2_format::{Corrupt, FileBlock, InodeNumber};
-use drystone_sync::Arc;
+use drystone_sync::{Arc, assert_none_held};
 use drystone_vfs::{
     Access, DirectoryEntry, DirectoryVisitor, Entry, Errno, FileSystemStatistics, FileType,
     NAME_LENGTH_MAX, RequestContext,
@@ -83,32 +84,27 @@ impl Operations<'_> {
         &self,
         context: &RequestContext,
         number: drystone_vfs::InodeNumber,
-        cookie: u64,
+        first: u64,
         visit: &mut DirectoryVisitor<'_>,
     ) -> Result<()> {
         let directory = self.held(number)?;
         if !directory.is_directory() {
             return Err(Errno::ENOTDIR.into());
         }
-        if cookie == 0 {
+        if first == 0 {
             permission::check(context, &directory, Access::READ)?;
         }
-        let _content = directory.content.read();
-        if directory.fields.lock().record.links_count == 0 {
-            return Err(Errno::ENOENT.into());
-        }
         let block_bytes = self.volume.block_bytes() as u64;
-        let blocks = self.volume.blocks_for(directory.size());
-        for block in (cookie / block_bytes..blocks).map(FileBlock) {
-            let Some(bytes) = directory.block(block, self.source())? else {
-                let (inode, problem) = (directory.number, DirectoryProblem::Hole);
-                return Err(Corrupt::Directory { inode, block, offset: 0, problem }.into());
-            };
+        let mut block = FileBlock(first / block_bytes);
+        let mut is_first = true;
+        while let Some(bytes) = self.listed_block(&directory, block, is_first)? {
+            // The visitor may call the file system.
+            assert_none_held();
             for entry in entries(&bytes, directory.number, block) {
                 let entry = entry?;
                 // Entries stay where they are, so the place of the next one is where to go on.
                 let start = block.0 * block_bytes + entry.offset as u64;
-                if entry.inode.0 == 0 || start < cookie {
+                if entry.inode.0 == 0 || start < first {
                     continue;
                 }
                 let shown = DirectoryEntry {
@@ -121,8 +117,31 @@ impl Operations<'_> {
                     return Ok(());
                 }
             }
+            block.0 += 1;
+            is_first = false;
         }
         Ok(())
+    }
+
+    /// A block of a directory as it is now; none behind its end.
+    fn listed_block(
+        &self,
+        directory: &Inode,
+        block: FileBlock,
+        is_first: bool,
+    ) -> Result<Option<BlockBytes>> {
+        let _content = directory.content.read();
+        if directory.fields.lock().record.links_count == 0 {
+            // If the listing has begun, the directory was emptied and removed since.
+            return if is_first { Err(Errno::ENOENT.into()) } else { Ok(None) };
+        }
+        if block.0 >= self.volume.blocks_for(directory.size()) {
+            return Ok(None);
+        }
+        let bytes = directory.block(block, self.source())?;
+        let (inode, problem) = (directory.number, DirectoryProblem::Hole);
+        let hole = Corrupt::Directory { inode, block, offset: 0, problem };
+        Ok(Some(bytes.ok_or(hole)?))
     }
 
     pub(crate) fn do_read_link(&self, number: drystone_vfs::InodeNumber) -> Result<Vec<u8>> {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use drystone_vfs::{FileType, InodeNumber, NewNode};
+use drystone_vfs::{DirectoryEntry, FileType, InodeGuard, InodeNumber, NewNode, find_path};
 
 type Fixture<'a> = super::fixture::Fixture<'a>;
 
@@ -42,6 +42,11 @@ fn portions(
         change(round);
     }
     met
+}
+
+/// Gives a file one more name: names need no inodes of their own, of which small images have few.
+fn name(t: &Fixture<'_>, file: InodeNumber, directory: InodeNumber, name: &str) {
+    InodeGuard::link(t.fs, &t.root, file, directory, name.as_bytes()).unwrap();
 }
 
 cases! {
@@ -194,13 +199,70 @@ cases! {
             path.extend(format!("/level-{n}").bytes());
         }
         path.extend(b"/bottom");
-        let found = t.keep(drystone_vfs::resolve(t.fs, &t.root, &path, true)).unwrap();
-        assert_eq!(found.inode, file);
+        assert_eq!(find_path(t.fs, &t.root, &path, true).unwrap().inode(), file);
     }
 
     fn removed_directory_lists_nothing(t) {
         let sub = t.mkdir("d");
         t.rmdir(t.dir, "d").unwrap();
         fails!(t.fs.read_directory(&t.root, sub, 0, &mut |_| true), ENOENT);
+    }
+
+    fn visitors_may_change_the_directory(t) {
+        let file = t.file("a");
+        for count in [2, 40, 600] {
+            let sub = t.mkdir(&format!("d-{count}"));
+            for n in 0..count {
+                name(t, file, sub, &format!("kept-{n}"));
+                name(t, file, sub, &format!("doomed-{n}"));
+            }
+            let (mut met, mut calls) = (BTreeMap::new(), 0);
+            let visit = &mut |entry: &DirectoryEntry<'_>| {
+                *met.entry(String::from_utf8_lossy(entry.name).into_owned()).or_insert(0) += 1;
+                let found = InodeGuard::lookup(t.fs, &t.root, sub, entry.name);
+                match found {
+                    Ok(found) => assert_eq!(t.stat(found.inode()).inode, entry.inode),
+                    // What goes may come all the same.
+                    Err(_) => assert!(!entry.name.starts_with(b"kept")),
+                }
+                if calls < count {
+                    name(t, file, sub, &format!("made-{calls}"));
+                    t.rename((sub, &format!("made-{calls}")), (sub, &format!("new-{calls}"))).unwrap();
+                    t.unlink(sub, &format!("doomed-{calls}")).unwrap();
+                    assert!(t.names(sub).len() >= count);
+                }
+                calls += 1;
+                true
+            };
+            t.fs.read_directory(&t.root, sub, 0, visit).unwrap();
+            for n in 0..count {
+                assert_eq!(met.remove(&format!("kept-{n}")), Some(1), "kept-{n} of {count}");
+            }
+            assert_eq!((met.remove("."), met.remove("..")), (Some(1), Some(1)));
+            assert!(met.values().all(|times| *times == 1), "{met:?}");
+            assert_eq!(t.names(sub).len(), 2 * count);
+        }
+    }
+
+    fn visitors_may_remove_the_directory(t) {
+        let file = t.file("a");
+        for count in [3, 600] {
+            let of_it = format!("d-{count}");
+            let sub = t.mkdir(&of_it);
+            for n in 0..count {
+                name(t, file, sub, &n.to_string());
+            }
+            let mut calls = 0;
+            let listed = t.fs.read_directory(&t.root, sub, 0, &mut |_| {
+                if calls == 0 {
+                    (0..count).for_each(|n| t.unlink(sub, &n.to_string()).unwrap());
+                    t.rmdir(t.dir, &of_it).unwrap();
+                }
+                calls += 1;
+                true
+            });
+            listed.unwrap();
+            assert!((1..=count + 2).contains(&calls));
+        }
     }
 }

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use drystone_vfs::{
-    Errno, FileSystem, FileType, InodeAttributes, InodeNumber, RequestContext, Result, SeekFrom,
-    resolve,
+    Errno, FileSystem, FileType, InodeAttributes, InodeGuard, InodeNumber, RequestContext, Result,
+    SeekFrom, find_path,
 };
 
 use super::{
@@ -21,39 +21,31 @@ impl TreeSnapshot {
     ) -> Result<TreeSnapshot> {
         let reader = Reader { file_system, options, context: RequestContext::superuser() };
         let mut collector = Collector::default();
-        let start = resolve(file_system, &reader.context, base.as_bytes(), true)?;
-        let mut pending = vec![(Vec::new(), start, start.inode)];
+        let start = find_path(file_system, &reader.context, base.as_bytes(), true)?;
+        let mut pending = vec![(Vec::new(), start, None)];
         let mut seen = BTreeSet::new();
-        let mut result = Ok(());
-        while let Some((path, attributes, parent)) = pending.pop() {
-            if result.is_ok() {
-                let shown = if path.is_empty() { b"/".to_vec() } else { path.clone() };
-                result = reader.facts(&shown, &attributes, &mut collector).and_then(|mut facts| {
-                    if attributes.file_type == FileType::Directory {
-                        if !seen.insert(attributes.inode) {
-                            return Err(Errno::ELOOP.into());
-                        }
-                        let up = if path.is_empty() { None } else { Some(parent) };
-                        let problems = reader.children(&path, &attributes, up, |path, child| {
-                            if is_ignored(options, &path) {
-                                let counts = child.file_type == FileType::Directory;
-                                collector.ignored_at_root += u32::from(counts);
-                                file_system.forget(child.inode, 1);
-                            } else {
-                                pending.push((path, child, attributes.inode));
-                            }
-                        })?;
-                        if !problems.is_empty() {
-                            facts.insert("listing".to_owned(), problems.join(", "));
-                        }
+        while let Some((path, node, parent)) = pending.pop() {
+            let shown = if path.is_empty() { b"/".to_vec() } else { path.clone() };
+            let attributes = node.attributes();
+            let mut facts = reader.facts(&shown, attributes, &mut collector)?;
+            if node.is_directory() {
+                if !seen.insert(attributes.inode) {
+                    return Err(Errno::ELOOP.into());
+                }
+                let problems = reader.children(&path, attributes, parent, |path, child| {
+                    if is_ignored(options, &path) {
+                        collector.ignored_at_root += u32::from(child.is_directory());
+                    } else {
+                        pending.push((path, child, Some(attributes.inode)));
                     }
-                    collector.tree.entries.insert(Word(shown), facts);
-                    Ok(())
-                });
+                })?;
+                if !problems.is_empty() {
+                    facts.insert("listing".to_owned(), problems.join(", "));
+                }
             }
-            file_system.forget(attributes.inode, 1);
+            collector.tree.entries.insert(Word(shown), facts);
         }
-        result.map(|()| collector.finish())
+        Ok(collector.finish())
     }
 }
 
@@ -63,14 +55,14 @@ struct Reader<'a> {
     context: RequestContext,
 }
 
-impl Reader<'_> {
-    /// Hands each child to `found` with a reference; returns what is wrong with the listing.
+impl<'a> Reader<'a> {
+    /// Hands each child to `found`; returns what is wrong with the listing.
     fn children(
         &self,
         path: &[u8],
         directory: &InodeAttributes,
         parent: Option<InodeNumber>,
-        mut found: impl FnMut(Vec<u8>, InodeAttributes),
+        mut found: impl FnMut(Vec<u8>, InodeGuard<'a>),
     ) -> Result<Vec<String>> {
         let mut listed = Vec::new();
         self.file_system.read_directory(&self.context, directory.inode, 0, &mut |entry| {
@@ -89,12 +81,14 @@ impl Reader<'_> {
                 b"." => Some(directory.inode),
                 b".." => parent,
                 _ => {
-                    let child = self.file_system.lookup(&self.context, directory.inode, &name)?;
-                    if file_type.is_some_and(|listed| listed != child.file_type) {
+                    let (file_system, directory) = (self.file_system, directory.inode);
+                    let child = InodeGuard::lookup(file_system, &self.context, directory, &name)?;
+                    if file_type.is_some_and(|listed| listed != child.attributes().file_type) {
                         problems.push(format!("{word} is listed as {file_type:?}"));
                     }
+                    let number = child.inode();
                     found([path, b"/", &name].concat(), child);
-                    Some(child.inode)
+                    Some(number)
                 }
             };
             if expected.is_some_and(|expected| expected != inode) {

@@ -3,10 +3,10 @@
 use super::EditedFile;
 use crate::failure::Outcome;
 use crate::flags;
-use crate::tree::{ImageNode, ImageTree};
+use crate::tree::ImageTree;
 use drystone::replace;
 use drystone::vfs::{
-    self, Entry, Errno, FallocateMode, InodeAttributes, InodeNumber, NewNode, SetAttributes,
+    self, Errno, FallocateMode, InodeAttributes, InodeGuard, InodeNumber, NewNode, SetAttributes,
     XattrMode,
 };
 use std::os::unix::ffi::OsStrExt;
@@ -22,25 +22,23 @@ impl EditedFile {
         let (directory, name) = tree.find_parent(&self.path)?;
         let now = tree.child(directory.inode(), name).map_err(problem)?;
         let identity = |found: &InodeAttributes| (found.inode, found.changed, found.size);
-        if now.as_ref().map(|now| identity(&now.attributes))
+        if now.as_ref().map(|now| identity(now.attributes()))
             != self.attributes.as_ref().map(identity)
         {
             return Err(tree.error(bytes, &"was changed by others meanwhile").into());
         }
         match &now {
             None => {
-                let made = make(tree, directory.inode(), name, content, None).map_err(problem)?;
-                drop(tree.hold(made));
+                make(tree, directory.inode(), name, content, None).map_err(problem)?;
             }
-            Some(old) if old.attributes.links > 1 => {
+            Some(old) if old.attributes().links > 1 => {
                 overwrite(tree, old, content).map_err(problem)?;
             }
             Some(old) => {
-                let made =
-                    replace(tree.file_system, &tree.context, directory.inode(), name, &|other| {
-                        make(tree, directory.inode(), other, content, Some(old))
-                    });
-                drop(tree.hold(made.map_err(problem)?));
+                replace(tree.file_system, &tree.context, directory.inode(), name, &|other| {
+                    make(tree, directory.inode(), other, content, Some(old))
+                })
+                .map_err(problem)?;
             }
         }
         Ok(())
@@ -48,37 +46,33 @@ impl EditedFile {
 }
 
 /// Makes a file with this content and all else that `old` has. It is durable then.
-fn make(
-    tree: &ImageTree<'_>,
+fn make<'a>(
+    tree: &ImageTree<'a>,
     directory: InodeNumber,
     name: &[u8],
     content: &[u8],
-    old: Option<&ImageNode<'_>>,
-) -> vfs::Result<Entry> {
-    let file_system = tree.file_system;
+    old: Option<&InodeGuard<'_>>,
+) -> vfs::Result<InodeGuard<'a>> {
+    let (file_system, context, node) = (tree.file_system, &tree.context, NewNode::Regular);
     // Until it is complete nobody else reads it.
     let permissions = if old.is_some() { 0o600 } else { NEW_PERMISSIONS };
-    let made = file_system.create(&tree.context, directory, name, NewNode::Regular, permissions)?;
+    let made = InodeGuard::create(file_system, context, directory, name, node, permissions)?;
     let filled = file_system
-        .write_all(&tree.context, made.inode, 0, content)
-        .and_then(|()| old.map_or(Ok(()), |old| copy_metadata(tree, old, &made)))
-        .and_then(|()| file_system.sync_inode(made.inode, false));
-    match filled {
-        Ok(()) => Ok(made),
-        Err(error) => {
-            // What went wrong first is what is told.
-            let _ = file_system.unlink(&tree.context, directory, name);
-            file_system.forget(made.inode, 1);
-            Err(error)
-        }
+        .write_all(context, made.inode(), 0, content)
+        .and_then(|()| old.map_or(Ok(()), |old| copy_metadata(tree, old, made.inode())))
+        .and_then(|()| file_system.sync_inode(made.inode(), false));
+    if let Err(error) = filled {
+        // What went wrong first is what is told.
+        let _ = file_system.unlink(context, directory, name);
+        return Err(error);
     }
+    Ok(made)
 }
 
 /// Gives a new file what the old one has but for content and times.
-fn copy_metadata(tree: &ImageTree<'_>, old: &ImageNode<'_>, made: &Entry) -> vfs::Result<()> {
+fn copy_metadata(tree: &ImageTree<'_>, old: &InodeGuard<'_>, new: InodeNumber) -> vfs::Result<()> {
     let (file_system, context) = (tree.file_system, &tree.context);
-    let new = made.inode;
-    let attributes = &old.attributes;
+    let attributes = old.attributes();
     let owner = SetAttributes {
         user: Some(attributes.user),
         group: Some(attributes.group),
@@ -116,7 +110,7 @@ fn changed<T: PartialEq>(wanted: T, there: T) -> Option<T> {
 }
 
 /// Replaces the content in place. The space is reserved first, so that a full image keeps the old one.
-fn overwrite(tree: &ImageTree<'_>, old: &ImageNode<'_>, content: &[u8]) -> vfs::Result<()> {
+fn overwrite(tree: &ImageTree<'_>, old: &InodeGuard<'_>, content: &[u8]) -> vfs::Result<()> {
     let (file_system, context) = (tree.file_system, &tree.context);
     let length = content.len() as u64;
     if length > 0 {

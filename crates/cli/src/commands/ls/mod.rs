@@ -9,8 +9,9 @@ use crate::location::Location;
 use crate::mode;
 use crate::output::{InodeJson, time_short};
 use crate::terminal::Output;
-use crate::tree::{Entered, ImageNode, ImageTree, join, push};
+use crate::tree::{Entered, ImageTree, join, push};
 use columns::{Columns, aligned, owner_names, owner_texts, size_text};
+use drystone::vfs::InodeGuard;
 use jiff::tz::TimeZone;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -84,7 +85,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
 
 /// A directory whose directories are listed too.
 struct ListedDirectory<'a> {
-    node: ImageNode<'a>,
+    node: InodeGuard<'a>,
     /// Where its path ends in that of the listing.
     path_length: usize,
     below: std::vec::IntoIter<Box<[u8]>>,
@@ -117,7 +118,7 @@ impl<'r> Listing<'r> {
         let node = tree.find(path, follow)?;
         if !node.is_directory() || self.arguments.directory {
             let mut columns = Columns::default();
-            columns.widen(&node.attributes, self.arguments, tree);
+            columns.widen(node.attributes(), self.arguments, tree);
             self.has_printed = true;
             return self.line(tree, bytes, bytes, &node, &columns, output);
         }
@@ -146,7 +147,7 @@ impl<'r> Listing<'r> {
     fn directory<'a>(
         &mut self,
         tree: &ImageTree<'a>,
-        node: ImageNode<'a>,
+        node: InodeGuard<'a>,
         path: &[u8],
         with_titles: bool,
         output: &mut Output<'_>,
@@ -197,7 +198,7 @@ impl<'r> Listing<'r> {
     fn arrange(
         &self,
         tree: &ImageTree<'_>,
-        directory: &ImageNode<'_>,
+        directory: &InodeGuard<'_>,
         path: &[u8],
         names: &mut Vec<Box<[u8]>>,
         json: bool,
@@ -210,12 +211,12 @@ impl<'r> Listing<'r> {
             for name in std::mem::take(names) {
                 match tree.child(directory.inode(), &name) {
                     Ok(Some(node)) => {
-                        columns.widen(&node.attributes, self.arguments, tree);
-                        let modified = node.attributes.modified;
+                        columns.widen(node.attributes(), self.arguments, tree);
+                        let modified = node.attributes().modified;
                         let key = match (by_time, by_size) {
                             (true, _) => (modified.seconds, modified.nanoseconds),
                             // Sizes are signed elsewhere.
-                            (_, true) => (node.attributes.size as i64, 0),
+                            (_, true) => (node.attributes().size as i64, 0),
                             _ => (0, 0),
                         };
                         keyed.push((std::cmp::Reverse(key), name));
@@ -241,11 +242,11 @@ impl<'r> Listing<'r> {
         tree: &ImageTree<'_>,
         shown: &[u8],
         path: &[u8],
-        node: &ImageNode<'_>,
+        node: &InodeGuard<'_>,
         columns: &Columns,
         output: &mut Output<'_>,
     ) -> Outcome {
-        let attributes = &node.attributes;
+        let attributes = node.attributes();
         let target = match tree.link_target(attributes) {
             Ok(target) => target,
             Err(error) => {
@@ -327,8 +328,7 @@ mod tests {
             (b"link".as_slice(), NewNode::Symlink(b"to\n")),
             (b"null", NewNode::CharacterDevice(device)),
         ] {
-            let made = image.create(&context, image.root(), name, node, 0o777).unwrap();
-            image.forget(made.inode, 1);
+            InodeGuard::create(&image, &context, image.root(), name, node, 0o777).unwrap();
         }
         let long = Arguments { long: true, ..Arguments::default() };
         let text = listed(&image, "/", &long);

@@ -7,10 +7,10 @@ use crate::failure::{Failure, Outcome};
 use crate::global::Global;
 use crate::image::{Intent, with_each};
 use crate::location::Location;
-use crate::tree::{ImageNode, ImageTree};
+use crate::tree::ImageTree;
 use crate::walk::{Visitor, WalkStep, walk};
 use anyhow::Context;
-use drystone::vfs::FileType;
+use drystone::vfs::{FileType, InodeGuard};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -157,7 +157,7 @@ fn change(tree: &ImageTree<'_>, path: &Path, request: &AclRequest, recursive: bo
 
 fn change_one(
     tree: &ImageTree<'_>,
-    node: &ImageNode<'_>,
+    node: &InodeGuard<'_>,
     path: &[u8],
     request: &AclRequest,
 ) -> Outcome {
@@ -174,7 +174,7 @@ struct ChangingLists<'r> {
 
 impl Visitor for ChangingLists<'_> {
     fn enter(&mut self, tree: &ImageTree<'_>, step: &WalkStep<'_, '_>) -> Outcome<bool> {
-        if step.node.attributes.file_type != FileType::Symlink
+        if step.node.attributes().file_type != FileType::Symlink
             && let Err(Failure::Failed(error)) =
                 change_one(tree, step.node, step.path, self.request)
         {

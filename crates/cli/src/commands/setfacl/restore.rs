@@ -126,8 +126,8 @@ fn restore(tree: &ImageTree<'_>, directory: &Path, saved: &Saved) -> Outcome {
     };
     // A change of owner takes capabilities away, also one to the same owner.
     let found = tree.find(&path, true)?;
-    let user = saved.user.filter(|user| *user != found.attributes.user);
-    let group = saved.group.filter(|group| *group != found.attributes.group);
+    let user = saved.user.filter(|user| *user != found.attributes().user);
+    let group = saved.group.filter(|group| *group != found.attributes().group);
     drop(found);
     if user.is_some() || group.is_some() {
         set(&SetAttributes { user, group, ..SetAttributes::default() })?;
@@ -137,7 +137,7 @@ fn restore(tree: &ImageTree<'_>, directory: &Path, saved: &Saved) -> Outcome {
         let request = AclRequest { clear_default: true, replace, ..AclRequest::default() };
         change_one(tree, &tree.find(&path, true)?, bytes, &request)?;
     }
-    let permissions = tree.find(&path, true)?.attributes.permissions & 0o777 | saved.flags;
+    let permissions = tree.find(&path, true)?.attributes().permissions & 0o777 | saved.flags;
     Ok(set(&SetAttributes { permissions: Some(permissions), ..SetAttributes::default() })?)
 }
 

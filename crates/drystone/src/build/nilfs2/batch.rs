@@ -6,9 +6,10 @@ use drystone_mkfs::build::{BuildMonitor, InodeOrder};
 use drystone_mkfs::tree::{FileTree, InodeTimestamp, NodeKind, Segment, TreeNodeId};
 use drystone_nilfs2::Nilfs2;
 use drystone_sync::atomic::{AtomicUsize, Ordering};
-use drystone_sync::{LockClass, Mutex, thread};
+use drystone_sync::{Arc, LockClass, Mutex, thread};
 use drystone_vfs::{
-    DeviceNumber, FileSystem, InodeNumber, NewNode, RequestContext, SetAttributes, SetTime,
+    DeviceNumber, FileSystem, InodeGuard, InodeNumber, NewNode, RequestContext, SetAttributes,
+    SetTime, find_path,
 };
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -36,11 +37,11 @@ struct CopyJob {
 
 /// A batch that is being filled.
 #[derive(Debug, Default)]
-struct Batch {
+struct Batch<'a> {
     bytes: u64,
     jobs: Vec<CopyJob>,
     /// Files that are complete when the jobs are done.
-    complete: Vec<(InodeNumber, TreeNodeId)>,
+    complete: Vec<(Arc<InodeGuard<'a>>, TreeNodeId)>,
 }
 
 /// See the module.
@@ -51,9 +52,9 @@ pub(super) struct Writer<'a> {
     threads: usize,
     monitor: &'a dyn BuildMonitor,
     block_bytes: u64,
-    batch: Batch,
-    /// Inodes by index of node; 0 for those that aren't made yet.
-    inodes: Vec<InodeNumber>,
+    batch: Batch<'a>,
+    /// What gets further names, by index of node: directories, and files with several names.
+    named: Vec<Option<Arc<InodeGuard<'a>>>>,
 }
 
 impl<'a> Writer<'a> {
@@ -72,34 +73,30 @@ impl<'a> Writer<'a> {
             monitor,
             block_bytes,
             batch: Batch::default(),
-            inodes: vec![InodeNumber(0); tree.node_count()],
+            named: vec![None; tree.node_count()],
         }
     }
 
     /// Writes all files of the tree.
     pub(super) fn write(mut self, order: &InodeOrder) -> Result<(), Error> {
         let tree = self.tree;
-        self.inodes[TreeNodeId::ROOT.index()] = self.volume.root();
-        self.set(TreeNodeId::ROOT, self.volume.root(), &self.owner_and_mode(TreeNodeId::ROOT))?;
+        let root = find_path(self.volume, &self.context, b"/", true);
+        let root = root.map_err(|error| self.problem(TreeNodeId::ROOT, &error))?;
+        self.set(TreeNodeId::ROOT, root.inode(), &self.owner_and_mode(TreeNodeId::ROOT))?;
+        self.named[TreeNodeId::ROOT.index()] = Some(Arc::new(root));
         for &directory in order.nodes().iter().filter(|node| tree.parent(**node).is_some()) {
-            let parent = self.inodes[directory.index()];
+            let parent = self.named[directory.index()].take();
+            let parent = parent.expect("a directory is made with the names of the one above it");
             let mut children: Vec<(&[u8], TreeNodeId)> = tree.children(directory).collect();
             children.sort_unstable_by_key(|&(name, _)| name);
             for (name, node) in children {
-                self.add_name(parent, name, node)?;
+                self.add_name(parent.inode(), name, node)?;
             }
             // No name comes or goes any more.
-            self.set_time(directory, parent)?;
-            if directory != TreeNodeId::ROOT {
-                self.volume.forget(parent, 1);
-            }
+            self.set_time(directory, parent.inode())?;
             self.monitor.wrote(0, 1);
         }
-        self.end_batch()?;
-        for &node in order.nodes().iter().filter(|node| is_linked(tree, **node)) {
-            self.volume.forget(self.inodes[node.index()], 1);
-        }
-        Ok(())
+        self.end_batch()
     }
 
     fn add_name(
@@ -108,13 +105,13 @@ impl<'a> Writer<'a> {
         name: &[u8],
         node: TreeNodeId,
     ) -> Result<(), Error> {
-        let known = self.inodes[node.index()];
-        if known == InodeNumber(0) {
-            self.create(parent, name, node)?;
-        } else {
-            let linked = self.volume.link(&self.context, known, parent, name);
-            linked.map_err(|error| self.problem(node, &error))?;
-            self.volume.forget(known, 1);
+        match &self.named[node.index()] {
+            None => self.create(parent, name, node)?,
+            Some(known) => {
+                let (volume, known) = (self.volume, known.inode());
+                let linked = InodeGuard::link(volume, &self.context, known, parent, name);
+                linked.map_err(|error| self.problem(node, &error))?;
+            }
         }
         self.grow(self.block_bytes)
     }
@@ -134,25 +131,28 @@ impl<'a> Writer<'a> {
             NodeKind::Socket => NewNode::Socket,
         };
         let permissions = self.tree.node(node).metadata().permissions;
-        let made = self.volume.create(&self.context, parent, name, new, permissions);
-        let inode = made.map_err(|error| self.problem(node, &error))?.inode;
-        self.inodes[node.index()] = inode;
+        let (volume, context) = (self.volume, &self.context);
+        let made = InodeGuard::create(volume, context, parent, name, new, permissions);
+        let made = Arc::new(made.map_err(|error| self.problem(node, &error))?);
+        if matches!(kind, NodeKind::Directory) || self.tree.node(node).links() > 1 {
+            self.named[node.index()] = Some(Arc::clone(&made));
+        }
         let size = match kind {
             NodeKind::File { size } if size > 0 => Some(size),
             _ => None,
         };
-        self.set(node, inode, &SetAttributes { size, ..self.owner_and_mode(node) })?;
+        self.set(node, made.inode(), &SetAttributes { size, ..self.owner_and_mode(node) })?;
         match kind {
             // When all of its names are there.
             NodeKind::Directory => Ok(()),
-            NodeKind::File { .. } => self.add_content(inode, node),
-            _ => self.complete(inode, node),
+            NodeKind::File { .. } => self.add_content(made, node),
+            _ => self.complete(made.inode(), node),
         }
     }
 
     /// Has the content of a file copied, in this batch and in others if it is large.
-    fn add_content(&mut self, inode: InodeNumber, node: TreeNodeId) -> Result<(), Error> {
-        let file = self.tree.node(node);
+    fn add_content(&mut self, made: Arc<InodeGuard<'a>>, node: TreeNodeId) -> Result<(), Error> {
+        let (file, inode) = (self.tree.node(node), made.inode());
         if let Some(bytes) = file.inline_bytes().filter(|bytes| !bytes.is_empty()) {
             self.batch.jobs.push(CopyJob { inode, node, piece: None });
             self.grow(bytes.len() as u64)?;
@@ -168,7 +168,7 @@ impl<'a> Writer<'a> {
                 self.grow(length)?;
             }
         }
-        self.batch.complete.push((inode, node));
+        self.batch.complete.push((made, node));
         Ok(())
     }
 
@@ -181,8 +181,8 @@ impl<'a> Writer<'a> {
     fn end_batch(&mut self) -> Result<(), Error> {
         let batch = std::mem::take(&mut self.batch);
         self.copy(&batch.jobs)?;
-        for (inode, node) in batch.complete {
-            self.complete(inode, node)?;
+        for (made, node) in batch.complete {
+            self.complete(made.inode(), node)?;
         }
         self.volume.make_checkpoint()?;
         Ok(())
@@ -233,9 +233,6 @@ impl<'a> Writer<'a> {
     /// A node has its content, and nothing will change it any more but further names.
     fn complete(&self, inode: InodeNumber, node: TreeNodeId) -> Result<(), Error> {
         self.set_time(node, inode)?;
-        if !is_linked(self.tree, node) {
-            self.volume.forget(inode, 1);
-        }
         self.monitor.wrote(0, 1);
         Ok(())
     }
@@ -269,9 +266,4 @@ impl<'a> Writer<'a> {
         let path = OsString::from_vec(self.tree.path_of(node));
         Error::from(error.clone()).during("write").at(path.as_ref())
     }
-}
-
-/// Whether a node has several names, so that it is needed until all of them are made.
-fn is_linked(tree: &FileTree, node: TreeNodeId) -> bool {
-    tree.node(node).links() > 1
 }

@@ -7,13 +7,13 @@ use crate::transfer::CopyProblem;
 use crate::transfer::ends::CopySource;
 use crate::transfer::facts::{InodeFacts, Xattrs};
 use drystone_sources::tar;
-use drystone_vfs::{Errno, Error, InodeNumber};
+use drystone_vfs::{Errno, Error, InodeGuard};
 
-impl Archiver<'_, '_> {
+impl<'a> Archiver<'a, '_> {
     /// Writes a file: the entry, and the content without holes.
     pub(super) fn file(
         &mut self,
-        node: &InodeNumber,
+        node: &InodeGuard<'a>,
         facts: &InodeFacts,
         xattrs: &Xattrs,
         place: &ArchivePath<'_>,
@@ -39,7 +39,7 @@ impl Archiver<'_, '_> {
     /// Writes a piece of content. What can't be read becomes zeros, which is told once.
     fn piece(
         &mut self,
-        node: &InodeNumber,
+        node: &InodeGuard<'a>,
         mut offset: u64,
         end: u64,
         place: &ArchivePath<'_>,

@@ -25,7 +25,7 @@ use super::{CopyItem, CopyMonitor, CopyOptions, CopySummary};
 use crate::EntryPath;
 use drystone_sources::tar::EntryKind;
 use drystone_sync::Arc;
-use drystone_vfs::{Errno, Error, FileSystem, InodeNumber};
+use drystone_vfs::{Errno, Error, FileSystem, InodeGuard};
 use entry::{ArchivePath, head, kind_of};
 use output::ArchiveOutput;
 pub(crate) use selection::{LayerSelection, check_layer_name};
@@ -87,8 +87,8 @@ pub(crate) fn archive_selected(
 }
 
 /// A directory on the way down.
-struct ArchivedDirectory {
-    node: InodeNumber,
+struct ArchivedDirectory<'f> {
+    node: InodeGuard<'f>,
     names: std::vec::IntoIter<OsString>,
     /// The length of its path, which ends in `/`.
     path_length: usize,
@@ -110,7 +110,7 @@ struct Archiver<'a, 'o> {
     summary: CopySummary,
 }
 
-impl Archiver<'_, '_> {
+impl<'a> Archiver<'a, '_> {
     fn item(&mut self, item: &CopyItem) -> Result<(), CopyProblem> {
         let unusable = |cause| CopyProblem::new(Side::Source, "open", &item.path, cause);
         let Some(name) = &item.name else {
@@ -122,31 +122,27 @@ impl Archiver<'_, '_> {
         let parent = item.path.parent().unwrap_or(Path::new("/"));
         let (holder, _) = self.source.start(parent).map_err(unusable)?;
         let from = item.path.file_name().unwrap_or(name);
-        let found = self.source.find(&holder, from).map_err(unusable);
-        self.source.release(&holder);
-        let (node, facts) = found?;
+        let (node, facts) = self.source.find(&holder, from).map_err(unusable)?;
+        drop(holder);
         let facts = self.as_wanted(facts);
         if facts.is_directory() {
             let path = [name.as_bytes(), b"/"].concat();
             return self.tree(node, &facts, path, &item.path);
         }
         let place = ArchivePath { name: name.as_bytes(), top_length: 0, top: parent };
-        let written = self.leaf(&node, &facts, &place, &|| EntryPath::top(name));
-        self.source.release(&node);
-        written
+        self.leaf(&node, &facts, &place, &|| EntryPath::top(name))
     }
 
     /// Writes a directory and everything below it. Takes the node.
     fn tree(
         &mut self,
-        node: InodeNumber,
+        node: InodeGuard<'a>,
         facts: &InodeFacts,
         mut path: Vec<u8>,
         top: &Path,
     ) -> Result<(), CopyProblem> {
         let top_length = path.len();
         if self.selection.is_some_and(|selection| !selection.contains(b"")) {
-            self.source.release(&node);
             return Ok(());
         }
         let mut frames = Vec::new();
@@ -157,36 +153,31 @@ impl Archiver<'_, '_> {
         {
             path.truncate(frame.path_length);
             let Some(name) = frame.names.next() else {
-                self.source.release(&frame.node);
                 frames.pop();
                 continue;
             };
-            let directory = frame.node;
             path.extend_from_slice(name.as_bytes());
-            written = self.entry(directory, &name, &mut path, top_length, top, &mut frames);
+            written = self.entry(&name, &mut path, top_length, top, &mut frames);
         }
-        // Of an end before its time.
-        frames.iter().for_each(|frame| self.source.release(&frame.node));
         written
     }
 
-    /// Writes the entry at `path`, to which a `/` is added if it is a directory.
+    /// Writes the entry at `path` of the innermost frame, to which a `/` is added if it is a directory.
     fn entry(
         &mut self,
-        directory: InodeNumber,
         name: &OsStr,
         path: &mut Vec<u8>,
         top_length: usize,
         top: &Path,
-        frames: &mut Vec<ArchivedDirectory>,
+        frames: &mut Vec<ArchivedDirectory<'a>>,
     ) -> Result<(), CopyProblem> {
+        let Some(frame) = frames.last() else { return Ok(()) };
         let below = || PathBuf::from(OsStr::from_bytes(&path[top_length..]));
         if self.options.exclude.covers(name.as_bytes(), below) {
             return Ok(());
         }
         if let Some(selection) = self.selection {
-            let is_whole = frames.last().is_some_and(|frame| frame.is_whole);
-            if !is_whole && !selection.contains(&path[top_length..]) {
+            if !frame.is_whole && !selection.contains(&path[top_length..]) {
                 return Ok(());
             }
             if let Err(error) = check_layer_name(name.as_bytes()) {
@@ -195,7 +186,7 @@ impl Archiver<'_, '_> {
                 return Ok(());
             }
         }
-        let (node, facts) = match self.source.find(&directory, name) {
+        let (node, facts) = match self.source.find(&frame.node, name) {
             Ok(found) => found,
             Err(cause) => {
                 let place = ArchivePath { name: path, top_length, top };
@@ -206,34 +197,29 @@ impl Archiver<'_, '_> {
         let facts = self.as_wanted(facts);
         if facts.is_directory() {
             if self.options.without_lost_and_found
-                && self.source.is_unused_lost_and_found(&directory, name, &node)
+                && self.source.is_unused_lost_and_found(&frame.node, name, &node)
             {
-                self.source.release(&node);
                 return Ok(());
             }
             path.push(b'/');
             return self.enter(node, &facts, path, top_length, top, frames);
         }
         let place = ArchivePath { name: path, top_length, top };
-        let way = || frames.last().map_or_else(|| EntryPath::top(name), |frame| frame.way.to(name));
-        let written = self.leaf(&node, &facts, &place, &way);
-        self.source.release(&node);
-        written
+        self.leaf(&node, &facts, &place, &|| frame.way.to(name))
     }
 
     /// Writes the entry of a directory and begins with what is in it. Takes the node.
     fn enter(
         &mut self,
-        node: InodeNumber,
+        node: InodeGuard<'a>,
         facts: &InodeFacts,
         path: &[u8],
         top_length: usize,
         top: &Path,
-        frames: &mut Vec<ArchivedDirectory>,
+        frames: &mut Vec<ArchivedDirectory<'a>>,
     ) -> Result<(), CopyProblem> {
         let place = ArchivePath { name: path, top_length, top };
         if let Err(cause) = self.note_copied(&node, facts) {
-            self.source.release(&node);
             self.failed(place.problem("archive", cause));
             return Ok(());
         }
@@ -270,7 +256,7 @@ impl Archiver<'_, '_> {
     /// Writes what is no directory. `way` is that to the place, for what has further names.
     fn leaf(
         &mut self,
-        node: &InodeNumber,
+        node: &InodeGuard<'a>,
         facts: &InodeFacts,
         place: &ArchivePath<'_>,
         way: &dyn Fn() -> Arc<EntryPath>,
@@ -318,7 +304,7 @@ impl Archiver<'_, '_> {
     }
 
     /// Notes that an inode is written, which must not have been under another name or number.
-    fn note_copied(&mut self, node: &InodeNumber, facts: &InodeFacts) -> Result<(), Cause> {
+    fn note_copied(&mut self, node: &InodeGuard<'a>, facts: &InodeFacts) -> Result<(), Cause> {
         self.copied.note(facts.identity.1, facts.is_directory())?;
         if !facts.may_have_places() {
             return Ok(());
@@ -334,7 +320,7 @@ impl Archiver<'_, '_> {
         }
     }
 
-    fn xattrs(&mut self, node: &InodeNumber, place: &ArchivePath<'_>) -> Xattrs {
+    fn xattrs(&mut self, node: &InodeGuard<'a>, place: &ArchivePath<'_>) -> Xattrs {
         if !self.options.keep_xattrs {
             return Xattrs::new();
         }

@@ -8,7 +8,7 @@ use drystone_sync::{LockClass, Mutex};
 use drystone_testkit::model::{Configuration, MemoryFileSystem};
 use drystone_vfs::{
     Errno, FileSystem, NewNode, RequestContext, SetAttributes, SetTime, Timestamp, XattrMode,
-    resolve,
+    find_path,
 };
 use host_tree::{make_host_tree, picture_of_host};
 use std::ffi::OsString;
@@ -271,9 +271,9 @@ fn inherited_acls_do_not_stay() {
     std::fs::set_permissions(folder.path().join("d"), PermissionsExt::from_mode(0o700)).unwrap();
     let from = item(folder.path().join("d"), "d");
     copy_well(Endpoint::Host, from, Endpoint::Image(&image), Path::new("/"));
-    let copied = resolve(&image, &context, b"/d", false).unwrap();
-    assert_eq!(image.list_xattrs(&context, copied.inode).unwrap(), Vec::<Vec<u8>>::new());
-    assert_eq!(copied.permissions, 0o700);
+    let copied = find_path(&image, &context, b"/d", false).unwrap();
+    assert_eq!(image.list_xattrs(&context, copied.inode()).unwrap(), Vec::<Vec<u8>>::new());
+    assert_eq!(copied.attributes().permissions, 0o700);
 }
 
 #[test]
@@ -331,10 +331,10 @@ fn an_attribute_that_is_too_large_fails_its_file_only() {
     let mut texts = monitor.texts();
     texts.sort();
     assert!(texts[0].starts_with("can't keep an extended attribute of /b:"), "{texts:?}");
-    let inode = resolve(target.file_system(), &context, b"/b", false).unwrap().inode;
-    let kept = target.file_system().list_xattrs(&context, inode).unwrap();
+    let b = find_path(target.file_system(), &context, b"/b", false).unwrap();
+    let kept = target.file_system().list_xattrs(&context, b.inode()).unwrap();
     assert_eq!(kept, [b"user.small".to_vec()]);
-    target.file_system().forget(inode, 1);
+    drop(b);
     target.close().unwrap();
     // The host may have room for them or not: all files come out.
     let out = folder.path().join("out");

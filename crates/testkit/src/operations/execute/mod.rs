@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use drystone_vfs::{
-    Access, DeviceNumber, Errno, FileFlags, FileSystem, InodeNumber, NewNode, OpenFlags,
-    RequestContext, Result, SeekFrom, SetAttributes, SetTime, Timestamp, resolve, resolve_parent,
+    Access, DeviceNumber, Errno, FileFlags, FileSystem, InodeGuard, InodeNumber, NewNode,
+    OpenFlags, RequestContext, Result, SeekFrom, SetAttributes, SetTime, Timestamp, find_parent,
+    find_path,
 };
 
 use super::operation::{Action, NodeKind, Operation, SeekKind};
@@ -92,10 +93,8 @@ impl<'a> Executor<'a> {
         path: &Word,
         action: impl FnOnce(InodeNumber, &[u8]) -> Result<T>,
     ) -> Result<T> {
-        let (parent, name) = resolve_parent(self.file_system, context, &path.0)?;
-        let result = action(parent.inode, name);
-        self.file_system.forget(parent.inode, 1);
-        result
+        let (parent, name) = find_parent(self.file_system, context, &path.0)?;
+        action(parent.inode(), name)
     }
 
     /// Makes an inode at a path and describes it.
@@ -107,9 +106,8 @@ impl<'a> Executor<'a> {
         mode: u16,
     ) -> Result<String> {
         self.at_name(context, path, |parent, name| {
-            let entry = self.file_system.create(context, parent, name, node, mode)?;
-            self.file_system.forget(entry.inode, 1);
-            Ok(describe(&entry))
+            let made = InodeGuard::create(self.file_system, context, parent, name, node, mode)?;
+            Ok(describe(made.attributes()))
         })
     }
 
@@ -123,10 +121,7 @@ impl<'a> Executor<'a> {
         match target {
             OperationTarget::Slot(slot) => action(self.open_inode(*slot).ok_or(Errno::EBADF)?),
             OperationTarget::Path(path) => {
-                let inode = resolve(self.file_system, context, &path.0, false)?.inode;
-                let result = action(inode);
-                self.file_system.forget(inode, 1);
-                result
+                action(find_path(self.file_system, context, &path.0, false)?.inode())
             }
         }
     }
@@ -143,10 +138,9 @@ impl<'a> Executor<'a> {
             if matches!(target, OperationTarget::Slot(_)) {
                 return action(inode);
             }
-            self.file_system.open(context, inode, flags)?;
-            let result = action(inode);
-            self.file_system.forget(inode, 1);
-            result
+            let opened = self.file_system.open(context, inode, flags)?;
+            let _opened = InodeGuard::new(self.file_system, opened);
+            action(inode)
         })
     }
 
@@ -214,9 +208,8 @@ impl<'a> Executor<'a> {
             }
             Action::Link { target, path } => self.at_inode(context, target, |inode| {
                 self.at_name(context, path, |parent, name| {
-                    let entry = file_system.link(context, inode, parent, name)?;
-                    file_system.forget(entry.inode, 1);
-                    Ok(describe(&entry))
+                    let linked = InodeGuard::link(file_system, context, inode, parent, name)?;
+                    Ok(describe(linked.attributes()))
                 })
             }),
             Action::Unlink { path } => self.at_name(context, path, |parent, name| {
