@@ -60,6 +60,16 @@ impl Interrupt {
         Ok(Interrupt { asked, signal: number })
     }
 
+    /// From now on the process ends as soon as its terminal goes away: nothing is left to draw on, and
+    /// crossterm reads from it for ever.
+    pub fn end_with_terminal() -> std::io::Result<()> {
+        if signals_to_end().contains(&SIGHUP) {
+            let code = i32::from(ENDED_BY_SIGNAL) + SIGHUP;
+            flag::register_conditional_shutdown(SIGHUP, code, Arc::new(AtomicBool::new(true)))?;
+        }
+        Ok(())
+    }
+
     /// True after the first signal.
     pub fn is_asked(&self) -> bool {
         self.asked.load(Ordering::Relaxed)

@@ -167,7 +167,10 @@ fn what_fails_leaves_nothing_and_says_what_and_where() {
         assert!(!name.exists());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     };
-    failing(&folder.path().join("none"), options(), Errno::ENOENT, ErrorKind::NotFound);
+    let none = folder.path().join("none");
+    let error = build_image(&name, [&none], &options(), &()).unwrap_err();
+    assert_eq!((error.errno(), error.kind()), (Errno::ENOENT, ErrorKind::NotFound), "{error}");
+    assert_eq!((error.operation(), error.path()), (Some("read"), Some(&*none)), "{error}");
     fs::write(sources.join("large"), vec![1; 300 << 10]).unwrap();
     let small = options().size(Size::Fixed(100 << 10));
     failing(&sources, small, Errno::ENOSPC, ErrorKind::StorageFull);

@@ -150,7 +150,13 @@ pub fn build_image(
             if monitor.is_cancelled() {
                 return Err(Error::Cancelled.into());
             }
-            source.add(tree, context)?;
+            source.add(tree, context).map_err(|error| match error {
+                // The path is that of the source, not of the image.
+                drystone_sources::Error::Io { name, problem } => {
+                    crate::Error::from(problem).during("read").at(name.as_ref())
+                }
+                other => other.into(),
+            })?;
         }
         Ok(Vec::new())
     })

@@ -13,12 +13,12 @@ use std::path::{Path, PathBuf};
 
 /// Where an image goes. A file that isn't finished goes away when this is dropped.
 #[derive(Debug)]
-pub struct BuildPlace(Place);
+pub struct BuildPlace(FileOrDevice);
 
 /// A file or a device.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "there is one of it")]
-enum Place {
+enum FileOrDevice {
     /// A file that has another name until it is complete.
     File(NewFile),
     /// A block device or a partition.
@@ -49,7 +49,7 @@ impl BuildPlace {
         if !name.parts().is_empty() || name.is_remote() {
             let device = open_as_named(&name, OpenMode::ReadWrite)?;
             return match overwrite || !edges_hold_data(&device)? {
-                true => Ok(BuildPlace(Place::Device(device))),
+                true => Ok(BuildPlace(FileOrDevice::Device(device))),
                 false => Err(ErrorCause::HoldsData.into()),
             };
         }
@@ -61,7 +61,7 @@ impl BuildPlace {
                 if !overwrite && holds_data(&device)? {
                     return Err(ErrorCause::HoldsData.into());
                 }
-                return Ok(BuildPlace(Place::Device(Arc::new(device))));
+                return Ok(BuildPlace(FileOrDevice::Device(Arc::new(device))));
             }
             Some(found) if !found.is_file() => {
                 let problem = "it is neither a file nor a block device";
@@ -72,20 +72,20 @@ impl BuildPlace {
             }
             Some(_) => hold(&path)?,
         };
-        Ok(BuildPlace(Place::File(NewFile { path, place, _replaced, unfinished: None })))
+        Ok(BuildPlace(FileOrDevice::File(NewFile { path, place, _replaced, unfinished: None })))
     }
 
     /// The size of a device.
     pub fn device_bytes(&self) -> Option<u64> {
         match &self.0 {
-            Place::Device(device) => Some(device.size_bytes()),
-            Place::File(_) => None,
+            FileOrDevice::Device(device) => Some(device.size_bytes()),
+            FileOrDevice::File(_) => None,
         }
     }
 
     /// Whether it holds only zeros, which isn't known for a device.
     pub fn is_zeroed(&self) -> bool {
-        matches!(self.0, Place::File(_))
+        matches!(self.0, FileOrDevice::File(_))
     }
 
     /// Opens it for an image of this size. A file is made, of the format that its name says.
@@ -95,7 +95,7 @@ impl BuildPlace {
     /// [`ErrorCause::NoRoom`] if a device is smaller; the file can't be made.
     pub fn open(&mut self, size_bytes: u64) -> Result<Arc<dyn BlockDevice>> {
         match &mut self.0 {
-            Place::File(new) => {
+            FileOrDevice::File(new) => {
                 let (made, file) = Unfinished::create(new.place.clone())?;
                 new.unfinished = Some(made);
                 let device = FileDevice::from_file(file, &*new.path, OpenMode::ReadWrite)?;
@@ -105,7 +105,7 @@ impl BuildPlace {
                 device.resize(size_bytes)?;
                 Ok(Arc::new(device))
             }
-            Place::Device(device) => {
+            FileOrDevice::Device(device) => {
                 let bytes = device.size_bytes();
                 if size_bytes > bytes {
                     return Err(ErrorCause::NoRoom { wanted: size_bytes, bytes }.into());
@@ -124,8 +124,10 @@ impl BuildPlace {
     pub fn finish(&mut self, device: &dyn BlockDevice) -> Result<()> {
         device.flush()?;
         match &mut self.0 {
-            Place::File(new) => Ok(new.unfinished.take().map_or(Ok(()), Unfinished::finish)?),
-            Place::Device(_) => Ok(()),
+            FileOrDevice::File(new) => {
+                Ok(new.unfinished.take().map_or(Ok(()), Unfinished::finish)?)
+            }
+            FileOrDevice::Device(_) => Ok(()),
         }
     }
 }

@@ -208,6 +208,7 @@ impl Drop for FullScreen {
 /// Shows what happens until a key or a signal ends it, or nothing is left.
 pub fn run(mut watch: MountWatch, interval: Duration, interrupt: &Interrupt) -> Outcome {
     let mut view = View::new(interval);
+    Interrupt::end_with_terminal()?;
     let mut screen = FullScreen::new()?;
     let mut began = clock::now();
     while !watch.is_over() {
