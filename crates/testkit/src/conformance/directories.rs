@@ -46,7 +46,13 @@ fn portions(
 
 /// Gives a file one more name: names need no inodes of their own, of which small images have few.
 fn name(t: &Fixture<'_>, file: InodeNumber, directory: InodeNumber, name: &str) {
-    InodeGuard::link(t.fs, &t.root, file, directory, name.as_bytes()).unwrap();
+    match InodeGuard::link(t.fs, &t.root, file, directory, name.as_bytes()) {
+        // A file system may allow few names.
+        Err(error) if error.errno == drystone_vfs::Errno::EMLINK => {
+            t.file_in(directory, name);
+        }
+        named => drop(named.unwrap()),
+    }
 }
 
 cases! {
