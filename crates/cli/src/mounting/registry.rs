@@ -285,7 +285,8 @@ impl MountRegistry {
     }
 }
 
-/// The full path of a directory where an image may be mounted. The mount itself is never asked, because its server may be dead or hang.
+/// The full path of a directory where an image may be mounted. The mount itself is never asked, because its server may
+/// be dead or hang.
 pub fn full_path(directory: &Path) -> anyhow::Result<PathBuf> {
     let name = || directory.display().to_string();
     let path = std::path::absolute(directory).with_context(name)?;
