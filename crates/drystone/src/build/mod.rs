@@ -1,8 +1,7 @@
 //! Builds images from directories, archives and layers.
 //!
 //! [`build_image`] does all of it. For options that [`BuildOptions`] lacks, read [`sources`](drystone_sources) into a
-//! [`FileTree`], hand that to a [`Builder`](drystone_mkfs::build::Builder) or a [`Nilfs2Builder`], and have it write to
-//! a [`BuildPlace`].
+//! [`FileTree`], hand that to a [`Builder`] or a [`Nilfs2Builder`], and have it write to a [`BuildPlace`].
 //!
 //! # Crash
 //! A file gets its name when the image is complete and durable. A device is written in place: until it is complete, it
