@@ -102,6 +102,29 @@ mod stack {
             assert!(held.is_empty(), "locks are still held: {}", names(&held));
         });
     }
+
+    /// The locks that the calling thread holds when an operation begins. They are its caller's, who
+    /// may hold them while the operation calls foreign code.
+    pub struct CallersLocks(usize);
+
+    impl CallersLocks {
+        /// Only debug builds count.
+        pub fn now() -> Self {
+            Self(HELD.with(|held| held.borrow().len()))
+        }
+
+        /// Panics if the thread has taken a lock since. To be called before foreign code is.
+        ///
+        /// # Panics
+        ///
+        /// Names the classes held.
+        pub fn assert_no_more(&self) {
+            HELD.with(|held| {
+                let held = held.borrow();
+                assert!(held.len() <= self.0, "locks are still held: {}", names(&held[self.0..]));
+            });
+        }
+    }
 }
 
 #[cfg(not(all(debug_assertions, not(any(loom, sim)))))]
@@ -129,10 +152,26 @@ mod stack {
     /// take any lock. Only debug builds check.
     #[inline(always)]
     pub fn assert_none_held() {}
+
+    /// The locks that the calling thread holds when an operation begins. They are its caller's, who
+    /// may hold them while the operation calls foreign code.
+    pub struct CallersLocks;
+
+    impl CallersLocks {
+        /// Only debug builds count.
+        #[inline(always)]
+        pub fn now() -> Self {
+            Self
+        }
+
+        /// Panics if the thread has taken a lock since. To be called before foreign code is.
+        #[inline(always)]
+        pub fn assert_no_more(&self) {}
+    }
 }
 
 pub(crate) use stack::Held;
-pub use stack::assert_none_held;
+pub use stack::{CallersLocks, assert_none_held};
 
 /// The identity of a lock.
 #[inline(always)]

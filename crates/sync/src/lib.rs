@@ -53,7 +53,7 @@ pub mod thread;
 pub use backend::atomic;
 pub use class::LockClass;
 pub use condvar::Condvar;
-pub use held::assert_none_held;
+pub use held::{CallersLocks, assert_none_held};
 pub use mutex::{Mutex, MutexGuard};
 pub use per_core::{BatchedCounter, PerCore, PerCoreCounter, core_slots, current_core};
 pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};

@@ -3,8 +3,8 @@
 #![cfg(not(loom))]
 
 use drystone_sync::{
-    Arc, Barrier, BatchedCounter, ClassStatistics, Condvar, LockClass, Mutex, PerCore,
-    PerCoreCounter, RwLock, SpinLock, assert_none_held, clock, core_slots, current_core,
+    Arc, Barrier, BatchedCounter, CallersLocks, ClassStatistics, Condvar, LockClass, Mutex,
+    PerCore, PerCoreCounter, RwLock, SpinLock, assert_none_held, clock, core_slots, current_core,
     lock_statistics, statistics_between, thread,
 };
 use std::time::Duration;
@@ -125,6 +125,20 @@ mod order {
         let lock = Mutex::new(&LOW, ());
         let _guard = lock.lock();
         assert_none_held();
+    }
+
+    #[test]
+    fn a_caller_may_hold_locks_of_its_own() {
+        let message = panic_of(|| {
+            let (low, high) = (Mutex::new(&LOW, ()), Mutex::new(&HIGH, ()));
+            let _callers = low.lock();
+            let callers_locks = CallersLocks::now();
+            drop(high.lock());
+            callers_locks.assert_no_more();
+            let _own = high.lock();
+            callers_locks.assert_no_more();
+        });
+        assert_eq!(message, "locks are still held: high");
     }
 }
 

@@ -3,9 +3,10 @@
 use crate::mounting::Mounting;
 use drystone_sync::thread;
 use std::fs;
-use std::io::Write;
-use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::io::{Read, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
 
 #[test]
 fn intervals_are_objects_with_what_happened_in_them() {
@@ -75,28 +76,65 @@ fn the_end_of_the_mount_ends_it() {
     assert_eq!(top.wait().unwrap().code(), Some(0));
 }
 
+/// `top` of the mount on a terminal of its own, which ends when `script` is killed.
+fn on_a_terminal(mounting: &Mounting) -> Child {
+    let program = assert_cmd::cargo::cargo_bin("drystone");
+    let line = format!(
+        "stty rows 24 cols 100; echo $$ > top.pid; exec '{}' top mnt -i 0.2",
+        program.display()
+    );
+    let mut terminal = Command::new("script");
+    terminal.args(["-q", "-e", "-c", &line, "/dev/null"]).current_dir(mounting.fixture.path(""));
+    terminal.env("TERM", "xterm-256color").stdin(Stdio::piped()).stdout(Stdio::piped());
+    terminal.spawn().unwrap()
+}
+
+/// Reads what the terminal shows until each of the texts was there.
+fn read_until(screen: &mut ChildStdout, shown: &mut String, texts: &[&str]) {
+    while let Some(missing) = texts.iter().find(|text| !shown.contains(**text)) {
+        let mut part = [0; 4096];
+        let read = screen.read(&mut part).unwrap();
+        assert_ne!(read, 0, "no {missing:?} in {shown:?}");
+        *shown += &String::from_utf8_lossy(&part[..read]);
+    }
+}
+
 #[test]
 fn a_terminal_shows_a_screen_until_a_key_ends_it() {
     let Some(mounting) = Mounting::new() else { return };
     mounting.line("mount disk.img mnt").good();
-    let program = assert_cmd::cargo::cargo_bin("drystone");
-    let line = format!("stty rows 24 cols 100; '{}' top mnt -i 0.2", program.display());
-    let mut terminal = Command::new("script");
-    terminal.args(["-q", "-e", "-c", &line, "/dev/null"]).current_dir(mounting.fixture.path(""));
-    terminal.env("TERM", "xterm-256color").stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut terminal = terminal.spawn().unwrap();
+    let mut terminal = on_a_terminal(&mounting);
     let mut keys = terminal.stdin.take().unwrap();
-    for (pause, key) in [(1_000, "+"), (100, "p"), (600, "q")] {
-        thread::sleep(Duration::from_millis(pause));
-        keys.write_all(key.as_bytes()).unwrap();
-    }
-    let done = terminal.wait_with_output().unwrap();
-    let shown = String::from_utf8_lossy(&done.stdout);
-    assert_eq!(done.status.code(), Some(0), "{shown}");
-    for text in ["drystone top: every 0.2 s", "DIRECTORY", "COMMIT/s", "/mnt", "q ends", "paused"] {
-        assert!(shown.contains(text), "no {text:?} in {shown:?}");
-    }
+    let (mut screen, mut shown) = (terminal.stdout.take().unwrap(), String::new());
+    let first = ["drystone top: every 0.2 s", "DIRECTORY", "COMMIT/s", "/mnt", "q ends"];
+    read_until(&mut screen, &mut shown, &first);
+    keys.write_all(b"+p").unwrap();
+    read_until(&mut screen, &mut shown, &["paused"]);
+    keys.write_all(b"q").unwrap();
     let (entered, left) = ("\u{1b}[?1049h", "\u{1b}[?1049l");
-    assert!(shown.find(entered) < shown.find(left) && shown.contains(left), "{shown:?}");
+    read_until(&mut screen, &mut shown, &[left]);
+    assert_eq!(terminal.wait().unwrap().code(), Some(0), "{shown}");
+    assert!(shown.find(entered) < shown.find(left), "{shown:?}");
+    mounting.unmount().good();
+}
+
+#[test]
+fn the_end_of_the_terminal_ends_it() {
+    let Some(mounting) = Mounting::new() else { return };
+    mounting.line("mount disk.img mnt").good();
+    let mut terminal = on_a_terminal(&mounting);
+    let mut screen = terminal.stdout.take().unwrap();
+    read_until(&mut screen, &mut String::new(), &["q ends"]);
+    let process = fs::read_to_string(mounting.fixture.path("top.pid")).unwrap();
+    let command_line = Path::new("/proc").join(process.trim()).join("cmdline");
+    assert!(fs::read_to_string(&command_line).unwrap().contains("top"));
+    terminal.kill().unwrap();
+    terminal.wait().unwrap();
+    // That of a process that ended is empty until its parent has asked for it.
+    let soon = Instant::now() + Duration::from_secs(20);
+    while fs::read(&command_line).is_ok_and(|line| !line.is_empty()) {
+        assert!(Instant::now() < soon, "top goes on without its terminal");
+        thread::sleep(Duration::from_millis(20));
+    }
     mounting.unmount().good();
 }

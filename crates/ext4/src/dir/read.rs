@@ -30,7 +30,6 @@ use drystone_ext4_format::dir::{DirectoryBlock, Entry, EntryType};
 use drystone_ext4_format::hash::NameHasher;
 use drystone_ext4_format::inline::{InlineDirectory, block_offset};
 use drystone_ext4_format::{InodeNumber, LogicalBlock, nokey_name};
-use drystone_sync::assert_none_held;
 use drystone_vfs::{DirectoryEntry, DirectoryVisitor, FileType};
 use std::ops::Range;
 
@@ -167,7 +166,6 @@ impl ListedPart<'_> {
     /// Gives the entries to the visitor. Returns where the listing goes on; none at its end, and if the
     /// visitor stops it.
     pub fn visit(self, visit: &mut DirectoryVisitor<'_>) -> Option<u64> {
-        assert_none_held();
         let ListedPart { directory, cookie, entries, next } = &self;
         let goes_on = match entries {
             PartEntries::None => true,

@@ -4,6 +4,7 @@ use super::Engine;
 use crate::dir;
 use crate::error::Result;
 use crate::permission;
+use drystone_sync::CallersLocks;
 use drystone_vfs::{Access, DirectoryVisitor, InodeNumber, RequestContext};
 
 impl Engine {
@@ -14,6 +15,7 @@ impl Engine {
         first: u64,
         visit: &mut DirectoryVisitor<'_>,
     ) -> Result<()> {
+        let callers_locks = CallersLocks::now();
         let directory = self.held(number)?;
         directory.check_directory()?;
         if first == 0 {
@@ -30,6 +32,8 @@ impl Engine {
                 }
                 dir::read(self, &directory, cookie)?
             };
+            // The visitor may call the file system.
+            callers_locks.assert_no_more();
             next = part.visit(visit);
         }
         Ok(())

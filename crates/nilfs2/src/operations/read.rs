@@ -9,7 +9,7 @@ use crate::volume::BlockBytes;
 use drystone_nilfs2_format::directory::{entries, mode_of_code};
 use drystone_nilfs2_format::error::DirectoryProblem;
 use drystone_nilfs2_format::{Corrupt, FileBlock, InodeNumber};
-use drystone_sync::{Arc, assert_none_held};
+use drystone_sync::{Arc, CallersLocks};
 use drystone_vfs::{
     Access, DirectoryEntry, DirectoryVisitor, Entry, Errno, FileSystemStatistics, FileType,
     NAME_LENGTH_MAX, RequestContext,
@@ -87,6 +87,7 @@ impl Operations<'_> {
         first: u64,
         visit: &mut DirectoryVisitor<'_>,
     ) -> Result<()> {
+        let callers_locks = CallersLocks::now();
         let directory = self.held(number)?;
         if !directory.is_directory() {
             return Err(Errno::ENOTDIR.into());
@@ -99,7 +100,7 @@ impl Operations<'_> {
         let mut is_first = true;
         while let Some(bytes) = self.listed_block(&directory, block, is_first)? {
             // The visitor may call the file system.
-            assert_none_held();
+            callers_locks.assert_no_more();
             for entry in entries(&bytes, directory.number, block) {
                 let entry = entry?;
                 // Entries stay where they are, so the place of the next one is where to go on.
