@@ -213,7 +213,6 @@ pub use make::{make_image, make_nilfs2};
 pub use replace::replace;
 #[cfg(feature = "reshape")]
 pub use reshaping::{clear_free_space, defragment_image, resize_image, tune_image};
-pub use settled::forget_change;
 #[cfg(feature = "fsck")]
 pub use undelete::{UndeleteOptions, Undeleted, undelete};
 pub use way::EntryPath;

@@ -5,15 +5,6 @@ use drystone_blockdev::{BlockDevice, OpenMode};
 use drystone_sync::Arc;
 use drystone_volumes::{repair_unclosed, undo_file};
 
-/// Removes the log of an interrupted change of what an image that was made anew has replaced.
-///
-/// # Errors
-///
-/// The image can't be looked at, or the log not be removed.
-pub fn forget_change(name: &VolumeName) -> Result<()> {
-    Ok(undo_file(name)?.forget()?)
-}
-
 /// Opens a volume of which no change was interrupted.
 ///
 /// # Errors

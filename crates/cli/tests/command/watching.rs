@@ -1,12 +1,13 @@
 //! `top` on real mounts: what it counts, on a terminal and without one.
 
 use crate::mounting::Mounting;
-use drystone_sync::thread;
+use drystone_sync::{clock, thread};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fs;
 use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 #[test]
 fn intervals_are_objects_with_what_happened_in_them() {
@@ -93,7 +94,9 @@ fn on_a_terminal(mounting: &Mounting) -> Child {
 fn read_until(screen: &mut ChildStdout, shown: &mut String, texts: &[&str]) {
     while let Some(missing) = texts.iter().find(|text| !shown.contains(**text)) {
         let mut part = [0; 4096];
-        let read = screen.read(&mut part).unwrap();
+        let soon = Timespec { tv_sec: 20, tv_nsec: 0 };
+        let ready = poll(&mut [PollFd::new(screen, PollFlags::IN)], Some(&soon)).unwrap();
+        let read = if ready == 0 { 0 } else { screen.read(&mut part).unwrap() };
         assert_ne!(read, 0, "no {missing:?} in {shown:?}");
         *shown += &String::from_utf8_lossy(&part[..read]);
     }
@@ -131,9 +134,9 @@ fn the_end_of_the_terminal_ends_it() {
     terminal.kill().unwrap();
     terminal.wait().unwrap();
     // That of a process that ended is empty until its parent has asked for it.
-    let soon = Instant::now() + Duration::from_secs(20);
+    let soon = clock::now() + Duration::from_secs(20);
     while fs::read(&command_line).is_ok_and(|line| !line.is_empty()) {
-        assert!(Instant::now() < soon, "top goes on without its terminal");
+        assert!(clock::now() < soon, "top goes on without its terminal");
         thread::sleep(Duration::from_millis(20));
     }
     mounting.unmount().good();

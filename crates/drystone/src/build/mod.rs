@@ -16,14 +16,13 @@ pub use place::{BuildPlace, spool_directory};
 pub use unfinished::{FilePlace, Unfinished, followed};
 
 use crate::error::on_image;
-use crate::{ErrorCause, FileSystemKind, Result, VolumeName};
+use crate::{ErrorCause, FileSystemKind, Result};
 use drystone_mkfs::Error;
 use drystone_mkfs::build::{BuildMonitor, Builder, Ext4BuildOptions, Size, SpareRoom};
 use drystone_mkfs::tree::FileTree;
 use drystone_sources::{Changes, Manifest, Opener, Source, SourceContext};
 use drystone_sync::thread;
 use drystone_vfs::{Exclude, OwnerMap};
-use drystone_volumes::undo_file_as_named;
 use std::ffi::OsStr;
 use std::io;
 use std::path::Path;
@@ -118,7 +117,7 @@ pub struct BuildSummary {
     pub warnings: Vec<String>,
 }
 
-/// Builds the image that `name` stands for ([`VolumeName`]): a new file, or the content of a device or partition.
+/// Builds the image that `name` stands for ([`VolumeName`](crate::VolumeName)): a new file, or the content of a device or partition.
 ///
 /// A source is a directory, a tar archive, or an OCI layout or an archive of one, if the feature `oci` is on. The kind
 /// is detected; `dir:`, `tar:` or `oci:` in front sets it, and `-` is standard input. Several are laid over each other:
@@ -169,8 +168,6 @@ pub(crate) fn build_of(
     read: impl FnOnce(&mut FileTree, &mut SourceContext) -> Result<Vec<String>>,
 ) -> Result<BuildSummary> {
     on_image("build", name, || {
-        // Afterwards, a part may have another label than the one that names it.
-        let undo = undo_file_as_named(&VolumeName::find_whole(name)?)?;
         let mut place = BuildPlace::choose(name, options.overwrite)?;
         let mut tree = FileTree::new();
         let mut context = SourceContext::new(Opener::new(&spool_directory(name)));
@@ -191,10 +188,6 @@ pub(crate) fn build_of(
         };
         built.warnings.extend(warnings);
         built.warnings.extend(context.warnings.sentences());
-        // The image is complete, whatever happens now.
-        if let Err(error) = undo.forget() {
-            built.warnings.push(format!("an earlier undo log may be left: {error}"));
-        }
         Ok(built)
     })
 }
@@ -212,7 +205,7 @@ fn build_ext4(
         .time_seconds(options.time_seconds)
         .threads(options.threads.max(1));
     let builder = Builder::new(tree, &ext4)?;
-    let built = BuildSummary {
+    let mut built = BuildSummary {
         size_bytes: builder.size_bytes(),
         files: builder.files(),
         data_bytes: builder.data_bytes(),
@@ -222,7 +215,7 @@ fn build_ext4(
     let is_zeroed = place.is_zeroed();
     let device = place.open(built.size_bytes)?;
     builder.write(&*device, is_zeroed, monitor)?;
-    place.finish(&*device)?;
+    built.warnings.extend(place.finish(&*device)?);
     Ok(built)
 }
 
@@ -245,13 +238,13 @@ fn build_nilfs2(
     }
     let device = place.open(builder.size_bytes())?;
     builder.write(&device, monitor)?;
-    place.finish(&*device)?;
+    let warning = place.finish(&*device)?;
     Ok(BuildSummary {
         size_bytes: builder.size_bytes(),
         files: builder.files(),
         data_bytes: builder.data_bytes(),
         uuid: builder.options().uuid,
-        warnings: builder.warning().into_iter().collect(),
+        warnings: builder.warning().into_iter().chain(warning).collect(),
     })
 }
 

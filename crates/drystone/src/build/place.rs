@@ -3,17 +3,22 @@
 use super::unfinished::{FilePlace, Unfinished};
 use crate::{ErrorCause, Result, VolumeError, VolumeName};
 use drystone_blockdev::{
-    BlockDevice, DeviceError, FileDevice, OpenMode, edges_hold_data, holds_data,
+    BlockDevice, DeviceError, FileDevice, OpenMode, UndoFile, edges_hold_data, holds_data,
 };
 use drystone_sync::Arc;
-use drystone_volumes::{create_qcow2, is_named_qcow2, open_as_named};
+use drystone_volumes::{create_qcow2, is_named_qcow2, open_as_named, undo_file_as_named};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 /// Where an image goes. A file that isn't finished goes away when this is dropped.
 #[derive(Debug)]
-pub struct BuildPlace(FileOrDevice);
+pub struct BuildPlace {
+    target: FileOrDevice,
+    /// The log of an interrupted change of what is replaced, found under the name that was given: afterwards, a part
+    /// may have another label than the one that names it, and a server be gone.
+    undo: UndoFile,
+}
 
 /// A file or a device.
 #[derive(Debug)]
@@ -46,10 +51,11 @@ impl BuildPlace {
     pub fn choose(name: &Path, overwrite: bool) -> Result<BuildPlace> {
         let path = name.to_owned();
         let name = VolumeName::find_whole(name)?;
+        let undo = undo_file_as_named(&name)?;
         if !name.parts().is_empty() || name.is_remote() {
             let device = open_as_named(&name, OpenMode::ReadWrite)?;
             return match overwrite || !edges_hold_data(&device)? {
-                true => Ok(BuildPlace(FileOrDevice::Device(device))),
+                true => Ok(BuildPlace { target: FileOrDevice::Device(device), undo }),
                 false => Err(ErrorCause::HoldsData.into()),
             };
         }
@@ -61,7 +67,8 @@ impl BuildPlace {
                 if !overwrite && holds_data(&device)? {
                     return Err(ErrorCause::HoldsData.into());
                 }
-                return Ok(BuildPlace(FileOrDevice::Device(Arc::new(device))));
+                let target = FileOrDevice::Device(Arc::new(device));
+                return Ok(BuildPlace { target, undo });
             }
             Some(found) if !found.is_file() => {
                 let problem = "it is neither a file nor a block device";
@@ -72,12 +79,13 @@ impl BuildPlace {
             }
             Some(_) => hold(&path)?,
         };
-        Ok(BuildPlace(FileOrDevice::File(NewFile { path, place, _replaced, unfinished: None })))
+        let target = FileOrDevice::File(NewFile { path, place, _replaced, unfinished: None });
+        Ok(BuildPlace { target, undo })
     }
 
     /// The size of a device.
     pub fn device_bytes(&self) -> Option<u64> {
-        match &self.0 {
+        match &self.target {
             FileOrDevice::Device(device) => Some(device.size_bytes()),
             FileOrDevice::File(_) => None,
         }
@@ -85,7 +93,7 @@ impl BuildPlace {
 
     /// Whether it holds only zeros, which isn't known for a device.
     pub fn is_zeroed(&self) -> bool {
-        matches!(self.0, FileOrDevice::File(_))
+        matches!(self.target, FileOrDevice::File(_))
     }
 
     /// Opens it for an image of this size. A file is made, of the format that its name says.
@@ -94,7 +102,7 @@ impl BuildPlace {
     ///
     /// [`ErrorCause::NoRoom`] if a device is smaller; the file can't be made.
     pub fn open(&mut self, size_bytes: u64) -> Result<Arc<dyn BlockDevice>> {
-        match &mut self.0 {
+        match &mut self.target {
             FileOrDevice::File(new) => {
                 let (made, file) = Unfinished::create(new.place.clone())?;
                 new.unfinished = Some(made);
@@ -116,19 +124,18 @@ impl BuildPlace {
     }
 
     /// The image is complete: makes it durable, and gives a file its name. `device` is what
-    /// [`open`](BuildPlace::open) gave.
+    /// [`open`](BuildPlace::open) gave. Returns a warning if the undo log of a change of what was replaced is left.
     ///
     /// # Errors
     ///
     /// It can't be made durable, or another file has taken the name, which then stays.
-    pub fn finish(&mut self, device: &dyn BlockDevice) -> Result<()> {
+    pub fn finish(&mut self, device: &dyn BlockDevice) -> Result<Option<String>> {
         device.flush()?;
-        match &mut self.0 {
-            FileOrDevice::File(new) => {
-                Ok(new.unfinished.take().map_or(Ok(()), Unfinished::finish)?)
-            }
-            FileOrDevice::Device(_) => Ok(()),
+        if let FileOrDevice::File(NewFile { unfinished, .. }) = &mut self.target {
+            unfinished.take().map_or(Ok(()), Unfinished::finish)?;
         }
+        let left = self.undo.forget().err();
+        Ok(left.map(|error| format!("an earlier undo log may be left: {error}")))
     }
 }
 
@@ -172,7 +179,8 @@ mod tests {
         let mut place = BuildPlace::choose(path, overwrite)?;
         let device = place.open(1)?;
         meanwhile();
-        place.finish(&*device)
+        assert_eq!(place.finish(&*device)?, None);
+        Ok(())
     }
 
     #[test]

@@ -116,7 +116,7 @@ impl Fs<'_> {
     ) -> Result<()> {
         self.run("allocate space for", path.as_ref(), |path| {
             self.open_existing(path, OpenFlags::WRITE, |file| {
-                self.file_system().fallocate(&self.context, file.inode(), mode, offset, length)
+                self.file_system().fallocate(self.context(), file.inode(), mode, offset, length)
             })
         })
     }
@@ -145,7 +145,7 @@ impl Fs<'_> {
     ) -> Result<()> {
         self.run(operation, path, |path| {
             let found = self.find(path, follow_last)?;
-            self.file_system().set_attributes(&self.context, found.inode(), changes)?;
+            self.file_system().set_attributes(self.context(), found.inode(), changes)?;
             Ok(())
         })
     }

@@ -52,7 +52,7 @@ impl Fs<'_> {
     ) -> Result<CompareSummary> {
         let path = path.as_ref();
         let failed = |error: Error| error.during("compare").at(path).and_at(other.path);
-        if self.context.check_permissions {
+        if self.context().check_permissions {
             // It would read with all rights.
             return Err(failed(Errno::EPERM.into()));
         }

@@ -5,9 +5,7 @@ use super::held::Held;
 use super::metadata::Metadata;
 use crate::{Error, Result};
 use drystone_sync::Arc;
-use drystone_vfs::{
-    Access, Dots, Errno, FileType, InodeGuard, InodeNumber, RequestContext, check_listed,
-};
+use drystone_vfs::{Access, Dots, Errno, FileType, InodeGuard, InodeNumber, check_listed};
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -29,12 +27,10 @@ impl<'i> Fs<'i> {
             if found.attributes().file_type != FileType::Directory {
                 return Err(Errno::ENOTDIR.into());
             }
-            let (context, inode) = (&self.context, found.inode());
-            self.file_system().check_access(context, inode, Access::READ)?;
+            self.file_system().check_access(self.context(), found.inode(), Access::READ)?;
             Ok(ReadDir {
                 directory: Arc::new(Directory {
-                    held: Held::new(self.image.clone(), found),
-                    context: Arc::clone(context),
+                    held: Held::new(self, found),
                     path: path.to_path_buf(),
                 }),
                 cookie: 0,
@@ -49,7 +45,6 @@ impl<'i> Fs<'i> {
 /// The directory of a listing.
 struct Directory<'i> {
     held: Held<'i>,
-    context: Arc<RequestContext>,
     path: PathBuf,
 }
 
@@ -79,9 +74,9 @@ pub struct ReadDir<'i> {
 impl ReadDir<'_> {
     fn fill(&mut self) {
         let ReadDir { directory, cookie, batch, dots, is_at_end } = self;
-        let (file_system, inode) = (directory.held.file_system(), directory.held.inode());
+        let (fs, inode) = (directory.held.fs(), directory.held.inode());
         *is_at_end = true;
-        let read = file_system.read_directory(&directory.context, inode, *cookie, &mut |entry| {
+        let read = fs.file_system().read_directory(fs.context(), inode, *cookie, &mut |entry| {
             if batch.len() == BATCH {
                 *is_at_end = false;
                 return false;
@@ -163,8 +158,8 @@ impl DirEntry<'_> {
     ///
     /// It is gone, or can't be read.
     pub fn metadata(&self) -> Result<Metadata> {
-        let Directory { held, context, .. } = &*self.directory;
-        let (file_system, name) = (held.file_system(), self.listed.name.as_bytes());
+        let (held, name) = (&self.directory.held, self.listed.name.as_bytes());
+        let (file_system, context) = (held.fs().file_system(), held.fs().context());
         let found = InodeGuard::lookup(file_system, context, held.inode(), name)
             .map_err(|error| Error::from(error).during("examine").at(&self.path()))?;
         Ok(Metadata::new(*found.attributes()))

@@ -26,7 +26,6 @@ static POSITION: LockClass = LockClass::new("file position", 10);
 /// [`sync_all`](File::sync_all) reports their errors.
 pub struct File<'i> {
     held: Held<'i>,
-    context: Arc<RequestContext>,
     path: StoredPath,
     file_type: FileType,
     options: OpenOptions,
@@ -40,14 +39,13 @@ impl<'i> File<'i> {
     #[inline(always)]
     pub(super) fn new(
         held: Held<'i>,
-        context: Arc<RequestContext>,
         path: &Path,
         file_type: FileType,
         options: OpenOptions,
     ) -> File<'i> {
         let (path, position) = (StoredPath::new(path), Mutex::new(&POSITION, 0));
         let shared_position = OnceLock::new();
-        File { held, context, path, file_type, options, position, shared_position }
+        File { held, path, file_type, options, position, shared_position }
     }
 
     /// One more handle to the same open file, as that of [`std::fs::File::try_clone`]: both read and write at
@@ -78,15 +76,14 @@ impl<'i> File<'i> {
             // What it may be used for was checked when it was opened.
             file_system.open(&RequestContext::superuser(), inode, OpenFlags::empty())
         })?;
-        let guard = InodeGuard::new(self.held.file_system(), entry);
-        let held = Held::new(self.held.image().clone(), guard);
+        let fs = self.held.fs();
+        let held = Held::new(fs, InodeGuard::new(fs.file_system(), entry));
         let position = {
             let own = self.position.lock();
             let shared = || Arc::new(Mutex::new(&POSITION, *own));
             Arc::clone(self.shared_position.get_or_init(shared))
         };
-        let clone =
-            File::new(held, Arc::clone(&self.context), self.path(), self.file_type, self.options);
+        let clone = File::new(held, self.path(), self.file_type, self.options);
         // It is new, so there is none yet.
         clone.shared_position.get_or_init(|| position);
         Ok(clone)
@@ -121,7 +118,7 @@ impl<'i> File<'i> {
             return Err(self.error("truncate", Errno::EINVAL));
         }
         // That it may be written was checked when it was opened.
-        let mut context = (*self.context).clone();
+        let mut context = self.held.fs().context().clone();
         context.capabilities |= Capabilities::OVERRIDE;
         let changes = SetAttributes { size: Some(size), ..SetAttributes::default() };
         self.change("truncate", &context, &changes)
@@ -135,7 +132,7 @@ impl<'i> File<'i> {
     pub fn set_permissions(&self, permissions: Permissions) -> Result<()> {
         let permissions = Some((permissions.mode() & 0o7777) as u16);
         let changes = SetAttributes { permissions, ..SetAttributes::default() };
-        self.change("change permissions of", &self.context, &changes)
+        self.change("change permissions of", self.held.fs().context(), &changes)
     }
 
     /// Sets times.
@@ -144,7 +141,7 @@ impl<'i> File<'i> {
     ///
     /// Only the owner and the superuser may.
     pub fn set_times(&self, times: FileTimes) -> Result<()> {
-        self.change("change times of", &self.context, &times.changes())
+        self.change("change times of", self.held.fs().context(), &times.changes())
     }
 
     /// Sets the time of the last change of content.
@@ -164,7 +161,7 @@ impl<'i> File<'i> {
     pub fn fallocate(&self, mode: FallocateMode, offset: u64, length: u64) -> Result<()> {
         self.run("allocate space for", |file_system, inode| {
             self.check_writes()?;
-            file_system.fallocate(&self.context, inode, mode, offset, length)
+            file_system.fallocate(self.held.fs().context(), inode, mode, offset, length)
         })
     }
 
@@ -228,7 +225,7 @@ impl<'i> File<'i> {
         operation: &'static str,
         body: impl FnOnce(&dyn FileSystem, InodeNumber) -> drystone_vfs::Result<T>,
     ) -> Result<T> {
-        body(self.held.file_system(), self.held.inode())
+        body(self.held.fs().file_system(), self.held.inode())
             .map_err(|error| self.error(operation, error))
     }
 
@@ -279,8 +276,10 @@ impl<'i> File<'i> {
                 return Ok((0, offset));
             }
             let (start, written) = match self.options.appends() {
-                true => file_system.append(&self.context, inode, data)?,
-                false => (offset, file_system.write(&self.context, inode, offset, data)?),
+                true => file_system.append(self.held.fs().context(), inode, data)?,
+                false => {
+                    (offset, file_system.write(self.held.fs().context(), inode, offset, data)?)
+                }
             };
             Ok((written, start + written as u64))
         })?)
@@ -290,7 +289,7 @@ impl<'i> File<'i> {
 impl Drop for File<'_> {
     fn drop(&mut self) {
         if self.options.writes() {
-            self.held.file_system().closed(self.held.inode());
+            self.held.fs().file_system().closed(self.held.inode());
         }
     }
 }

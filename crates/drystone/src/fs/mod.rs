@@ -51,9 +51,12 @@ const READ_BYTES_MAX: u64 = 64 << 20;
 ///
 /// It is cheap to clone, and may be used by many threads at once.
 #[derive(Clone)]
-pub struct Fs<'i> {
+pub struct Fs<'i>(Arc<Session<'i>>);
+
+/// What handles share: one reference to it is all that opening a file takes.
+struct Session<'i> {
     image: ImageReference<'i>,
-    context: Arc<RequestContext>,
+    context: RequestContext,
 }
 
 impl<'i> Fs<'i> {
@@ -64,14 +67,14 @@ impl<'i> Fs<'i> {
 
     pub(crate) fn new(image: ImageReference<'i>) -> Fs<'i> {
         let context = RequestContext { umask: DEFAULT_UMASK, ..RequestContext::superuser() };
-        Fs { image, context: Arc::new(context) }
+        Fs(Arc::new(Session { image, context }))
     }
 
     /// The same files, used by an ordinary user: permissions are checked, and what is made belongs to the
     /// user. `groups` are the supplementary groups.
     #[must_use]
     pub fn as_user(&self, user: u32, group: u32, groups: &[u32]) -> Fs<'i> {
-        let umask = self.context.umask;
+        let umask = self.context().umask;
         self.with_context(RequestContext {
             umask,
             ..RequestContext::user(user, group, groups.to_vec())
@@ -82,23 +85,23 @@ impl<'i> Fs<'i> {
     #[must_use]
     pub fn with_umask(&self, umask: u32) -> Fs<'i> {
         let umask = (umask & 0o777) as u16;
-        self.with_context(RequestContext { umask, ..(*self.context).clone() })
+        self.with_context(RequestContext { umask, ..self.context().clone() })
     }
 
     /// The same files, used with any identity.
     #[must_use]
     pub fn with_context(&self, context: RequestContext) -> Fs<'i> {
-        Fs { image: self.image.clone(), context: Arc::new(context) }
+        Fs(Arc::new(Session { image: self.0.image.clone(), context }))
     }
 
     /// The inode level below.
     pub fn file_system(&self) -> &dyn FileSystem {
-        self.image.file_system()
+        self.0.image.file_system()
     }
 
     /// The identity that permissions are checked against.
     pub fn context(&self) -> &RequestContext {
-        &self.context
+        &self.0.context
     }
 
     /// The whole content of a file.
@@ -137,7 +140,7 @@ impl<'i> Fs<'i> {
         self.run("write", path.as_ref(), |path| {
             let file = self.open_or_create(path, OPEN_TO_REPLACE)?;
             let file_system = self.file_system();
-            file_system.write_all(&self.context, file.inode(), 0, contents.as_ref())?;
+            file_system.write_all(self.context(), file.inode(), 0, contents.as_ref())?;
             file_system.closed(file.inode());
             Ok(())
         })
@@ -183,7 +186,7 @@ impl<'i> Fs<'i> {
         let path = path.as_ref();
         let hold = |found: InodeGuard<'_>| {
             let file_type = found.attributes().file_type;
-            Ok((Held::new(self.image.clone(), found), file_type))
+            Ok((Held::new(self, found), file_type))
         };
         let opened = options.check().and_then(|()| checked_bytes(path)).and_then(|bytes| {
             match options.may_create() {
@@ -192,9 +195,7 @@ impl<'i> Fs<'i> {
             }
         });
         match opened {
-            Ok((held, file_type)) => {
-                Ok(File::new(held, Arc::clone(&self.context), path, file_type, options))
-            }
+            Ok((held, file_type)) => Ok(File::new(held, path, file_type, options)),
             Err(error) => Err(failed("open", path, error)),
         }
     }
@@ -221,13 +222,13 @@ impl<'i> Fs<'i> {
 
     /// The way to the last name of a path.
     fn walk_to<'f: 'p, 'p>(&'f self, path: &'p [u8]) -> drystone_vfs::Result<PathWalk<'f, 'p>> {
-        PathWalk::new(self.file_system(), &self.context, path)
+        PathWalk::new(self.file_system(), self.context(), path)
     }
 
     /// What is at a path.
     #[inline]
     fn find(&self, path: &[u8], follow_last: bool) -> drystone_vfs::Result<InodeGuard<'_>> {
-        find_path(self.file_system(), &self.context, path, follow_last)
+        find_path(self.file_system(), self.context(), path, follow_last)
     }
 
     /// Opens what is at a path and hands it to `take`.
@@ -238,7 +239,7 @@ impl<'i> Fs<'i> {
         flags: OpenFlags,
         take: impl FnOnce(InodeGuard<'f>) -> drystone_vfs::Result<T>,
     ) -> drystone_vfs::Result<T> {
-        at_path(self.file_system(), &self.context, path, true, |found| {
+        at_path(self.file_system(), self.context(), path, true, |found| {
             self.check_open(found.inode(), found.attributes().file_type, flags)?;
             take(found)
         })
@@ -252,7 +253,7 @@ impl<'i> Fs<'i> {
         file_type: FileType,
         flags: OpenFlags,
     ) -> drystone_vfs::Result<()> {
-        self.file_system().open_held(&self.context, inode, flags)?;
+        self.file_system().open_held(self.context(), inode, flags)?;
         match file_type {
             FileType::Regular | FileType::Directory => Ok(()),
             _ => Err(Errno::ENXIO.into()),
@@ -298,7 +299,7 @@ impl<'i> Fs<'i> {
             let (directory, name) = (walk.directory(), walk.name());
             let mode = options.permissions();
             let node = NewNode::Regular;
-            match InodeGuard::create(file_system, &self.context, directory, name, node, mode) {
+            match InodeGuard::create(file_system, self.context(), directory, name, node, mode) {
                 // Another thread was faster.
                 Err(error) if error.errno == Errno::EEXIST && !options.must_create() => {}
                 made => return made,
@@ -333,7 +334,7 @@ impl<'i> Fs<'i> {
 
 impl std::fmt::Debug for Fs<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Fs").field("context", &self.context).finish_non_exhaustive()
+        f.debug_struct("Fs").field("context", self.context()).finish_non_exhaustive()
     }
 }
 

@@ -99,7 +99,7 @@ impl Fs<'_> {
             }
             let (directory, name) = (walk.directory(), walk.name());
             let file_system = self.file_system();
-            InodeGuard::link(file_system, &self.context, found.inode(), directory, name).map(drop)
+            InodeGuard::link(file_system, self.context(), found.inode(), directory, name).map(drop)
         })
     }
 
@@ -120,7 +120,7 @@ impl Fs<'_> {
                     _ => Errno::ENOTDIR.into(),
                 });
             }
-            self.file_system().unlink(&self.context, walk.directory(), walk.name())
+            self.file_system().unlink(self.context(), walk.directory(), walk.name())
         })
     }
 
@@ -191,7 +191,7 @@ impl Fs<'_> {
             }
             let ((parent, name), (new_parent, new_name)) =
                 ((from.directory(), from.name()), (to.directory(), to.name()));
-            self.file_system().rename(&self.context, parent, name, new_parent, new_name, flags)
+            self.file_system().rename(self.context(), parent, name, new_parent, new_name, flags)
         })
     }
 
@@ -260,7 +260,7 @@ impl Fs<'_> {
             let file_system = self.file_system();
             let changes =
                 SetAttributes { permissions: Some(permissions), ..SetAttributes::default() };
-            file_system.set_attributes(&self.context, target.inode(), &changes)?;
+            file_system.set_attributes(self.context(), target.inode(), &changes)?;
             let mut buffer = vec![0; COPY_BYTES];
             let mut copied = 0;
             loop {
@@ -270,7 +270,7 @@ impl Fs<'_> {
                     return Ok(copied);
                 }
                 let data = &buffer[..read];
-                file_system.write_all(&self.context, target.inode(), copied, data)?;
+                file_system.write_all(self.context(), target.inode(), copied, data)?;
                 copied += read as u64;
             }
         });
@@ -282,7 +282,8 @@ impl Fs<'_> {
         check_new(&walk, matches!(node, NewNode::Directory))?;
         let file_system = self.file_system();
         let (directory, name) = (walk.directory(), walk.name());
-        InodeGuard::create(file_system, &self.context, directory, name, node, permissions).map(drop)
+        InodeGuard::create(file_system, self.context(), directory, name, node, permissions)
+            .map(drop)
     }
 
     fn remove_empty(&self, path: &[u8]) -> drystone_vfs::Result<()> {
@@ -290,7 +291,7 @@ impl Fs<'_> {
         let errno = match walk.last() {
             LastName::Name => {
                 let (directory, name) = (walk.directory(), walk.name());
-                return self.file_system().remove_directory(&self.context, directory, name);
+                return self.file_system().remove_directory(self.context(), directory, name);
             }
             LastName::Root => Errno::EBUSY,
             LastName::Dot => Errno::EINVAL,
@@ -317,7 +318,7 @@ impl Fs<'_> {
             let name = rest[start..].split(|&byte| byte == b'/').next().unwrap_or_default();
             let (name, end) = (name.to_vec(), start + name.len());
             let directory = here.map_or_else(|| file_system.root(), InodeGuard::inode);
-            let found = InodeGuard::lookup(file_system, &self.context, directory, &name)?;
+            let found = InodeGuard::lookup(file_system, self.context(), directory, &name)?;
             rest.drain(..end);
             if name == b".." {
                 way.pop();

@@ -24,7 +24,8 @@ pub struct OpenOptions {
     truncate: bool,
     create: bool,
     create_new: bool,
-    mode: u32,
+    /// Permission bits, which keep this within eight bytes: it is copied at each opening.
+    mode: u16,
 }
 
 impl OpenOptions {
@@ -82,7 +83,7 @@ impl OpenOptions {
     /// Permissions of a new file, of which the umask takes some away. 0o666 by default.
     #[must_use]
     pub const fn mode(self, mode: u32) -> OpenOptions {
-        OpenOptions { mode, ..self }
+        OpenOptions { mode: (mode & 0o7777) as u16, ..self }
     }
 
     /// Fails for what contradicts itself, as the standard library does.
@@ -118,7 +119,7 @@ impl OpenOptions {
     }
 
     pub(super) const fn permissions(self) -> u16 {
-        (self.mode & 0o7777) as u16
+        self.mode
     }
 
     pub(super) fn flags(self) -> OpenFlags {

@@ -133,7 +133,7 @@ impl Fs<'_> {
         let summary = crate::transfer::import(
             &archive,
             self.file_system(),
-            &self.context,
+            self.context(),
             into,
             &options,
             &first,
@@ -187,7 +187,7 @@ impl Fs<'_> {
         to: &Path,
         body: impl FnOnce(&FirstProblem) -> std::result::Result<CopySummary, CopyProblem>,
     ) -> Result<CopySummary> {
-        if self.context.check_permissions {
+        if self.context().check_permissions {
             // It would copy with all rights.
             return Err(Error::from(Errno::EPERM).during(operation).at(from));
         }

@@ -71,7 +71,7 @@ impl Walk<'_> {
             Some(frame) => {
                 let name = path.file_name().unwrap_or_default().as_bytes();
                 let directory = frame.directory.inode();
-                let found = InodeGuard::lookup(fs.file_system(), &fs.context, directory, name);
+                let found = InodeGuard::lookup(fs.file_system(), fs.context(), directory, name);
                 found.map_err(error)?
             }
         };
@@ -81,9 +81,9 @@ impl Walk<'_> {
                 let detail = "the directory has another place in the tree";
                 return Err(error(drystone_vfs::Error::with_detail(Errno::EUCLEAN, detail)));
             }
-            let (names, failure) = list(fs.file_system(), &fs.context, found.inode());
+            let (names, failure) = list(fs.file_system(), fs.context(), found.inode());
             self.failure = failure.map(|error| Error::from(error).during("list").at(&path));
-            let directory = Held::new(fs.image.clone(), found);
+            let directory = Held::new(fs, found);
             self.frames.push(Frame { directory, names: names.into_iter() });
             self.path.clone_from(&path);
         }
@@ -179,7 +179,7 @@ fn list(
 
 /// Removes everything in the directory `top`, which is at `path`. Stops at the first error.
 pub(super) fn remove_below(fs: &Fs<'_>, top: InodeGuard<'_>, path: &Path) -> Result<()> {
-    let (file_system, context) = (fs.file_system(), &*fs.context);
+    let (file_system, context) = (fs.file_system(), fs.context());
     let error_at = |error, path: &Path| Error::from(error).during("remove").at(path);
     let mut path = path.to_path_buf();
     let mut frames: Vec<(InodeGuard<'_>, std::vec::IntoIter<OsString>)> = Vec::new();

@@ -198,7 +198,7 @@ impl Fs<'_> {
     ) -> Result<T> {
         self.run(operation, path, |path| {
             let found = self.find(path, follow_last)?;
-            body(self.file_system(), &self.context, found.inode())
+            body(self.file_system(), self.context(), found.inode())
         })
     }
 }

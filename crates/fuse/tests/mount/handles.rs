@@ -1,7 +1,7 @@
 //! Files that are opened by handle, as an NFS server does, when the kernel has forgotten them.
 
 use crate::support::{Mounted, errno};
-use drystone_sync::thread;
+use drystone_sync::{clock, thread};
 use rustix::io::Errno;
 use std::ffi::CString;
 use std::fs::{self, File};
@@ -9,7 +9,7 @@ use std::io::{self, Read};
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Bytes of a handle's own part that are enough for every file system (`MAX_HANDLE_SZ`).
 const HANDLE_BYTES: usize = 128;
@@ -83,11 +83,11 @@ pub fn handles_of_files_that_are_gone_are_stale(mounted: &Mounted) {
     let mut first = Handle::of(&path);
     fs::remove_file(&path).unwrap();
     // The kernel may release the closed file later, and has the inode until then.
-    let soon = Instant::now() + Duration::from_secs(20);
+    let soon = clock::now() + Duration::from_secs(20);
     loop {
         forget_all();
         match first.open(mounted) {
-            Ok(_) if Instant::now() < soon => thread::sleep(Duration::from_millis(20)),
+            Ok(_) if clock::now() < soon => thread::sleep(Duration::from_millis(20)),
             opened => break assert_eq!(errno(opened), Errno::STALE),
         }
     }

@@ -11,12 +11,10 @@ mod progress;
 use crate::commands::mkfs::MadeKind;
 use crate::failure::{Failure, Outcome};
 use crate::global::Global;
-use crate::image::AtImage;
 use crate::interrupt::Interrupt;
 use crate::size::{self, human};
 use anyhow::Context;
 use disk::{DiskLayout, MadeDisk, RootContent};
-use drystone::VolumeName;
 use drystone_blockdev::BlockDevice;
 use drystone_mkfs::Error;
 use drystone_mkfs::build::Builder;
@@ -183,20 +181,7 @@ fn write_to<T>(
         Ok(made)
     })();
     let error = match made {
-        Ok(made) => {
-            // While it is open there, it can't be looked at.
-            drop(output);
-            if image.as_os_str() != "-" {
-                let name = VolumeName::find_whole(image).map_err(anyhow::Error::from)?;
-                // The image is made: its partition may have another label now, or its server be gone.
-                if let Err(error) = drystone::forget_change(&name).at_image(image) {
-                    crate::messages::tell(format_args!(
-                        "an earlier undo log may be left: {error:#}"
-                    ));
-                }
-            }
-            return Ok(made);
-        }
+        Ok(made) => return Ok(made),
         Err(error) => error,
     };
     output.abandon(reached);

@@ -88,7 +88,10 @@ impl BuildOutput {
         interrupt: &Interrupt,
     ) -> anyhow::Result<()> {
         match self {
-            BuildOutput::Named { place, .. } => Ok(place.finish(device)?),
+            BuildOutput::Named { place, .. } => {
+                place.finish(device)?.into_iter().for_each(tell);
+                Ok(())
+            }
             BuildOutput::Stream => send(device, interrupt).context("standard output"),
         }
     }

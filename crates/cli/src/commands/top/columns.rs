@@ -2,6 +2,7 @@
 
 use super::watch::Activity;
 use crate::size::human;
+use ratatui::text::Line;
 
 /// The columns before the directory, which comes last because it may be long: heading and width.
 pub const COLUMNS: [(&str, usize); 9] = [
@@ -50,6 +51,21 @@ fn per_second(count: u64, seconds: f64) -> f64 {
     if seconds > 0.0 { count as f64 / seconds } else { 0.0 }
 }
 
+/// The place of the directory in a line.
+pub fn before_directory() -> usize {
+    COLUMNS.iter().map(|(_, width)| width + 1).sum()
+}
+
+/// A path as it fits into a line: the names at its end tell mounts apart.
+pub fn end_of(path: &str, width: usize) -> String {
+    let fits = |text: &str| Line::from(text).width() <= width;
+    if fits(path) {
+        return path.to_owned();
+    }
+    let mut ends = path.char_indices().skip(1).map(|(at, _)| format!("…{}", &path[at..]));
+    ends.find(|end| fits(end)).unwrap_or_default()
+}
+
 /// The headings, as a line of text.
 pub fn header() -> String {
     let headings = COLUMNS.map(|(heading, width)| format!("{heading:>width$}"));
@@ -93,6 +109,14 @@ pub mod tests {
                 ..Status::default()
             },
         }
+    }
+
+    #[test]
+    fn long_paths_keep_their_end() {
+        assert_eq!(end_of("/srv/data", 9), "/srv/data");
+        assert_eq!(end_of("/srv/data", 8), "…rv/data");
+        assert_eq!(end_of("/srv/数据", 6), "…/数据");
+        assert_eq!(end_of("/srv/data", 1), "");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What `top` shows on a terminal.
 
-use super::columns::{COLUMNS, DIRECTORY, rate, values};
+use super::columns::{COLUMNS, DIRECTORY, before_directory, end_of, rate, values};
 use super::keys;
 use super::watch::{Activity, Interval, MountWatch};
 use crate::failure::{Failure, Outcome};
@@ -114,11 +114,12 @@ impl View {
             return frame.render_widget(Paragraph::new(text), area);
         }
         let right = |text: String| Cell::new(Line::from(text).right_aligned());
+        let room = usize::from(area.width).saturating_sub(before_directory());
         let rows = self.latest.mounts.iter().enumerate().map(|(index, activity)| {
             let mut cells: Vec<_> =
                 values(activity, self.latest.seconds).into_iter().map(right).collect();
             let directory = activity.mount.directory.as_os_str().as_bytes();
-            cells.push(Cell::new(Escaped(directory).to_string()));
+            cells.push(Cell::new(end_of(&Escaped(directory).to_string(), room)));
             let row = Row::new(cells);
             if index == self.selected { row.reversed() } else { row }
         });
