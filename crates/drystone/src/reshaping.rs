@@ -15,7 +15,7 @@ use drystone_ext4_format::superblock::{
 };
 use drystone_fsck as fsck;
 use drystone_reshape::{
-    Defragmented, FreeSpaceAction, FreedSpace, NewSize, ReshapeProgress, Resized, Tuning,
+    Defragmented, FreeSpaceAction, FreedSpace, NewSize, ReshapeProgress, Resized, Tuned, Tuning,
     needs_recovery, new_size_bytes,
 };
 use drystone_volumes::ChangeableVolume;
@@ -27,19 +27,24 @@ use std::path::Path;
 ///
 /// [`ErrorCause::InUse`] if a process has it open; [`ErrorCause::Reshape`] if the image can't be changed so. The image
 /// is as it was, or will be when it is opened to be changed the next time.
-pub fn tune_image(name: &Path, tuning: &Tuning, options: &ChangeOptions) -> Result<(), Error> {
+pub fn tune_image(
+    name: &Path,
+    tuning: &Tuning,
+    options: &ChangeOptions,
+    progress: &mut dyn FnMut(ReshapeProgress),
+) -> Result<Tuned, Error> {
     on_image("tune", name, || {
         let image = open_settled(name)?;
         let is_checked = tuning.changes_structure();
         if is_checked {
-            check(image.volume.device(), "checking", &mut |_| {})?;
+            check(image.volume.device(), "checking", progress)?;
         }
         change(&image, options, None, |device| {
-            drystone_reshape::tune(device, tuning, now())?;
+            let tuned = drystone_reshape::tune(device, tuning, now(), progress)?;
             if is_checked {
-                check(device, "checking again", &mut |_| {})?;
+                check(device, "checking again", progress)?;
             }
-            Ok(())
+            Ok(tuned)
         })
     })
 }

@@ -29,7 +29,10 @@ const CALLS: &[Call] = &[
     ("plan the repair of", |name| {
         drystone::plan_repair(name, &mut |_, _| fsck::Decision::Repair, &mut |_| {}).map(drop)
     }),
-    ("tune", |name| drystone::tune_image(name, &Tuning::default(), &ChangeOptions::default())),
+    ("tune", |name| {
+        let options = ChangeOptions::default();
+        drystone::tune_image(name, &Tuning::default(), &options, &mut |_| {}).map(drop)
+    }),
     ("resize", |name| {
         let (size, options) = (NewSize::Minimum, ChangeOptions::default());
         drystone::resize_image(name, size, &options, &mut |_| {}).map(drop)

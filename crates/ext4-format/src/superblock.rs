@@ -196,15 +196,8 @@ impl Superblock {
         self.raw.feature_compat.set(features.compat.bits());
         self.raw.feature_incompat.set(features.incompat.bits());
         self.raw.feature_ro_compat.set(features.read_only_compat.bits());
-        // Revision 0 has no features, and no fields for what it takes for granted.
-        if self.raw.rev_level.get() < REVISION_DYNAMIC && features != Features::NONE {
-            self.raw.rev_level.set(REVISION_DYNAMIC);
-            if self.raw.first_ino.get() == 0 {
-                self.raw.first_ino.set(OLD_FIRST_INODE);
-            }
-            if self.raw.inode_size.get() == 0 {
-                self.raw.inode_size.set(OLD_INODE_SIZE);
-            }
+        if features != Features::NONE {
+            raise_revision(&mut self.raw);
         }
     }
 
@@ -261,8 +254,24 @@ impl PartialEq for Superblock {
 
 impl Eq for Superblock {}
 
+/// Revision 0 has no features, and no fields for what it takes for granted.
+fn raise_revision(raw: &mut RawSuperblock) {
+    if raw.rev_level.get() < REVISION_DYNAMIC {
+        raw.rev_level.set(REVISION_DYNAMIC);
+        if raw.first_ino.get() == 0 {
+            raw.first_ino.set(OLD_FIRST_INODE);
+        }
+        if raw.inode_size.get() == 0 {
+            raw.inode_size.set(OLD_INODE_SIZE);
+        }
+    }
+}
+
 fn store_geometry(raw: &mut RawSuperblock, geometry: &Geometry, layout: &Layout) {
     let features = geometry.features;
+    if features != Features::NONE || geometry.inode_size != OLD_INODE_SIZE {
+        raise_revision(raw);
+    }
     raw.feature_compat.set(features.compat.bits());
     raw.feature_incompat.set(features.incompat.bits());
     raw.feature_ro_compat.set(features.read_only_compat.bits());
@@ -281,9 +290,8 @@ fn store_geometry(raw: &mut RawSuperblock, geometry: &Geometry, layout: &Layout)
         raw.inode_size.set(geometry.inode_size);
     }
     raw.reserved_gdt_blocks.set(geometry.reserved_descriptor_blocks);
-    if features.incompat.contains(Incompat::SIXTY_FOUR_BIT) {
-        raw.desc_size.set(geometry.descriptor_size);
-    }
+    let is_wide = features.incompat.contains(Incompat::SIXTY_FOUR_BIT);
+    raw.desc_size.set(if is_wide { geometry.descriptor_size } else { 0 });
     raw.first_meta_bg.set(geometry.first_meta_group);
     raw.log_groups_per_flex = geometry.log_groups_per_flex;
     for (field, group) in raw.backup_bgs.iter_mut().zip(geometry.backup_groups) {

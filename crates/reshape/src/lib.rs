@@ -5,8 +5,8 @@
 //! and no journal.
 //!
 //! # Structure
-//! `image` reads an image and writes its superblocks, descriptors and bitmaps; `moves` moves blocks, and
-//! `rewrite` corrects everything that refers to blocks, inodes and checksum seeds; `tune` and `resize` plan and
+//! `image` reads an image and writes its superblocks, descriptors and bitmaps; `moves` moves blocks,
+//! `relocate` makes room for metadata that grow, and `rewrite` corrects everything that refers to blocks, inodes and checksum seeds; `tune` and `resize` plan and
 //! make a change.
 //!
 //! # Crash
@@ -19,6 +19,7 @@ mod error;
 mod free_space;
 mod image;
 mod moves;
+mod relocate;
 mod resize;
 mod rewrite;
 mod tune;
@@ -28,4 +29,4 @@ pub use error::{Refusal, ReshapeError};
 pub use free_space::{FreeSpaceAction, FreedSpace, clear_free_space};
 pub use image::{ReshapeDevice, needs_recovery};
 pub use resize::{NewSize, ReshapeProgress, Resized, new_size_bytes, resize};
-pub use tune::{MountOptionChange, ReservedSpace, Tuning, mount_option_names, tune};
+pub use tune::{MountOptionChange, ReservedSpace, Tuned, Tuning, mount_option_names, tune};

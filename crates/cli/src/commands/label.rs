@@ -39,7 +39,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
         Some(label) => {
             let label = Some(label.as_bytes().to_vec());
             let tuning = Tuning::default().label(label);
-            change(path, &tuning, &ChangeOptions::default(), global)
+            change(path, &tuning, global)
         }
         None => show(path, global),
     }
@@ -64,8 +64,8 @@ pub fn information(path: &Path) -> anyhow::Result<Information> {
 }
 
 /// Changes settings of an image.
-pub fn change(path: &Path, tuning: &Tuning, options: &ChangeOptions, global: &Global) -> Outcome {
+pub fn change(path: &Path, tuning: &Tuning, global: &Global) -> Outcome {
     global.check_may_change()?;
-    tune_image(path, tuning, options).at_image(path)?;
+    tune_image(path, tuning, &ChangeOptions::default(), &mut |_| {}).at_image(path)?;
     Ok(())
 }

@@ -1,12 +1,15 @@
 //! `tune`: changes the settings of an image.
 
-use super::label::change;
 use super::quota::span;
 use crate::failure::Outcome;
 use crate::global::Global;
+use crate::image::AtImage;
 use crate::location::Location;
+use crate::progress::Steps;
+use crate::terminal::print_line;
 use drystone::reshape::{MountOptionChange, ReservedSpace, Tuning, mount_option_names};
-use drystone::{ChangeOptions, ErrorPolicy, FeatureChange, Features, HashVersion};
+use drystone::{ChangeOptions, ErrorPolicy, FeatureChange, Features, HashVersion, tune_image};
+use serde::Serialize;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -25,6 +28,9 @@ Examples:
   drystone tune disk.img --max-mounts 30 --check-interval 180d
   drystone tune disk.img --features ^has_journal
   drystone tune disk.img --features has_journal,orphan_file,quota --journal-size 1M
+  drystone tune disk.img --inode-size 512
+  drystone tune disk.img --features metadata_csum,^64bit
+  drystone tune disk.img --convert-maps
   drystone tune disk.img --label data --undo before.undo")]
 pub struct Arguments {
     /// The image.
@@ -90,9 +96,9 @@ struct Changes {
     /// Blocks of one stripe over all disks of an array.
     #[arg(long, value_name = "BLOCKS")]
     raid_stripe: Option<u32>,
-    /// Features to turn on, or with ^ off: has_journal, orphan_file, quota, project, metadata_csum_seed,
-    /// stable_inodes; only on: dir_index, extent, ea_inode, large_dir, large_file, huge_file, dir_nlink,
-    /// verity.
+    /// Features to turn on, or with ^ off: has_journal, orphan_file, quota, project, metadata_csum,
+    /// uninit_bg, metadata_csum_seed, 64bit, stable_inodes, extent; only on: dir_index, ea_inode,
+    /// large_dir, large_file, huge_file, dir_nlink, verity.
     #[arg(short = 'O', long, value_name = "LIST", value_parser = features)]
     features: Option<FeatureChange>,
     /// Make the journal anew with this size.
@@ -101,6 +107,22 @@ struct Changes {
     /// The hash of new directory indexes.
     #[arg(long, value_enum)]
     hash: Option<Hash>,
+    /// Bytes of an inode: a power of two, larger than before.
+    #[arg(short = 'I', long, value_name = "BYTES")]
+    inode_size: Option<u16>,
+    /// Map all files by extents, as new files of ext4 are.
+    #[arg(long)]
+    convert_maps: bool,
+}
+
+/// What the image has become, in JSON.
+#[derive(Serialize)]
+struct TunedJson {
+    features: Vec<String>,
+    inode_size: u16,
+    descriptor_size: u16,
+    blocks_moved: u64,
+    maps_converted: u64,
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
@@ -158,6 +180,8 @@ impl Changes {
             .last_mounted(bytes(&self.last_mounted))
             .features(self.features.unwrap_or_default())
             .journal_bytes(self.journal_size)
+            .inode_size(self.inode_size)
+            .convert_maps(self.convert_maps)
             .raid_stride_blocks(self.raid_stride)
             .raid_stripe_blocks(self.raid_stripe)
             .hash_version(self.hash.map(|hash| match hash {
@@ -169,6 +193,23 @@ impl Changes {
 }
 
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
+    global.check_may_change()?;
+    let path = &arguments.image.image;
     let options = ChangeOptions::default().undo(arguments.undo.clone());
-    change(&arguments.image.image, &arguments.changes.tuning(), &options, global)
+    let steps = Steps::new(global.quiet);
+    let tuned = tune_image(path, &arguments.changes.tuning(), &options, &mut |progress| {
+        steps.step(progress.step, progress.done, progress.total);
+    });
+    steps.end();
+    let tuned = tuned.at_image(path)?;
+    if global.json {
+        print_line(&serde_json::to_string(&TunedJson {
+            features: tuned.features.names(),
+            inode_size: tuned.inode_size,
+            descriptor_size: tuned.descriptor_size,
+            blocks_moved: tuned.blocks_moved,
+            maps_converted: tuned.maps_converted,
+        })?)?;
+    }
+    Ok(())
 }

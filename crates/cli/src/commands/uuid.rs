@@ -5,8 +5,8 @@ use crate::failure::Outcome;
 use crate::global::Global;
 use crate::location::Location;
 use crate::terminal::print_line;
+use drystone::Information;
 use drystone::reshape::Tuning;
-use drystone::{ChangeOptions, Information};
 use serde::Serialize;
 use uuid::Uuid;
 
@@ -57,7 +57,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     let path = &arguments.image.image;
     if let Some(uuid) = arguments.uuid {
         let tuning = Tuning::default().uuid(uuid.into_bytes());
-        return change(path, &tuning, &ChangeOptions::default(), global);
+        return change(path, &tuning, global);
     }
     let uuid = match information(path)? {
         Information::Ext4(information) => information.uuid,

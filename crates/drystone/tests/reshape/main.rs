@@ -2,6 +2,7 @@
 //! afterwards.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod converting;
 mod cuts;
 mod defragmenting;
 mod free_space;

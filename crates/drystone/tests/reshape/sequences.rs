@@ -1,13 +1,16 @@
-//! Random sequences of grow, shrink, tune and write on images of every kind. The long form is a part of
+//! Random sequences of grow, shrink, tune, convert and write on images of every kind. The long form is a part of
 //! `./dev stress`.
 
 use crate::support::Sample;
 use drystone::reshape::{NewSize, ReservedSpace, Tuning};
-use drystone::{ChangeOptions, resize_image, tune_image};
+use drystone::{ChangeOptions, Features, resize_image, tune_image};
 use drystone_testkit::environment::number;
 use drystone_testkit::judges::FEATURE_SETS;
 
 const MIB: u64 = 1 << 20;
+
+/// Why a conversion may be refused.
+const REFUSALS: [&str; 4] = ["too little", "exclude each other", "(ea_inode)", "inodes can't have"];
 
 /// Changes of each image, unless `DRYSTONE_CHANGES` says how many.
 const CHANGES: u64 = 2;
@@ -58,10 +61,38 @@ fn run(name: &str, seed: u64, changes: u64) {
         let percent = f64::from(random.u8(..20));
         let tuning =
             Tuning::default().uuid([random.u8(..); 16]).reserved(ReservedSpace::Percent(percent));
-        let tuned = tune_image(&sample.path(), &tuning, &options);
+        let tuned = tune_image(&sample.path(), &tuning, &options, &mut |_| {});
         let is_refused = tuned.as_ref().is_err_and(|error| error.to_string().contains("UUID"));
         assert!(tuned.is_ok() || is_refused, "{name}: {told}\n{tuned:?}");
         sample.judge(&told, &before);
+        let conversion = conversion(&mut random, &sample);
+        let converted = tune_image(&sample.path(), &conversion, &options, &mut |_| {});
+        trail.push(format!("{conversion:?}: {converted:?}"));
+        let told = trail.join("\n");
+        if let Err(error) = converted {
+            let error = error.to_string();
+            assert!(REFUSALS.iter().any(|why| error.contains(why)), "{name}: {told}");
+        }
+        sample.judge(&told, &before);
         sample.fill(seed * 1000 + number + 1, 20);
+    }
+}
+
+fn conversion(random: &mut fastrand::Rng, sample: &Sample) -> Tuning {
+    let lists = [
+        "64bit",
+        "^64bit",
+        "metadata_csum",
+        "^metadata_csum",
+        "^metadata_csum,^uninit_bg",
+        "uninit_bg",
+        "^uninit_bg",
+        "metadata_csum,metadata_csum_seed,64bit",
+    ];
+    let tuning = Tuning::default();
+    match random.usize(..lists.len() + 2) {
+        0 => tuning.convert_maps(true),
+        1 => tuning.inode_size(2 * sample.field("Inode size").parse::<u16>().unwrap()),
+        number => tuning.features(Features::parse(lists[number - 2]).unwrap()),
     }
 }

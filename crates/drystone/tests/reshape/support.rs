@@ -63,6 +63,35 @@ impl Sample {
         image.close().unwrap();
     }
 
+    /// Writes files until no more than about `left` bytes are free, reserved ones among them.
+    pub fn fill_up(&self, left: u64) {
+        let image = Image::open(self.path()).unwrap();
+        let fs = image.fs();
+        let _ = fs.create_dir("/filling");
+        let first = fs.read_dir("/filling").unwrap().count();
+        for number in first.. {
+            let free = fs.statistics().unwrap();
+            let bytes = free.blocks_free * u64::from(free.block_size);
+            let length = (20 << 10).min(bytes.saturating_sub(left)) as usize;
+            if length == 0 || fs.write(format!("/filling/{number}"), vec![5; length]).is_err() {
+                break;
+            }
+        }
+        image.close().unwrap();
+    }
+
+    /// Removes one of so many files that [`fill_up`](Self::fill_up) has written.
+    pub fn remove_every(&self, count: usize) {
+        let image = Image::open(self.path()).unwrap();
+        let fs = image.fs();
+        for number in (0..).step_by(count) {
+            if fs.remove_file(format!("/filling/{number}")).is_err() {
+                break;
+            }
+        }
+        image.close().unwrap();
+    }
+
     /// All that can be seen of the files.
     pub fn tree(&self) -> TreeSnapshot {
         let image = Image::options().read_only(true).open(self.path()).unwrap();

@@ -31,7 +31,7 @@ fn every_setting_is_what_dumpe2fs_shows() {
         .raid_stride_blocks(16)
         .raid_stripe_blocks(64)
         .hash_version(HashVersion::Tea);
-    tune_image(&sample.path(), &tuning, &ChangeOptions::default()).unwrap();
+    tune_image(&sample.path(), &tuning, &ChangeOptions::default(), &mut |_| {}).unwrap();
     for (name, value) in [
         ("Filesystem volume name", "sixteen bytes ok"),
         ("Filesystem UUID", "12345678-9abc-4ef0-8123-456789abcdef"),
@@ -66,7 +66,7 @@ fn the_identity_changes_whatever_checksums_depend_on_it() {
         }
         let before = sample.tree();
         let tuning = Tuning::default().uuid(UUID);
-        tune_image(&sample.path(), &tuning, &ChangeOptions::default()).unwrap();
+        tune_image(&sample.path(), &tuning, &ChangeOptions::default(), &mut |_| {}).unwrap();
         sample.judge("another UUID", &before);
         assert_eq!(sample.field("Filesystem UUID"), "12345678-9abc-4ef0-8123-456789abcdef");
     }
@@ -77,7 +77,8 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
     let Some(sample) = Sample::new("verity-encrypt", 16) else { return };
     let before = std::fs::read(sample.path()).unwrap();
     let refused = |tuning: Tuning| {
-        let error = tune_image(&sample.path(), &tuning, &ChangeOptions::default()).unwrap_err();
+        let error = tune_image(&sample.path(), &tuning, &ChangeOptions::default(), &mut |_| {})
+            .unwrap_err();
         assert!(matches!(error.cause(), ErrorCause::Reshape(_)), "{error}");
         error.to_string()
     };
@@ -106,7 +107,7 @@ fn a_journal_is_replayed_first() {
     system.sync().unwrap();
     // As after a crash.
     drop(image);
-    tune_image(&sample.path(), &label("new"), &ChangeOptions::default()).unwrap();
+    tune_image(&sample.path(), &label("new"), &ChangeOptions::default(), &mut |_| {}).unwrap();
     let tree = sample.tree();
     assert!(tree.entries.keys().any(|path| path.0 == b"/x"));
     sample.judge("recovered", &tree);
@@ -130,7 +131,7 @@ fn features_come_and_go() {
             let uuid = Some([list.len() as u8; 16]);
             let features = Features::parse(list).unwrap();
             let tuning = Tuning::default().features(features).uuid(uuid);
-            let tuned = tune_image(&sample.path(), &tuning, &ChangeOptions::default());
+            let tuned = tune_image(&sample.path(), &tuning, &ChangeOptions::default(), &mut |_| {});
             assert!(tuned.is_ok(), "{name} {list}: {tuned:?}");
             sample.judge(list, &before);
         }
@@ -150,7 +151,7 @@ fn several_features_change_at_once() {
     for list in ["^quota,orphan_file", "^orphan_file,quota", "^has_journal,project"] {
         let features = Features::parse(list).unwrap();
         let tuning = Tuning::default().features(features).uuid(UUID);
-        let tuned = tune_image(&sample.path(), &tuning, &ChangeOptions::default());
+        let tuned = tune_image(&sample.path(), &tuning, &ChangeOptions::default(), &mut |_| {});
         assert!(tuned.is_ok(), "{list}: {tuned:?}");
         sample.judge(list, &before);
     }
@@ -161,11 +162,12 @@ fn a_journal_gets_another_size() {
     let Some(sample) = Sample::new("default-1k", 64) else { return };
     let before = sample.tree();
     let tuning = Tuning::default().journal_bytes(2 << 20);
-    tune_image(&sample.path(), &tuning, &ChangeOptions::default()).unwrap();
+    tune_image(&sample.path(), &tuning, &ChangeOptions::default(), &mut |_| {}).unwrap();
     assert_eq!(sample.field("Total journal size"), "2048k");
     sample.judge("a small journal", &before);
     let features = Features::parse("bigalloc").unwrap();
     let tuning = Tuning::default().features(features);
-    let refused = tune_image(&sample.path(), &tuning, &ChangeOptions::default()).unwrap_err();
+    let refused =
+        tune_image(&sample.path(), &tuning, &ChangeOptions::default(), &mut |_| {}).unwrap_err();
     assert!(refused.to_string().contains("can't get bigalloc"), "{refused}");
 }

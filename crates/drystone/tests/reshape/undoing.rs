@@ -26,9 +26,9 @@ fn a_kept_log_takes_a_change_back() {
     let before = std::fs::read(sample.path()).unwrap();
     let log = sample.beside("log");
     let options = ChangeOptions::default().undo(log.clone());
-    tune_image(&sample.path(), &label("new"), &options).unwrap();
+    tune_image(&sample.path(), &label("new"), &options, &mut |_| {}).unwrap();
     assert_eq!(sample.field("Filesystem volume name"), "new");
-    let again = tune_image(&sample.path(), &label("newer"), &options);
+    let again = tune_image(&sample.path(), &label("newer"), &options, &mut |_| {});
     assert!(matches!(again.map_err(Error::into_cause), Err(ErrorCause::LogExists(_))));
     assert!(undo(&sample.path(), Some(&log)).unwrap() && !log.exists());
     assert!(std::fs::read(sample.path()).unwrap() == before);
@@ -95,7 +95,7 @@ fn what_another_machine_uses_is_not_repaired() {
 fn a_mount_that_died_does_not_keep_an_image_from_being_changed() {
     let Some(sample) = Sample::new("mmp", 16) else { return };
     claim(&sample, MmpState::Mounted(7));
-    tune_image(&sample.path(), &label("new"), &ChangeOptions::default()).unwrap();
+    tune_image(&sample.path(), &label("new"), &ChangeOptions::default(), &mut |_| {}).unwrap();
     assert_eq!(sample.field("Filesystem volume name"), "new");
 }
 
@@ -128,7 +128,7 @@ fn a_kept_log_does_not_fit_an_image_that_changed_since() {
     // The journal's blocks become free.
     let features = Features::parse("^has_journal").unwrap();
     let tuning = Tuning::default().features(features);
-    tune_image(&sample.path(), &tuning, &options).unwrap();
+    tune_image(&sample.path(), &tuning, &options, &mut |_| {}).unwrap();
     let tuned = std::fs::read(sample.path()).unwrap();
     let before = sample.tree();
     let later: [&dyn Fn(); 5] = [
@@ -182,7 +182,7 @@ fn a_log_that_can_not_be_kept_is_refused_first() {
     let before = std::fs::read(sample.path()).unwrap();
     let tune = |name: &str, tuning: &Tuning| {
         let options = ChangeOptions::default().undo(sample.beside(name));
-        tune_image(&sample.path(), tuning, &options)
+        tune_image(&sample.path(), tuning, &options, &mut |_| {})
     };
     let refused = tune("nowhere/log", &label("new")).unwrap_err().to_string();
     assert!(refused.contains("nowhere/log"), "{refused}");
@@ -198,7 +198,7 @@ fn a_log_that_can_not_be_kept_is_refused_first() {
     let Ok(elsewhere) = elsewhere else { return };
     let log = elsewhere.path().join("log");
     let options = ChangeOptions::default().undo(log.clone());
-    tune_image(&sample.path(), &label("newer"), &options).unwrap();
+    tune_image(&sample.path(), &label("newer"), &options, &mut |_| {}).unwrap();
     assert!(!UndoFile::beside(&sample.path()).path().exists());
     assert!(undo(&sample.path(), Some(&log)).unwrap() && !log.exists());
     assert!(undo(&sample.path(), Some(&sample.beside("log"))).unwrap());
@@ -214,9 +214,9 @@ fn an_interrupted_rollback_goes_back() {
     let options = ChangeOptions::default().undo(log.clone());
     let beside = UndoFile::beside(&sample.path());
     let at_beside = ChangeOptions::default().undo(beside.path().to_owned());
-    let refused = tune_image(&sample.path(), &label("new"), &at_beside);
+    let refused = tune_image(&sample.path(), &label("new"), &at_beside, &mut |_| {});
     assert!(matches!(refused.map_err(Error::into_cause), Err(ErrorCause::LogBeside(_))));
-    tune_image(&sample.path(), &label("new"), &options).unwrap();
+    tune_image(&sample.path(), &label("new"), &options, &mut |_| {}).unwrap();
     let tuned = std::fs::read(sample.path()).unwrap();
     {
         let image = FileDevice::open(sample.path(), OpenMode::ReadWrite).unwrap();
@@ -260,7 +260,7 @@ fn an_interrupted_change_is_rolled_back() {
     assert!(undo(&sample.path(), None).unwrap());
     assert!(std::fs::read(sample.path()).unwrap() == before);
     interrupt(&sample.path(), &beside);
-    tune_image(&sample.path(), &label("new"), &ChangeOptions::default()).unwrap();
+    tune_image(&sample.path(), &label("new"), &ChangeOptions::default(), &mut |_| {}).unwrap();
     assert_eq!(sample.field("Filesystem volume name"), "new");
 }
 
@@ -311,9 +311,9 @@ fn the_log_of_a_block_device_is_on_a_disk() {
     let opened = Image::open(&device.0);
     assert!(matches!(opened.map_err(Error::into_cause), Err(ErrorCause::Interrupted)));
     assert!(undo(&device.0, None).unwrap() && !log.path().exists());
-    tune_image(&device.0, &label("device"), &ChangeOptions::default()).unwrap();
+    tune_image(&device.0, &label("device"), &ChangeOptions::default(), &mut |_| {}).unwrap();
     let kept = ChangeOptions::default().undo(sample.beside("kept"));
-    tune_image(&device.0, &label("again"), &kept).unwrap();
+    tune_image(&device.0, &label("again"), &kept, &mut |_| {}).unwrap();
     assert!(undo(&device.0, kept.undo.as_deref()).unwrap());
     drop(device);
     assert_eq!(sample.field("Filesystem volume name"), "device");

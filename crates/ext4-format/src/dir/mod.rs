@@ -21,6 +21,7 @@ mod heads;
 pub(crate) mod pack;
 mod record;
 mod tail;
+mod tail_room;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -30,6 +31,7 @@ pub use edit::{DirectoryBlockMut, NewEntry, NoEntry, NoRoom};
 pub(crate) use pack::Kept;
 pub use record::{RawRecordHeader, RawTail, record_length};
 pub use tail::{seal, verify};
+pub use tail_room::{add_tail, remove_tail};
 pub use view::{DirectoryBlock, Entries, Entry};
 
 use crate::checksum::InodeSeed;

@@ -58,6 +58,28 @@ impl<'a> IndexBlockMut<'a> {
         }
     }
 
+    /// Makes room for a checksum, which is still to be sealed, or uses that room for entries.
+    ///
+    /// # Errors
+    /// The entries leave too little room; the block is unchanged.
+    pub fn set_checksummed(&mut self, has_checksum: bool) -> Result<(), NoRoom> {
+        let limit = self.kind.limit(self.bytes.len(), has_checksum);
+        // At most 64 KiB of entries of 8 bytes.
+        let limit = limit as u16;
+        if self.view().count() > limit {
+            return Err(NoRoom);
+        }
+        let unused = self.offset(self.view().count());
+        if let Some(rest) = self.bytes.get_mut(unused..) {
+            rest.fill(0);
+        }
+        let offset = self.offset(0);
+        if let Ok((raw, _)) = RawCountLimit::mut_from_prefix(&mut self.bytes[offset..]) {
+            raw.limit = limit.into();
+        }
+        Ok(())
+    }
+
     /// Makes `..` name another directory; only a root has it.
     pub fn set_parent(&mut self, parent: InodeNumber) {
         if let Some(root) = self.root_mut() {

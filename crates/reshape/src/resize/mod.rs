@@ -10,6 +10,8 @@ mod minimum;
 mod reserve;
 mod shrink;
 
+pub(crate) use reserve::{free_old_bases, store_reserve};
+
 use crate::error::{Refusal, Result};
 use crate::image::{Image, ReshapeDevice};
 use drystone_blockdev::BlockDevice;

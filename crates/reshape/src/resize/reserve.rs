@@ -11,7 +11,7 @@ use drystone_ext4_format::{InodeNumber, PhysicalBlock};
 use drystone_mkfs::{RESERVED_MAP_POINTER, ReservedMap};
 
 /// Writes the map of what is reserved now, or empties the inode if the image has it no longer.
-pub(super) fn store_reserve(image: &mut Image<'_>, old: &Layout, moves: &Moves) -> Result<()> {
+pub(crate) fn store_reserve(image: &mut Image<'_>, old: &Layout, moves: &Moves) -> Result<()> {
     if !old.features().compat.contains(Compat::RESIZE_INODE) {
         return Ok(());
     }
@@ -40,7 +40,7 @@ pub(super) fn store_reserve(image: &mut Image<'_>, old: &Layout, moves: &Moves) 
 }
 
 /// Frees what superblocks and descriptors no longer take in the first `count` groups.
-pub(super) fn free_old_bases(image: &mut Image<'_>, old: &Layout, count: u32) -> Result<()> {
+pub(crate) fn free_old_bases(image: &mut Image<'_>, old: &Layout, count: u32) -> Result<()> {
     for group in old.groups().take(count as usize) {
         let first = old.group_first_block(group).get();
         let cluster = u64::from(old.blocks_per_cluster());

@@ -15,7 +15,11 @@ use drystone_ext4_format::{InodeNumber, InodeSeed};
 const SYSTEM: u8 = 7;
 
 impl Rewriter<'_, '_> {
-    fn directory_layout(&self, inode: &Inode, seed: Option<InodeSeed>) -> DirectoryLayout {
+    pub(super) fn directory_layout(
+        &self,
+        inode: &Inode,
+        seed: Option<InodeSeed>,
+    ) -> DirectoryLayout {
         DirectoryLayout {
             file_type: self.old.features().incompat.contains(Incompat::FILETYPE),
             checksum: seed,

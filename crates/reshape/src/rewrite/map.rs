@@ -4,14 +4,14 @@
 //! more nodes, and merged ones fewer. A block map keeps its shape.
 
 use super::Rewriter;
+use super::extents::{extents_of_runs, moved_extents};
 use crate::error::{Refusal, Result};
-use crate::moves::Moves;
 use drystone_ext4_format::block_map::{
     self, MapPath, ROOT_POINTERS, levels_of_root_pointer, logical_of_root_pointer, set_pointer,
 };
 use drystone_ext4_format::extent::{
     DEPTH_MAX, Extent, ExtentIndex, ExtentNode, ExtentNodeMut, NodePlace, ROOT_ENTRIES,
-    WRITTEN_BLOCKS_MAX, entries_per_block,
+    entries_per_block,
 };
 use drystone_ext4_format::features::Incompat;
 use drystone_ext4_format::inode::{BLOCK_AREA_BYTES, Inode, InodeFlags};
@@ -39,10 +39,10 @@ impl MappedRun {
 
 /// An extent tree, read as a whole.
 #[derive(Default)]
-struct ReadTree {
-    extents: Vec<Extent>,
+pub(super) struct ReadTree {
+    pub extents: Vec<Extent>,
     /// The blocks of its nodes, where they are now.
-    nodes: Vec<PhysicalBlock>,
+    pub nodes: Vec<PhysicalBlock>,
     has_moved: bool,
 }
 
@@ -81,29 +81,13 @@ impl Rewriter<'_, '_> {
             return Ok(());
         }
         inode.flags |= InodeFlags::EXTENTS;
-        let mut tree = ReadTree::default();
-        let mut logical = 0;
-        for run in runs {
-            let mut start = run.start;
-            while start < run.end {
-                // Bounded by the length of an extent.
-                let length = (run.end - start).min(u64::from(WRITTEN_BLOCKS_MAX)) as u32;
-                tree.extents.push(Extent {
-                    logical: LogicalBlock::new(logical),
-                    length,
-                    physical: PhysicalBlock::new(start),
-                    unwritten: false,
-                });
-                start += u64::from(length);
-                logical += length;
-            }
-        }
+        let tree = ReadTree { extents: extents_of_runs(runs), ..ReadTree::default() };
         let seed = inode.seed(&layout);
         self.build_tree(inode, &tree, seed)
     }
 
     /// Builds the block map of a new file. Returns how many blocks of pointers there are.
-    fn build_pointers(&mut self, inode: &mut Inode, runs: &[Range<u64>]) -> Result<u64> {
+    pub(super) fn build_pointers(&mut self, inode: &mut Inode, runs: &[Range<u64>]) -> Result<u64> {
         let layout = self.image.layout;
         let mut holders: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
         let mut area = inode.block_area;
@@ -220,7 +204,7 @@ impl Rewriter<'_, '_> {
         Ok((has_moved, runs.collect()))
     }
 
-    fn read_tree(
+    pub(super) fn read_tree(
         &self,
         bytes: &[u8],
         place: NodePlace,
@@ -247,7 +231,7 @@ impl Rewriter<'_, '_> {
     }
 
     /// Builds a tree of the extents in the blocks of the old one, and in more, or fewer.
-    fn build_tree(
+    pub(super) fn build_tree(
         &mut self,
         inode: &mut Inode,
         tree: &ReadTree,
@@ -370,26 +354,4 @@ impl Rewriter<'_, '_> {
         }
         Ok(block != before)
     }
-}
-
-/// The extents after the moves: cut where blocks part, joined where they meet.
-fn moved_extents(extents: &[Extent], moves: &Moves) -> Vec<Extent> {
-    let mut moved: Vec<Extent> = Vec::with_capacity(extents.len());
-    for extent in extents {
-        let start = extent.physical.get();
-        let mut logical = extent.logical.get();
-        for piece in moves.pieces(start..start + u64::from(extent.length)) {
-            // A piece isn't longer than the extent.
-            let length = (piece.end - piece.start) as u32;
-            let next = Extent {
-                logical: LogicalBlock::new(logical),
-                length,
-                physical: PhysicalBlock::new(piece.start),
-                unwritten: extent.unwritten,
-            };
-            next.append_to(&mut moved);
-            logical += length;
-        }
-    }
-    moved
 }

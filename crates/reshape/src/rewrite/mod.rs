@@ -1,16 +1,20 @@
 //! Rewrites inodes and what belongs to them after blocks have moved, inodes got other numbers, or
 //! checksums another seed.
 //!
-//! `map` rewrites what maps a file's blocks, `directory` the names in a directory, `attributes` the extended
-//! attributes; `quota` settles what the owners use.
+//! `map` rewrites what maps a file's blocks, and `to_extents` what kind of map it is; `directory` rewrites the names
+//! in a directory, `tails` makes room for its checksums, `attributes` rewrites the extended attributes; `quota`
+//! settles what the owners use.
 //!
 //! # State
 //! The image has its new layout already, and blocks have moved: each is read and written where it is now.
 
 mod attributes;
 mod directory;
+mod extents;
 mod map;
 mod quota;
+mod tails;
+mod to_extents;
 
 use crate::error::Result;
 use crate::image::Image;
@@ -70,12 +74,12 @@ impl<'i, 'd> Rewriter<'i, 'd> {
             let sectors = inode.sectors;
             let (is_mapped_anew, extents) = self.map(&mut inode, must_seal, seed)?;
             is_changed |= is_mapped_anew;
-            let superblock = &self.image.superblock;
-            let hidden = [superblock.project_quota_inode(), superblock.orphan_file_inode()];
-            if !hidden.contains(&Some(number)) {
-                self.usage.add(&inode, sectors, &self.image.layout);
+            let changes_tails = inode.is_directory() && self.changes_tails();
+            if changes_tails {
+                self.change_tails(&mut inode, &extents, seed)?;
             }
-            if inode.is_directory() && (must_seal || !self.numbers.is_empty()) {
+            self.count_usage(&inode, sectors);
+            if inode.is_directory() && !changes_tails && (must_seal || !self.numbers.is_empty()) {
                 self.directory(&inode, &extents, must_seal, seed)?;
             }
             if self.image.superblock.orphan_file_inode() == Some(number)
@@ -90,6 +94,15 @@ impl<'i, 'd> Rewriter<'i, 'd> {
             self.image.write_inode(&inode, bytes)?;
         }
         Ok(())
+    }
+
+    /// Counts for its owners that an inode had so many sectors before.
+    fn count_usage(&mut self, inode: &Inode, sectors: u64) {
+        let superblock = &self.image.superblock;
+        let hidden = [superblock.project_quota_inode(), superblock.orphan_file_inode()];
+        if !hidden.contains(&Some(inode.number)) {
+            self.usage.add(inode, sectors, &self.image.layout);
+        }
     }
 
     /// Rewrites the inodes of a group but those whose numbers are `taken` anew.
@@ -129,6 +142,8 @@ impl<'i, 'd> Rewriter<'i, 'd> {
         for block in extents.iter().flat_map(map::MappedRun::blocks) {
             let mut bytes = self.image.read_block(block)?;
             let place = OrphanPlace { inode: inode.number, block, checksum: seed };
+            // A clean image has no orphans. Without a checksum its field is zero.
+            orphan_file::init(&mut bytes);
             orphan_file::seal(&mut bytes, &place);
             self.image.write_block(block, &bytes)?;
         }

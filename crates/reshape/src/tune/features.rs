@@ -1,21 +1,20 @@
 //! Turns features on and off.
 //!
 //! Some features only affect files that are written later. The others need files of the file system itself, or
-//! change the seed of checksums.
+//! change what is there: `checksums`, `width` and `maps` do that.
 
+use super::checksums::{features_after, set_features};
 use super::files::{
     free_journal, free_orphan_file, free_quota_files, make_journal, make_orphan_file,
     make_quota_files,
 };
+use super::maps::{check_no_extents, convert_maps};
+use super::width::{check_inode_size, enlarge_inodes, set_sixty_four_bit};
+use super::{Tuned, Tuning};
 use crate::error::{Refusal, Result};
 use crate::image::Image;
-use crate::moves::Moves;
-use crate::rewrite::{InodeNumbers, Rewriter};
-use drystone_ext4_format::checksum::{ChecksumSeed, Checksums};
-use drystone_ext4_format::features::{Compat, FeatureChange, Features, Incompat, ReadOnlyCompat};
-use drystone_ext4_format::mmp::Mmp;
-use drystone_ext4_format::superblock::Superblock;
-use std::collections::BTreeSet;
+use crate::resize::ReshapeProgress;
+use drystone_ext4_format::features::{Compat, Features, Incompat, ReadOnlyCompat};
 
 /// Features that can be turned on.
 const ON: Features = Features {
@@ -27,31 +26,42 @@ const ON: Features = Features {
     incompat: Incompat::EA_INODE
         .union(Incompat::LARGE_DIR)
         .union(Incompat::CSUM_SEED)
-        .union(Incompat::EXTENTS),
+        .union(Incompat::EXTENTS)
+        .union(Incompat::SIXTY_FOUR_BIT),
     read_only_compat: ReadOnlyCompat::LARGE_FILE
         .union(ReadOnlyCompat::HUGE_FILE)
         .union(ReadOnlyCompat::DIR_NLINK)
         .union(ReadOnlyCompat::VERITY)
         .union(ReadOnlyCompat::QUOTA)
-        .union(ReadOnlyCompat::PROJECT),
+        .union(ReadOnlyCompat::PROJECT)
+        .union(ReadOnlyCompat::METADATA_CSUM)
+        .union(ReadOnlyCompat::GDT_CSUM),
 };
 
 /// Features that can be turned off.
 const OFF: Features = Features {
     compat: Compat::HAS_JOURNAL.union(Compat::ORPHAN_FILE).union(Compat::STABLE_INODES),
-    incompat: Incompat::CSUM_SEED,
-    read_only_compat: ReadOnlyCompat::QUOTA.union(ReadOnlyCompat::PROJECT),
+    incompat: Incompat::CSUM_SEED.union(Incompat::SIXTY_FOUR_BIT).union(Incompat::EXTENTS),
+    read_only_compat: ReadOnlyCompat::QUOTA
+        .union(ReadOnlyCompat::PROJECT)
+        .union(ReadOnlyCompat::METADATA_CSUM)
+        .union(ReadOnlyCompat::GDT_CSUM),
 };
 
-/// Changes features, and makes a journal of this size.
+/// Changes features and what belongs to them.
 pub(super) fn change(
     image: &mut Image<'_>,
-    change: &FeatureChange,
-    journal_bytes: Option<u64>,
+    tuning: &Tuning,
     now: u64,
+    tuned: &mut Tuned,
+    progress: &mut dyn FnMut(ReshapeProgress),
 ) -> Result<()> {
+    let journal_bytes = tuning.journal_bytes;
     let before = image.superblock.features();
-    let mut after = before.apply(change);
+    let mut after = features_after(before, &tuning.features)?;
+    if tuning.convert_maps {
+        after.incompat |= Incompat::EXTENTS;
+    }
     if !after.compat.contains(Compat::HAS_JOURNAL) {
         // As in images that are made without one.
         after.compat -= Compat::ORPHAN_FILE;
@@ -59,10 +69,18 @@ pub(super) fn change(
     if before.compat.contains(Compat::HAS_JOURNAL) && !after.compat.contains(Compat::HAS_JOURNAL) {
         after.compat -= Compat::FAST_COMMIT;
     }
+    check(image, before, after, tuning)?;
+    let is_wide = after.incompat.contains(Incompat::SIXTY_FOUR_BIT);
+    set_sixty_four_bit(image, is_wide, tuned, progress)?;
+    if let Some(bytes) = tuning.inode_size {
+        enlarge_inodes(image, bytes, tuned, progress)?;
+    }
+    if tuning.convert_maps {
+        convert_maps(image, tuned, progress)?;
+    }
     if !after.read_only_compat.contains(ReadOnlyCompat::QUOTA | ReadOnlyCompat::PROJECT) {
         free_quota_files(image, !after.read_only_compat.contains(ReadOnlyCompat::QUOTA))?;
     }
-    check(image, before, after, journal_bytes)?;
     let lost = |feature| before.compat.contains(feature) && !after.compat.contains(feature);
     let gained = |feature| !before.compat.contains(feature) && after.compat.contains(feature);
     let has_journal = after.compat.contains(Compat::HAS_JOURNAL);
@@ -73,7 +91,7 @@ pub(super) fn change(
     if lost(Compat::ORPHAN_FILE) {
         free_orphan_file(image)?;
     }
-    set_features(image, after)?;
+    set_features(image, after, progress)?;
     if has_journal && is_journal_new {
         make_journal(image, journal_bytes, now)?;
     }
@@ -86,13 +104,10 @@ pub(super) fn change(
     Ok(())
 }
 
-fn check(
-    image: &Image<'_>,
-    before: Features,
-    after: Features,
-    journal_bytes: Option<u64>,
-) -> Result<(), Refusal> {
-    let refuse = |text: String| Err(Refusal::Value(text));
+fn check(image: &Image<'_>, before: Features, after: Features, tuning: &Tuning) -> Result<()> {
+    let journal_bytes = tuning.journal_bytes;
+    let inode_size = tuning.inode_size.map_or(image.layout.inode_size(), usize::from);
+    let refuse = |text: String| Err(Refusal::Value(text).into());
     let (on, off) = (after.difference(before), before.difference(after));
     let (no_on, no_off) = (on.difference(ON), off.difference(OFF));
     let fast = Features { compat: Compat::FAST_COMMIT, ..Features::NONE };
@@ -112,7 +127,7 @@ fn check(
         return refuse("metadata_csum_seed needs metadata_csum".into());
     }
     if on.read_only_compat.contains(ReadOnlyCompat::PROJECT)
-        && (!has(ReadOnlyCompat::EXTRA_ISIZE) || image.layout.inode_size() == 128)
+        && (!has(ReadOnlyCompat::EXTRA_ISIZE) || inode_size == 128)
     {
         return refuse("project needs extra_isize and inodes of 256 bytes".into());
     }
@@ -125,54 +140,19 @@ fn check(
     if journal_bytes.is_some() && !after.compat.contains(Compat::HAS_JOURNAL) {
         return refuse("a journal needs the feature has_journal".into());
     }
+    let blocks = image.layout.blocks_count();
+    if off.incompat.contains(Incompat::SIXTY_FOUR_BIT) && blocks > u64::from(u32::MAX) {
+        return refuse(format!("it can't lose 64bit: it has {blocks} blocks"));
+    }
+    if let Some(bytes) = tuning.inode_size {
+        check_inode_size(superblock, bytes)?;
+    }
+    if off.incompat.contains(Incompat::EXTENTS) {
+        check_no_extents(image)?;
+    }
     let is_external = superblock.has_journal() && superblock.journal_inode().is_none();
     if is_external && (off.compat.contains(Compat::HAS_JOURNAL) || journal_bytes.is_some()) {
         return refuse("its journal is on another device".into());
     }
     Ok(())
-}
-
-/// Takes the superblock with other features. If the seed of checksums changes, all are computed anew.
-fn set_features(image: &mut Image<'_>, features: Features) -> Result<()> {
-    let before = image.layout.checksums();
-    let mut geometry = image.superblock.geometry();
-    if let (true, Checksums::All(seed)) = (features.incompat.contains(Incompat::CSUM_SEED), before)
-    {
-        geometry.checksum_seed = seed.get();
-    }
-    geometry.features = features;
-    let superblock: Superblock = image.superblock.with_geometry(&geometry)?;
-    let old = image.layout;
-    if superblock.checksums() == before {
-        image.set_superblock(superblock);
-        return Ok(());
-    }
-    if features.incompat.contains(Incompat::EA_INODE) {
-        let problem =
-            "its seed of checksums can't change: large attributes depend on it (ea_inode)";
-        return Err(Refusal::Value(problem.into()).into());
-    }
-    for group in old.groups() {
-        let flags = image.groups[group.index()].flags;
-        if !flags.contains(drystone_ext4_format::group::GroupFlags::BLOCK_UNINIT) {
-            image.block_bitmap(group)?;
-        }
-        if !image.is_without_inodes(group) {
-            image.inode_bitmap(group)?;
-        }
-    }
-    let seed_before: Option<ChecksumSeed> = old.checksum_seed();
-    image.set_superblock(superblock);
-    if let Some(block) = image.mmp_block() {
-        let mut bytes = image.read_block(block)?;
-        let mmp = Mmp::check(&bytes, seed_before, block)?;
-        mmp.encode(&mut bytes, image.layout.checksum_seed());
-        image.write_block(block, &bytes)?;
-    }
-    let (moves, numbers) = (Moves::default(), InodeNumbers::new());
-    let mut rewriter = Rewriter::new(image, old, &moves, &numbers);
-    for group in old.groups() {
-        rewriter.group(group, &BTreeSet::new())?;
-    }
-    rewriter.finish()
 }

@@ -3,13 +3,17 @@
 //! # Reference
 //! `tune2fs(8)` for what each setting means; "Super Block" in the kernel's ext4 data structure pages.
 
+mod checksums;
 mod features;
 mod files;
+mod maps;
+mod width;
 
 use crate::error::{Refusal, Result};
 use crate::image::{Image, ReshapeDevice};
+use crate::resize::ReshapeProgress;
 use drystone_ext4_format::checksum::Checksums;
-use drystone_ext4_format::features::{Compat, FeatureChange, Incompat};
+use drystone_ext4_format::features::{Compat, FeatureChange, Features, Incompat};
 use drystone_ext4_format::hash::HashVersion;
 use drystone_ext4_format::superblock::{ErrorPolicy, Superblock};
 
@@ -125,6 +129,10 @@ pub struct Tuning {
     pub features: FeatureChange,
     /// The size of the journal, which is made anew.
     pub journal_bytes: Option<u64>,
+    /// Bytes of an inode, at least as many as before.
+    pub inode_size: Option<u16>,
+    /// Maps all files by extents, and turns that feature on.
+    pub convert_maps: bool,
 }
 
 drystone_options::setters! {
@@ -147,6 +155,8 @@ drystone_options::setters! {
         hash_version: impl Into<Option<HashVersion>>,
         features: FeatureChange,
         journal_bytes: impl Into<Option<u64>>,
+        inode_size: impl Into<Option<u16>>,
+        convert_maps: bool,
     }
 }
 
@@ -154,15 +164,38 @@ impl Tuning {
     /// Whether more changes than what the superblock says.
     #[must_use]
     pub fn changes_structure(&self) -> bool {
-        self.features != FeatureChange::default() || self.journal_bytes.is_some()
+        self.features != FeatureChange::default()
+            || self.journal_bytes.is_some()
+            || self.inode_size.is_some()
+            || self.convert_maps
     }
+}
+
+/// What an image has become.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tuned {
+    /// Its features.
+    pub features: Features,
+    /// Bytes of an inode.
+    pub inode_size: u16,
+    /// Bytes of a group descriptor.
+    pub descriptor_size: u16,
+    /// Blocks of files that made room for metadata.
+    pub blocks_moved: u64,
+    /// Files whose block maps have become extents.
+    pub maps_converted: u64,
 }
 
 /// Changes the settings of the image on `device`. `now` is in seconds since 1970.
 ///
 /// # Errors
 /// A refusal, and then nothing was changed; otherwise the device has to be rolled back.
-pub fn tune(device: &dyn ReshapeDevice, tuning: &Tuning, now: u64) -> Result<()> {
+pub fn tune(
+    device: &dyn ReshapeDevice,
+    tuning: &Tuning,
+    now: u64,
+    progress: &mut dyn FnMut(ReshapeProgress),
+) -> Result<Tuned> {
     let mut image = Image::open(device)?;
     let mut superblock = image.superblock.clone();
     set_fields(&mut superblock, tuning)?;
@@ -178,12 +211,29 @@ pub fn tune(device: &dyn ReshapeDevice, tuning: &Tuning, now: u64) -> Result<()>
     if has_identity_changed && image.layout.checksums() != Checksums::None {
         image.store_groups()?;
     }
+    let mut tuned = Tuned::of(&image);
     if tuning.changes_structure() {
-        features::change(&mut image, &tuning.features, tuning.journal_bytes, now)?;
-        return image.store();
+        features::change(&mut image, tuning, now, &mut tuned, progress)?;
+        image.store()?;
+    } else {
+        image.store_superblock()?;
+        device.flush()?;
     }
-    image.store_superblock()?;
-    Ok(device.flush()?)
+    let Tuned { blocks_moved, maps_converted, .. } = tuned;
+    Ok(Tuned { blocks_moved, maps_converted, ..Tuned::of(&image) })
+}
+
+impl Tuned {
+    fn of(image: &Image<'_>) -> Self {
+        Self {
+            features: image.superblock.features(),
+            // Both are bounded by the layout's checks.
+            inode_size: image.layout.inode_size() as u16,
+            descriptor_size: image.layout.descriptor_size() as u16,
+            blocks_moved: 0,
+            maps_converted: 0,
+        }
+    }
 }
 
 fn set_fields(superblock: &mut Superblock, tuning: &Tuning) -> Result<(), Refusal> {
