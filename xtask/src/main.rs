@@ -14,6 +14,7 @@ mod features;
 mod fuzz;
 mod host;
 mod install;
+mod judge_damage;
 mod judge_mount;
 mod judge_repair;
 mod long;
@@ -130,6 +131,8 @@ enum Task {
     Pictures,
     /// Other people's programs on a mount, and the server killed under them.
     JudgeMount(judge_mount::Options),
+    /// The repair on many damaged images, beside e2fsck.
+    JudgeDamage(judge_damage::Options),
     /// The repair on the damaged images of e2fsprogs' tests, beside e2fsck.
     JudgeRepair(judge_repair::Options),
     /// A main job on real input, judged by others.
@@ -171,6 +174,7 @@ fn run(task: Task) -> anyhow::Result<()> {
         Task::Python(options) => python::run(&options),
         Task::Pictures => pictures::run(),
         Task::JudgeMount(options) => judge_mount::run(&options),
+        Task::JudgeDamage(options) => judge_damage::run(&options),
         Task::JudgeRepair(options) => judge_repair::run(&options),
         Task::Demo(options) => demo::run(&options),
     }

@@ -80,6 +80,13 @@ impl ImageContents {
         sound.names.iter().filter(is_kept).count() as u64
     }
 
+    /// How many files of `sound`, without directories, are there with all that they held.
+    #[must_use]
+    pub fn files_kept(&self, sound: &ImageContents) -> u64 {
+        let files = sound.files.iter().filter(|(_, file)| !file.is_directory());
+        files.filter(|(inode, file)| self.files.get(inode) == Some(file)).count() as u64
+    }
+
     /// How many bytes of the files of `sound` are there, in the same file at the same place.
     #[must_use]
     pub fn bytes_kept(&self, sound: &ImageContents) -> u64 {
@@ -106,6 +113,12 @@ impl FileContent {
     pub const fn is_regular(&self) -> bool {
         self.mode & 0o170_000 == 0o100_000
     }
+
+    /// Whether it is a directory.
+    #[must_use]
+    pub const fn is_directory(&self) -> bool {
+        self.mode & 0o170_000 == 0o040_000
+    }
 }
 
 /// An inode of an image that is read.
@@ -115,8 +128,25 @@ struct FileReader<'a> {
     inode: Inode,
 }
 
-/// Places of a file's blocks: in the file, and on the device.
-type Places = Vec<(u64, u64)>;
+/// Where a file lies.
+#[derive(Default)]
+struct Places {
+    /// Its blocks: in the file, and on the device.
+    data: Vec<(u64, u64)>,
+    /// The blocks of its map.
+    nodes: Vec<u64>,
+}
+
+/// The blocks that a file of a sound image lies in, with those of its map. Nothing if it isn't sound.
+#[must_use]
+pub fn blocks_of_file(map: &MetadataMap, number: InodeNumber) -> Option<Vec<u64>> {
+    let file = FileReader::open(map, number)?;
+    if !file.inode.has_block_mapping() {
+        return Some(Vec::new());
+    }
+    let Places { data, nodes } = file.places()?;
+    Some(data.into_iter().map(|(_, block)| block).chain(nodes).collect())
+}
 
 impl<'a> FileReader<'a> {
     fn open(map: &'a MetadataMap, number: InodeNumber) -> Option<Self> {
@@ -157,7 +187,7 @@ impl<'a> FileReader<'a> {
             entries.extend(directory.entries().map(|entry| (entry.name.to_vec(), entry.inode)));
             return Some(entries);
         }
-        for (_, block) in self.places()? {
+        for (_, block) in self.places()?.data {
             let bytes = read_block(self.map, block)?;
             let block = DirectoryBlock::trusted(&bytes, &layout);
             let named = block.entries().filter(|entry| !entry.is_dot());
@@ -179,7 +209,7 @@ impl<'a> FileReader<'a> {
             bytes.truncate(inode.size_bytes as usize);
             blocks.insert(0, hash(&bytes));
         } else if inode.has_block_mapping() {
-            for (logical, block) in self.places()? {
+            for (logical, block) in self.places()?.data {
                 let mut bytes = read_block(self.map, block)?;
                 let start = logical * bytes.len() as u64;
                 // What lies behind the end is nobody's.
@@ -194,7 +224,7 @@ impl<'a> FileReader<'a> {
     }
 
     fn places(&self) -> Option<Places> {
-        let mut places = Places::new();
+        let mut places = Places::default();
         if self.inode.flags.contains(InodeFlags::EXTENTS) {
             self.extents(&self.inode.block_area, None, &mut places)?;
         } else {
@@ -217,12 +247,13 @@ impl<'a> FileReader<'a> {
             for extent in node.extents().filter(|extent| !extent.unwritten) {
                 let (logical, physical) = (extent.logical.as_u64(), extent.physical.get());
                 let length = u64::from(extent.length);
-                places.extend((0..length).map(|offset| (logical + offset, physical + offset)));
+                places.data.extend((0..length).map(|offset| (logical + offset, physical + offset)));
             }
             return Some(());
         }
         for index in node.indexes() {
             let bytes = read_block(self.map, index.child.get())?;
+            places.nodes.push(index.child.get());
             self.extents(&bytes, Some(index.child), places)?;
         }
         Some(())
@@ -240,9 +271,10 @@ impl<'a> FileReader<'a> {
         let found = block_map::pointer(holder, index, self.inode.number, None, layout).ok()?;
         let Some(block) = found else { return Some(()) };
         if levels == 0 {
-            places.push((logical, block.get()));
+            places.data.push((logical, block.get()));
             return Some(());
         }
+        places.nodes.push(block.get());
         let bytes = read_block(self.map, block.get())?;
         let span = block_map::blocks_under(levels - 1, layout);
         for index in 0..block_map::pointers_per_block(layout) {

@@ -97,7 +97,7 @@ impl Bench {
     fn damage(&self, target: &Target, value: u64) -> bool {
         let before = self.map.block(target.block);
         let mut bytes = before.clone();
-        write_number(target, &mut bytes, value);
+        target.write(&mut bytes, value);
         if bytes == before {
             return false;
         }
@@ -131,45 +131,6 @@ impl Bench {
         });
         self.repair(target);
         found.flatten()
-    }
-
-    /// Numbers that a field may be damaged to: borders, neighbours, single bits, and places that
-    /// belong to others.
-    fn values(&self, target: &Target, random: &mut Rng) -> Vec<u64> {
-        let old = read_number(target, &self.map.block(target.block));
-        let bits = 8 * target.length as u32;
-        let mask = u64::MAX >> (64 - bits);
-        let layout = self.map.layout();
-        let inodes = u64::from(layout.inodes_count());
-        let blocks = layout.blocks_count();
-        let mut values = vec![0, 1, mask, old.wrapping_add(1), old.wrapping_sub(1)];
-        values.extend((0..bits).map(|bit| old ^ 1 << bit));
-        values.extend([blocks, blocks - 1, inodes, inodes + 1, 2, 8, 11, 12, b'/'.into()]);
-        let places: Vec<u64> = self.map.blocks.keys().copied().collect();
-        values.extend((0..3).map(|_| places[random.usize(..places.len())]));
-        values.iter_mut().for_each(|value| *value &= mask);
-        values.retain(|value| *value != old);
-        values.sort_unstable();
-        values.dedup();
-        random.shuffle(&mut values);
-        values
-    }
-}
-
-fn read_number(target: &Target, bytes: &[u8]) -> u64 {
-    let bytes = &bytes[target.offset..target.offset + target.length];
-    let join = |number: u64, byte: &u8| number << 8 | u64::from(*byte);
-    match target.big_endian {
-        true => bytes.iter().fold(0, join),
-        false => bytes.iter().rev().fold(0, join),
-    }
-}
-
-fn write_number(target: &Target, bytes: &mut [u8], value: u64) {
-    let bytes = &mut bytes[target.offset..target.offset + target.length];
-    bytes.copy_from_slice(&value.to_le_bytes()[..target.length]);
-    if target.big_endian {
-        bytes.reverse();
     }
 }
 
@@ -262,12 +223,12 @@ fn cases(bench: &Bench, set: &SmallImage, seed: u64) -> Vec<(Target, u64)> {
     for (_, targets) in structures {
         match number("DRYSTONE_FIELD_VALUES") {
             Some(count) => cases.extend(targets.into_iter().flat_map(|target| {
-                let values = bench.values(&target, &mut random);
+                let values = target.values(&bench.map, &mut random);
                 values.into_iter().take(count as usize).map(move |value| (target.clone(), value))
             })),
             None => cases.extend((0..SAMPLE).filter_map(|_| {
                 let target = targets[random.usize(..targets.len())].clone();
-                let value = *bench.values(&target, &mut random).first()?;
+                let value = *target.values(&bench.map, &mut random).first()?;
                 Some((target, value))
             })),
         }
@@ -295,7 +256,7 @@ fn the_checker_and_e2fsck_agree_on_damaged_fields() {
         for (target, value) in cases(&bench, set, seed) {
             findings.cases += 1;
             if let Some(found) = bench.difference(&target, value) {
-                let old = read_number(&target, &bench.map.block(target.block));
+                let old = target.read(&bench.map.block(target.block));
                 let value = format!("{old:#x}->{value:#x}");
                 findings.add(&found, set.name, &target.label, &value);
             }

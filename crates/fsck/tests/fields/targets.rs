@@ -13,6 +13,7 @@ use drystone_ext4_format::{InodeNumber, group};
 use drystone_jbd2_format::{BlockHeader, RawSuperblock as RawJournalSuperblock};
 use drystone_ondisk::{Field, bitmap};
 use drystone_testkit::metadata_map::{BlockContent, MetadataMap};
+use fastrand::Rng;
 use std::collections::HashMap;
 
 /// Bytes of the fields of an inode that all revisions have.
@@ -43,6 +44,46 @@ impl Target {
     /// The structure's name.
     pub fn structure(&self) -> &str {
         self.label.split([' ', '/']).next().unwrap_or_default()
+    }
+
+    /// The number that the field has in its block.
+    pub fn read(&self, block: &[u8]) -> u64 {
+        let bytes = &block[self.offset..self.offset + self.length];
+        let join = |number: u64, byte: &u8| number << 8 | u64::from(*byte);
+        match self.big_endian {
+            true => bytes.iter().fold(0, join),
+            false => bytes.iter().rev().fold(0, join),
+        }
+    }
+
+    pub fn write(&self, block: &mut [u8], value: u64) {
+        let bytes = &mut block[self.offset..self.offset + self.length];
+        bytes.copy_from_slice(&value.to_le_bytes()[..self.length]);
+        if self.big_endian {
+            bytes.reverse();
+        }
+    }
+
+    /// Numbers that the field may be damaged to: borders, neighbours, single bits, and places that
+    /// belong to others.
+    pub fn values(&self, map: &MetadataMap, random: &mut Rng) -> Vec<u64> {
+        let old = self.read(&map.block(self.block));
+        let bits = 8 * self.length as u32;
+        let mask = u64::MAX >> (64 - bits);
+        let layout = map.layout();
+        let inodes = u64::from(layout.inodes_count());
+        let blocks = layout.blocks_count();
+        let mut values = vec![0, 1, mask, old.wrapping_add(1), old.wrapping_sub(1)];
+        values.extend((0..bits).map(|bit| old ^ 1 << bit));
+        values.extend([blocks, blocks - 1, inodes, inodes + 1, 2, 8, 11, 12, b'/'.into()]);
+        let places: Vec<u64> = map.blocks.keys().copied().collect();
+        values.extend((0..3).map(|_| places[random.usize(..places.len())]));
+        values.iter_mut().for_each(|value| *value &= mask);
+        values.retain(|value| *value != old);
+        values.sort_unstable();
+        values.dedup();
+        random.shuffle(&mut values);
+        values
     }
 }
 

@@ -1,32 +1,39 @@
 //! One image, damaged, repaired and judged.
 
+use crate::faults::Faults;
 use crate::repairing::{NOW_SECONDS, content, finds_nothing, repair_all, repaired, told};
-use drystone_blockdev::{BlockDevice, MemoryDevice};
+use crate::untouched::{Extents, Untouched};
+use drystone_blockdev::MemoryDevice;
+use drystone_sync::{clock, thread};
 use drystone_testkit::contents::ImageContents;
-use drystone_testkit::damage::{self, Damage};
-use drystone_testkit::judges::{Scratch, SmallImage, e2fsck_at, make_small_image};
-use drystone_testkit::metadata_map::{BlockContent, MetadataMap};
+use drystone_testkit::judges::{Scratch, SmallImage, e2fsck_at, make_small_image, write_image};
+use drystone_testkit::metadata_map::MetadataMap;
 use fastrand::Rng;
-use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Read;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-/// Blocks that one wipe takes at most.
-const WIPED_MAX: u64 = 12;
+/// Seconds that a repair may take, with a check and a second repair: some hundred times what it does.
+const REPAIR_SECONDS_MAX: u64 = 20;
 
 /// What of a sound image is left.
 #[derive(Clone, Debug, Default)]
 pub struct Saved {
     pub names: u64,
+    /// Files, links and special files with all that they held.
+    pub files: u64,
     pub bytes: u64,
+    /// Files and names that the damage has left alone, and the repair hasn't.
+    pub untouched_lost: u64,
 }
 
 impl Saved {
     pub fn add(&mut self, other: &Self) {
         self.names += other.names;
+        self.files += other.files;
         self.bytes += other.bytes;
+        self.untouched_lost += other.untouched_lost;
     }
 }
 
@@ -62,14 +69,15 @@ impl Treated {
     }
 }
 
-/// A sound image, and the file that e2fsck works on.
+/// A sound image.
 pub struct Patient {
     pub map: MetadataMap,
     pub bytes: Vec<u8>,
     contents: ImageContents,
+    extents: Extents,
+    faults: Faults,
+    /// Where the files that e2fsck works on lie, but for their endings.
     file: PathBuf,
-    /// The metadata blocks of each kind.
-    kinds: BTreeMap<String, Vec<u64>>,
 }
 
 impl Patient {
@@ -83,12 +91,9 @@ impl Patient {
         let map = MetadataMap::of(MemoryDevice::from_bytes(&bytes));
         let contents = ImageContents::of(map.device.clone()).unwrap();
         assert!(contents.names.len() > more_files, "{}: {}", set.name, contents.names.len());
-        let mut kinds: BTreeMap<String, Vec<u64>> = BTreeMap::new();
-        for (block, content) in &map.blocks {
-            kinds.entry(content.name()).or_default().push(*block);
-        }
-        let file = scratch.join(format!("{}-damaged", set.name));
-        Self { map, bytes, contents, file, kinds }
+        let extents = Extents::new(&map, &contents);
+        let faults = Faults::new(&map);
+        Self { map, bytes, contents, extents, faults, file: scratch.join(set.name) }
     }
 
     /// Damages a copy of the image, repairs it, and has e2fsck repair another.
@@ -96,15 +101,17 @@ impl Patient {
         let mut random = Rng::with_seed(seed);
         let device = MemoryDevice::from_bytes(&self.bytes);
         let count = random.usize(1..6);
-        let faults = (0..count).map(|_| self.damage(&device, &mut random)).collect();
+        let faults = (0..count).map(|_| self.faults.add(&self.map, &device, &mut random)).collect();
         self.judge(&content(&device), faults, is_told)
     }
 
     /// Repairs a damaged copy of the image in both ways.
     pub fn judge(&self, damaged: &[u8], faults: Vec<String>, is_told: bool) -> Treated {
-        let sound = self.saved(&self.contents);
-        let theirs = self.their_repair(damaged);
-        let result = catch_unwind(AssertUnwindSafe(|| self.our_repair(damaged, is_told)));
+        // Several threads may have images of one set.
+        let file = self.file.with_extension(format!("{:?}", thread::current().id()));
+        let untouched = Untouched::new(&self.contents, &self.extents, &self.bytes, damaged);
+        let theirs = self.their_repair(damaged, &file);
+        let result = catch_unwind(AssertUnwindSafe(|| our_repair(damaged, &file, is_told)));
         let (ours, verdict) = match result {
             Err(_) => (None, Verdict::Failed("panicked".to_owned())),
             Ok(Err(why)) => (None, Verdict::Failed(why)),
@@ -116,20 +123,38 @@ impl Patient {
                 let report = repair_all(&MemoryDevice::from_bytes(damaged));
                 Verdict::Failed(format!("only e2fsck repairs it:\n{}", told(&report)))
             }
-            (Verdict::Good, Some(ours), Some(theirs)) => self.compare(ours, theirs),
+            (Verdict::Good, Some(ours), _) => self.compare(ours, theirs.as_ref(), &untouched),
             _ => verdict,
         };
-        let saved = |contents: Option<ImageContents>| contents.map(|c| self.saved(&c));
+        let saved = |contents: Option<ImageContents>| {
+            contents.map(|contents| self.saved(&contents, &untouched))
+        };
+        let sound = self.saved(&self.contents, &untouched);
         Treated { faults, verdict, sound, ours: saved(ours), theirs: saved(theirs) }
     }
 
-    fn saved(&self, contents: &ImageContents) -> Saved {
+    fn saved(&self, contents: &ImageContents, untouched: &Untouched<'_>) -> Saved {
         let sound = &self.contents;
-        Saved { names: contents.names_kept(sound), bytes: contents.bytes_kept(sound) }
+        Saved {
+            names: contents.names_kept(sound),
+            files: contents.files_kept(sound),
+            bytes: contents.bytes_kept(sound),
+            untouched_lost: untouched.lost(contents).len() as u64,
+        }
     }
 
-    /// A file that e2fsck keeps whole is whole.
-    fn compare(&self, ours: &ImageContents, theirs: &ImageContents) -> Verdict {
+    /// What the damage has left alone is there, and a file that e2fsck keeps whole is whole.
+    fn compare(
+        &self,
+        ours: &ImageContents,
+        theirs: Option<&ImageContents>,
+        untouched: &Untouched<'_>,
+    ) -> Verdict {
+        let lost = untouched.lost(ours);
+        if !lost.is_empty() {
+            return Verdict::Failed(format!("untouched files are lost: {}", lost.join(" ")));
+        }
+        let Some(theirs) = theirs else { return Verdict::Good };
         let sound = &self.contents;
         let whole = |contents: &ImageContents, inode: u32| {
             contents.file_bytes_kept(sound, inode) == sound.file_bytes_kept(sound, inode)
@@ -144,76 +169,42 @@ impl Patient {
         }
     }
 
-    fn our_repair(&self, damaged: &[u8], is_told: bool) -> Result<Option<ImageContents>, String> {
-        let Some(device) = repaired(damaged, is_told)? else { return Ok(None) };
-        let told = || told(&repair_all(&MemoryDevice::from_bytes(damaged)));
-        fs::write(&self.file, content(&device)).unwrap();
-        let theirs = e2fsck_at(NOW_SECONDS, "-fn", &self.file).unwrap();
-        if !finds_nothing(&theirs) {
-            return Err(format!("not clean for e2fsck:\n{}\n{}", theirs.output, told()));
-        }
-        match ImageContents::of(device) {
-            Some(contents) => Ok(Some(contents)),
-            None => Err(format!("it can't be read:\n{}", told())),
-        }
-    }
-
-    fn their_repair(&self, damaged: &[u8]) -> Option<ImageContents> {
-        fs::write(&self.file, damaged).unwrap();
-        let _ = e2fsck_at(NOW_SECONDS, "-fy", &self.file).unwrap();
-        let mut judged = e2fsck_at(NOW_SECONDS, "-fn", &self.file).unwrap();
+    fn their_repair(&self, damaged: &[u8], file: &Path) -> Option<ImageContents> {
+        write_image(&MemoryDevice::from_bytes(damaged), file).unwrap();
+        let _ = e2fsck_at(NOW_SECONDS, "-fy", file).unwrap();
+        let mut judged = e2fsck_at(NOW_SECONDS, "-fn", file).unwrap();
         if judged.code != 0 {
             // It leaves some for a second run.
-            let _ = e2fsck_at(NOW_SECONDS, "-fy", &self.file).unwrap();
-            judged = e2fsck_at(NOW_SECONDS, "-fn", &self.file).unwrap();
+            let _ = e2fsck_at(NOW_SECONDS, "-fy", file).unwrap();
+            judged = e2fsck_at(NOW_SECONDS, "-fn", file).unwrap();
         }
         if judged.code != 0 {
             return None;
         }
         // It may have written far behind the end.
         let mut bytes = vec![0; self.bytes.len()];
-        File::open(&self.file).unwrap().read_exact(&mut bytes).unwrap();
+        File::open(file).unwrap().read_exact(&mut bytes).unwrap();
         let device = MemoryDevice::from_bytes(&bytes);
         catch_unwind(AssertUnwindSafe(|| ImageContents::of(device))).ok().flatten()
     }
+}
 
-    /// Damages one place; says how.
-    fn damage(&self, device: &MemoryDevice, random: &mut Rng) -> String {
-        let kinds: Vec<&Vec<u64>> = self.kinds.values().collect();
-        // A superblock without a copy can be saved by nobody: it is hit less often than others.
-        let pick = |random: &mut Rng| {
-            let blocks = kinds[random.usize(..kinds.len())];
-            let block = blocks[random.usize(..blocks.len())];
-            let is_superblock = self.map.blocks[&block] == BlockContent::Superblock;
-            (!is_superblock || random.u32(..4) == 0).then_some(block)
-        };
-        let block = pick(random).or_else(|| pick(random)).unwrap_or(self.kinds["InodeTable"][0]);
-        let size = self.map.layout().block_size() as u64;
-        let name = self.map.blocks[&block].name();
-        let damages = [
-            Damage::Fuzz,
-            Damage::Fuzz,
-            Damage::Fuzz,
-            Damage::Point,
-            Damage::Flip,
-            Damage::Zero,
-            Damage::Ones,
-            Damage::Swap,
-            Damage::Tear,
-            Damage::Tear,
-        ];
-        if random.u32(..20) == 0 {
-            let blocks = self.map.layout().blocks_count();
-            let count = random.u64(1..WIPED_MAX).min(blocks - block);
-            let garbage: Vec<u8> = match random.bool() {
-                true => vec![0; (count * size) as usize],
-                false => (0..count * size).map(|_| random.u8(..)).collect(),
-            };
-            device.write_at(block * size, &garbage).unwrap();
-            return format!("{count} blocks from {name} {block} wiped");
-        }
-        let damage = damages[random.usize(..damages.len())];
-        damage::apply(&self.map, device, block, damage, random);
-        format!("{damage:?} {name} {block}")
+fn our_repair(damaged: &[u8], file: &Path, is_told: bool) -> Result<Option<ImageContents>, String> {
+    let begun = clock::now();
+    let repaired = repaired(damaged, is_told)?;
+    let seconds = begun.elapsed().as_secs();
+    if seconds > REPAIR_SECONDS_MAX {
+        return Err(format!("it takes {seconds} seconds"));
+    }
+    let Some(device) = repaired else { return Ok(None) };
+    let told = || told(&repair_all(&MemoryDevice::from_bytes(damaged)));
+    write_image(&device, file).unwrap();
+    let theirs = e2fsck_at(NOW_SECONDS, "-fn", file).unwrap();
+    if !finds_nothing(&theirs) {
+        return Err(format!("not clean for e2fsck:\n{}\n{}", theirs.output, told()));
+    }
+    match ImageContents::of(device) {
+        Some(contents) => Ok(Some(contents)),
+        None => Err(format!("it can't be read:\n{}", told())),
     }
 }

@@ -51,8 +51,9 @@ impl fmt::Display for Table {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             formatter,
-            "| set | images | left by both, by us, by e2fsck | names: ours, e2fsck | bytes: ours, e2fsck \
-             | less, more than e2fsck |\n| --- | --- | --- | --- | --- | --- |"
+            "| set | images | left by both, by us, by e2fsck | files: ours, e2fsck | names: ours, e2fsck \
+             | bytes: ours, e2fsck | untouched lost: ours, e2fsck | less, more than e2fsck |\n\
+             | --- | --- | --- | --- | --- | --- | --- | --- |"
         )?;
         let mut sum = Row::default();
         for (name, row) in &self.0 {
@@ -80,11 +81,16 @@ fn write_row(formatter: &mut fmt::Formatter<'_>, name: &str, row: &Row) -> fmt::
     let Row { images, left, unrepaired: [ours, theirs], less, more, .. } = row;
     writeln!(
         formatter,
-        "| {name} | {images} | {left}, {ours}, {theirs} | {}, {} | {}, {} | {less}, {more} |",
+        "| {name} | {images} | {left}, {ours}, {theirs} | {}, {} | {}, {} | {}, {} | {}, {} \
+         | {less}, {more} |",
+        share(row.ours.files, row.sound.files),
+        share(row.theirs.files, row.sound.files),
         share(row.ours.names, row.sound.names),
         share(row.theirs.names, row.sound.names),
         share(row.ours.bytes, row.sound.bytes),
         share(row.theirs.bytes, row.sound.bytes),
+        row.ours.untouched_lost,
+        row.theirs.untouched_lost,
     )
 }
 
