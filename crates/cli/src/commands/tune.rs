@@ -97,8 +97,8 @@ struct Changes {
     #[arg(long, value_name = "BLOCKS")]
     raid_stripe: Option<u32>,
     /// Features to turn on, or with ^ off: has_journal, orphan_file, quota, project, metadata_csum,
-    /// uninit_bg, metadata_csum_seed, 64bit, stable_inodes, extent; only on: dir_index, ea_inode,
-    /// large_dir, large_file, huge_file, dir_nlink, verity.
+    /// uninit_bg, metadata_csum_seed, 64bit, stable_inodes, extent; only on: dir_index, extra_isize,
+    /// ea_inode, large_dir, large_file, huge_file, dir_nlink, verity.
     #[arg(short = 'O', long, value_name = "LIST", value_parser = features)]
     features: Option<FeatureChange>,
     /// Make the journal anew with this size.

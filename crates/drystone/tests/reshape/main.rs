@@ -2,6 +2,7 @@
 //! afterwards.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod converted;
 mod converting;
 mod cuts;
 mod defragmenting;

@@ -17,13 +17,14 @@ use crate::resize::{ReshapeProgress, free_old_bases, store_reserve};
 use crate::rewrite::{InodeNumbers, Rewriter};
 use drystone_ext4_format::features::Incompat;
 use drystone_ext4_format::group::GroupFlags;
+use drystone_ext4_format::inode::Inode;
 use drystone_ext4_format::layout::{Geometry, Layout};
 use drystone_ext4_format::{GroupNumber, InodeNumber};
 use room::Room;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-/// Writes the inode whose bytes come first into the longer, zeroed bytes that it gets.
+/// Writes an inode in use into the longer, zeroed bytes that it gets.
 pub(crate) type InodeCopy<'c> = dyn Fn(InodeNumber, &[u8], &mut [u8]) -> Result<()> + 'c;
 
 /// Gives the image a geometry with the same groups. Returns how many blocks of files have moved.
@@ -175,19 +176,28 @@ fn store_table(
     copy_inode: &InodeCopy<'_>,
 ) -> Result<()> {
     let (size, new_size) = (image.layout.inode_size(), new.inode_size());
+    let used: BTreeSet<_> = image.used_inodes(group)?.into_iter().collect();
     let mut table = vec![0; bytes.len() / size * new_size];
     let inodes = bytes.chunks_exact(size).zip(table.chunks_exact_mut(new_size));
     for (bit, (from, to)) in (0..).zip(inodes) {
         match new.inode_of_bit(group, bit) {
-            Some(number) if new_size != size => copy_inode(number, from, to)?,
-            _ => to.copy_from_slice(from),
+            Some(number) if new_size != size && used.contains(&number) => {
+                copy_inode(number, from, to)?;
+            }
+            number => {
+                to[..size].copy_from_slice(from);
+                // A deleted inode has a checksum, and nothing else need be right.
+                if let Some(number) = number.filter(|_| from.iter().any(|&byte| byte != 0)) {
+                    Inode::seal(to, number, new);
+                }
+            }
         }
     }
     let start = image.offset_of(image.groups[group.index()].inode_table);
     image.device.write_at(start, &table)?;
     let end = u64::from(new.inode_table_blocks()) << new.log_block_size();
-    let used = table.len() as u64;
-    image.device.zero_range(start + used, end - used)?;
+    let written = table.len() as u64;
+    image.device.zero_range(start + written, end - written)?;
     if image.has_group_checksums() {
         image.groups[group.index()].flags |= GroupFlags::INODE_ZEROED;
     }

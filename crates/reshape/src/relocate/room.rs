@@ -38,8 +38,8 @@ pub(super) struct Room {
     metadata: BTreeMap<u64, u64>,
     /// Where blocks have moved to: ends by starts.
     targets: BTreeMap<u64, u64>,
-    /// Old places of metadata, which may share clusters with others.
-    released: Vec<Range<u64>>,
+    /// Old places of metadata, which may share clusters with others: ends by starts.
+    released: BTreeMap<u64, u64>,
     moves: Vec<BlockMove>,
 }
 
@@ -54,7 +54,7 @@ impl Room {
             in_the_way: Vec::new(),
             metadata: metadata.map(|run| (run.start, run.end)).collect(),
             targets: BTreeMap::new(),
-            released: Vec::new(),
+            released: BTreeMap::new(),
             moves: Vec::new(),
         }
     }
@@ -67,7 +67,7 @@ impl Room {
             let Some(group) = self.old.group_of_block(PhysicalBlock::new(growth.start)) else {
                 continue;
             };
-            let near = self.metadata_near(&growth).filter(|run| run.end > growth.start);
+            let near = self.near(&self.metadata, &growth).filter(|run| run.end > growth.start);
             displaced.extend(near.map(|run| run.start));
             let fixed = self.fixed(group, &[self.old]);
             let bits = self.bits(&growth);
@@ -92,7 +92,7 @@ impl Room {
     ) -> Result<PhysicalBlock> {
         self.metadata.remove(&from.start);
         if self.old.blocks_per_cluster() > 1 {
-            self.released.push(from);
+            self.released.insert(from.start, from.end);
         } else {
             self.release(image, from)?;
         }
@@ -221,8 +221,8 @@ impl Room {
     /// Ends with all moves; the bitmaps then show the new places only.
     pub fn finish(mut self, image: &mut Image<'_>) -> Result<Moves> {
         let released = std::mem::take(&mut self.released);
-        for run in &released {
-            image.mark(run.clone(), false)?;
+        for (&start, &end) in &released {
+            image.mark(start..end, false)?;
         }
         if !released.is_empty() {
             // Others may have shared the clusters.
@@ -262,14 +262,18 @@ impl Room {
         block(bits.start)..block(bits.end).min(self.old.blocks_count())
     }
 
-    /// Metadata that start in front of the end of these blocks, and may reach into them.
-    fn metadata_near(&self, blocks: &Range<u64>) -> impl Iterator<Item = Range<u64>> + use<'_> {
+    /// Runs of these metadata that start in front of the end of some blocks, and may reach into them.
+    fn near<'r>(
+        &self,
+        runs: &'r BTreeMap<u64, u64>,
+        blocks: &Range<u64>,
+    ) -> impl Iterator<Item = Range<u64>> + use<'r> {
         let longest = self.new.inode_table_blocks().max(self.old.inode_table_blocks());
         let start = blocks.start.saturating_sub(u64::from(longest));
-        self.metadata.range(start..blocks.end).map(|(&start, &end)| start..end)
+        runs.range(start..blocks.end).map(|(&start, &end)| start..end)
     }
 
-    /// What can't move in a group, as a bitmap: metadata, and blocks that have moved there.
+    /// What can't move in a group, as a bitmap: metadata, their old places, and blocks that have moved there.
     fn fixed(&self, group: GroupNumber, layouts: &[Layout]) -> Vec<u8> {
         let mut bits = vec![0; self.old.block_size()];
         let first = self.old.group_first_block(group).get();
@@ -277,7 +281,8 @@ impl Room {
         let targets = self.targets.range(all.clone()).map(|(&start, &end)| start..end);
         let bases =
             layouts.iter().map(|layout| first..first + u64::from(layout.group_base(group).blocks));
-        for run in self.metadata_near(&all).chain(targets).chain(bases) {
+        let metadata = self.near(&self.metadata, &all).chain(self.near(&self.released, &all));
+        for run in metadata.chain(targets).chain(bases) {
             let part = run.start.max(all.start)..run.end.min(all.end);
             if !part.is_empty() {
                 bitmap::set_range(&mut bits, self.bits(&part));

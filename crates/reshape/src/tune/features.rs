@@ -9,7 +9,7 @@ use super::files::{
     make_quota_files,
 };
 use super::maps::{check_no_extents, convert_maps};
-use super::width::{check_inode_size, enlarge_inodes, set_sixty_four_bit};
+use super::width::{check_extra_fields, check_inode_size, enlarge_inodes, set_sixty_four_bit};
 use super::{Tuned, Tuning};
 use crate::error::{Refusal, Result};
 use crate::image::Image;
@@ -34,6 +34,7 @@ const ON: Features = Features {
         .union(ReadOnlyCompat::VERITY)
         .union(ReadOnlyCompat::QUOTA)
         .union(ReadOnlyCompat::PROJECT)
+        .union(ReadOnlyCompat::EXTRA_ISIZE)
         .union(ReadOnlyCompat::METADATA_CSUM)
         .union(ReadOnlyCompat::GDT_CSUM),
 };
@@ -74,6 +75,9 @@ pub(super) fn change(
     set_sixty_four_bit(image, is_wide, tuned, progress)?;
     if let Some(bytes) = tuning.inode_size {
         enlarge_inodes(image, bytes, tuned, progress)?;
+    }
+    if after.difference(before).read_only_compat.contains(ReadOnlyCompat::EXTRA_ISIZE) {
+        check_extra_fields(image)?;
     }
     if tuning.convert_maps {
         convert_maps(image, tuned, progress)?;
@@ -146,6 +150,9 @@ fn check(image: &Image<'_>, before: Features, after: Features, tuning: &Tuning) 
     }
     if let Some(bytes) = tuning.inode_size {
         check_inode_size(superblock, bytes)?;
+    }
+    if tuning.convert_maps && tuning.features.clear.incompat.contains(Incompat::EXTENTS) {
+        return refuse("files can't get extents while extent is turned off".into());
     }
     if off.incompat.contains(Incompat::EXTENTS) {
         check_no_extents(image)?;

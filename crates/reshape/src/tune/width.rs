@@ -33,6 +33,27 @@ pub(super) fn check_inode_size(superblock: &Superblock, bytes: u16) -> Result<()
     Ok(())
 }
 
+/// Checks that all inodes in use have the extra fields that the feature extra_isize promises.
+pub(super) fn check_extra_fields(image: &Image<'_>) -> Result<()> {
+    let promised = image.superblock.min_extra_inode_size().max(KNOWN_EXTRA_BYTES);
+    let mut lacking = 0u64;
+    for group in image.layout.groups() {
+        for number in image.used_inodes(group)? {
+            let (inode, _) = image.read_inode(number)?;
+            // Some inodes of the file system itself are empty.
+            lacking += u64::from(inode.mode != 0 && inode.extra_size < promised);
+        }
+    }
+    if lacking > 0 {
+        let bytes = image.layout.inode_size();
+        let problem = format!(
+            "it can't get extra_isize: {lacking} of its inodes, of {bytes} bytes, lack the extra fields"
+        );
+        return Err(Refusal::Value(problem).into());
+    }
+    Ok(())
+}
+
 /// Gives all inodes more bytes.
 pub(super) fn enlarge_inodes(
     image: &mut Image<'_>,
