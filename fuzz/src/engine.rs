@@ -88,7 +88,7 @@ pub fn image(data: &[u8]) {
 }
 
 fn check(device: &dyn BlockDevice) -> Option<drystone_fsck::Report> {
-    let options = drystone_fsck::CheckOptions::default().problems_max(100);
+    let options = drystone_fsck::CheckOptions::default().problems_max(100).threads(1);
     drystone_fsck::check(device, &options, &mut |_| {}).ok()
 }
 

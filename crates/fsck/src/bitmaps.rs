@@ -46,11 +46,11 @@ fn check_blocks(checker: &mut Checker<'_>, group: GroupNumber) -> Result<u32, Er
     let layout = checker.image.layout;
     let count = layout.group_cluster_count(group);
     let first = u64::from(group.get()) * u64::from(layout.clusters_per_group());
-    let used = checker.claims.used.bytes(first, u64::from(layout.clusters_per_group()));
+    let used = checker.found.claims.used.bytes(first, u64::from(layout.clusters_per_group()));
     let bits = 0..count as usize;
     // At most as many as the group has.
     let free = bitmap::count_zeros(&used, bits.clone()) as u32;
-    let state = &checker.groups[group.index()];
+    let state = &checker.image.groups[group.index()];
     let stored = state.descriptor.free_clusters_count;
     let block_at = |bit: usize| layout.block_of_bit(group, bit as u32);
     let mut issues = Vec::new();
@@ -60,7 +60,7 @@ fn check_blocks(checker: &mut Checker<'_>, group: GroupNumber) -> Result<u32, Er
             let fixed = |bit: &usize| {
                 let block = block_at(*bit).get();
                 let end = block + u64::from(layout.blocks_per_cluster());
-                checker.claims.fixed_at(block, end).is_none()
+                checker.found.claims.fixed_at(block, end).is_none()
             };
             if let Some(bit) = run.clone().find(fixed) {
                 issues.push(GroupIssue::BlockInUninitialised { block: block_at(bit) });
@@ -101,7 +101,7 @@ fn check_inodes(checker: &mut Checker<'_>, group: GroupNumber) -> Result<u32, Er
     let bits = 0..count as usize;
     let free = bitmap::count_zeros(&used, bits.clone()) as u32;
     inodes::check_unused(checker, group);
-    let state = &checker.groups[group.index()];
+    let state = &checker.image.groups[group.index()];
     let inode_at =
         |bit: usize| layout.inode_of_bit(group, bit as u32).unwrap_or(InodeNumber::new(0));
     let mut issues = Vec::new();
@@ -126,7 +126,8 @@ fn check_inodes(checker: &mut Checker<'_>, group: GroupNumber) -> Result<u32, Er
     if stored != free {
         issues.push(GroupIssue::FreeInodes { stored, counted: free });
     }
-    let (stored, counted) = (state.descriptor.used_directories_count, state.directories);
+    let (stored, counted) =
+        (state.descriptor.used_directories_count, checker.found.directories.count_in(group));
     if stored != counted {
         issues.push(GroupIssue::Directories { stored, counted });
     }

@@ -2,6 +2,7 @@
 
 use drystone_ondisk::bitmap;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ops::Range;
 
 const CHUNK_BYTES: usize = 4096;
@@ -12,11 +13,32 @@ const CHUNK_BITS: u64 = CHUNK_BYTES as u64 * 8;
 pub(crate) struct BlockSet {
     chunks: BTreeMap<usize, Box<[u8; CHUNK_BYTES]>>,
     bound: u64,
+    limits: Limits,
+}
+
+/// What may still come into a set.
+#[derive(Debug)]
+struct Limits {
+    chunks: usize,
+    /// Numbers that come one by one.
+    numbers: usize,
+    is_exceeded: bool,
 }
 
 impl BlockSet {
     pub fn new(bound: u64) -> Self {
-        Self { chunks: BTreeMap::new(), bound }
+        Self::limited(bound, usize::MAX, usize::MAX)
+    }
+
+    /// A set that takes in no more than so many chunks of memory, and so many numbers that come one by one.
+    pub fn limited(bound: u64, chunks: usize, numbers: usize) -> Self {
+        let limits = Limits { chunks, numbers, is_exceeded: false };
+        Self { chunks: BTreeMap::new(), bound, limits }
+    }
+
+    /// Whether something isn't in the set only because of its limits.
+    pub fn is_exceeded(&self) -> bool {
+        self.limits.is_exceeded
     }
 
     /// The parts of a range that lie in one chunk each; what lies beyond the bound is left out.
@@ -36,8 +58,18 @@ impl BlockSet {
         })
     }
 
-    fn chunk(&mut self, index: usize) -> &mut [u8; CHUNK_BYTES] {
-        self.chunks.entry(index).or_insert_with(|| Box::new([0; CHUNK_BYTES]))
+    fn chunk(&mut self, index: usize) -> Option<&mut [u8; CHUNK_BYTES]> {
+        match self.chunks.entry(index) {
+            Entry::Occupied(chunk) => Some(chunk.into_mut()),
+            Entry::Vacant(place) => {
+                let Some(left) = self.limits.chunks.checked_sub(1) else {
+                    self.limits.is_exceeded = true;
+                    return None;
+                };
+                self.limits.chunks = left;
+                Some(place.insert(Box::new([0; CHUNK_BYTES])))
+            }
+        }
     }
 
     /// Adds a number; whether it is new.
@@ -45,15 +77,20 @@ impl BlockSet {
         if number >= self.bound {
             return false;
         }
+        let Some(left) = self.limits.numbers.checked_sub(1) else {
+            self.limits.is_exceeded = true;
+            return false;
+        };
+        self.limits.numbers = left;
         let chunk = self.chunk((number / CHUNK_BITS) as usize);
-        !bitmap::set(&mut chunk[..], (number % CHUNK_BITS) as usize)
+        chunk.is_some_and(|chunk| !bitmap::set(&mut chunk[..], (number % CHUNK_BITS) as usize))
     }
 
     /// Adds a range; those that were in it before are added to `twice`.
     pub fn insert_range(&mut self, range: Range<u64>, twice: &mut BlockSet) -> bool {
         let mut any = false;
         for (index, piece) in self.pieces(range) {
-            let chunk = self.chunk(index);
+            let Some(chunk) = self.chunk(index) else { continue };
             let base = index as u64 * CHUNK_BITS;
             let mut from = piece.start;
             while let Some(bit) = bitmap::find_one(&chunk[..], from..piece.end) {
@@ -69,9 +106,39 @@ impl BlockSet {
 
     pub fn add_range(&mut self, range: Range<u64>) {
         for (index, piece) in self.pieces(range) {
-            let chunk = self.chunk(index);
-            bitmap::set_range(&mut chunk[..], piece);
+            if let Some(chunk) = self.chunk(index) {
+                bitmap::set_range(&mut chunk[..], piece);
+            }
         }
+    }
+
+    /// Adds the numbers of another set of the same bound.
+    pub fn add_all(&mut self, other: BlockSet) {
+        for (index, chunk) in other.chunks {
+            match self.chunks.entry(index) {
+                Entry::Vacant(place) => drop(place.insert(chunk)),
+                Entry::Occupied(mut own) => {
+                    for (own, other) in own.get_mut().iter_mut().zip(&chunk[..]) {
+                        *own |= other;
+                    }
+                }
+            }
+        }
+    }
+
+    /// The numbers that another set of the same bound has as well.
+    pub fn shared_with(&self, other: &BlockSet) -> BlockSet {
+        let mut shared = BlockSet::new(self.bound);
+        for (&index, chunk) in &other.chunks {
+            let Some(own) = self.chunks.get(&index) else { continue };
+            let pairs = || own.iter().zip(&chunk[..]).map(|(own, other)| own & other);
+            if pairs().any(|both| both != 0)
+                && let Some(shared) = shared.chunk(index)
+            {
+                shared.iter_mut().zip(pairs()).for_each(|(byte, both)| *byte = both);
+            }
+        }
+        shared
     }
 
     pub fn is_empty(&self) -> bool {
@@ -137,5 +204,31 @@ mod tests {
         assert!(set.insert(5) && !set.insert(5) && !set.insert(100_000));
         assert_eq!(set.bytes(0, 16), [0x20, 0]);
         assert_eq!(set.bytes(69_984, 24), [0xff, 0xff, 0x03]);
+    }
+
+    #[test]
+    fn sets_are_united_and_intersected() {
+        let [mut set, mut other] = [(); 2].map(|()| BlockSet::new(100_000));
+        set.add_range(10..20);
+        other.add_range(20..30);
+        other.add_range(40_000..40_010);
+        assert!(set.shared_with(&other).is_empty());
+        other.insert(19);
+        assert_eq!(set.shared_with(&other).runs(0..100_000).first(), Some(&(19..20)));
+        set.add_all(other);
+        assert_eq!(set.runs(0..100_000), [10..30, 40_000..40_010]);
+    }
+
+    #[test]
+    fn limits_are_kept_and_told() {
+        let mut set = BlockSet::limited(1 << 20, 2, 3);
+        set.add_range(0..2 * CHUNK_BITS);
+        assert!(!set.is_exceeded());
+        set.add_range(CHUNK_BITS..2 * CHUNK_BITS + 1);
+        assert!(set.is_exceeded());
+        assert_eq!(set.runs(0..1 << 20).last(), Some(&(0..2 * CHUNK_BITS)));
+        let mut set = BlockSet::limited(1 << 20, 2, 3);
+        assert_eq!([1, 2, 2, 3].map(|number| set.insert(number)), [true, true, false, false]);
+        assert!(set.is_exceeded());
     }
 }

@@ -1,9 +1,6 @@
 //! The passes of a check, and their order.
 
-use crate::block_set::BlockSet;
-use crate::checker::{AttributeUse, Checker, Directories, Orphans, QuotaUsage};
-use crate::claims::Claims;
-use crate::encryption::EncryptionPolicies;
+use crate::checker::{Checker, Findings, Orphans};
 use crate::image::{Error, Image};
 use crate::inode_states::InodeStates;
 use crate::report::{CheckOptions, CheckProgress, Pass, Report, Reporter};
@@ -15,6 +12,9 @@ use drystone_blockdev::{BlockDevice, Overlay};
 use drystone_ext4_format::GroupNumber;
 use drystone_ext4_format::features::Incompat;
 use drystone_ext4_format::superblock::StateFlags;
+
+/// More threads wait for the one that takes what they find.
+const THREADS_MAX: usize = 64;
 
 /// Checks the image on a device. Nothing is written.
 ///
@@ -40,7 +40,7 @@ pub fn check(
         image
     };
     let is_clean = image.superblock.state().contains(StateFlags::CLEAN);
-    Ok(match examine(image, reporter, is_clean && !needs_recovery)? {
+    Ok(match examine(image, reporter, is_clean && !needs_recovery, options.threads)? {
         Examined::Whole(checker) => checker.reporter.report,
         Examined::Hopeless(report) => report,
     })
@@ -66,28 +66,24 @@ pub(crate) enum Examined<'a> {
 
 /// Runs all passes over an image. The superblock's counters count only if they are settled.
 pub(crate) fn examine<'a>(
-    image: Image<'a>,
+    mut image: Image<'a>,
     mut reporter: Reporter<'a>,
     counts_settled: bool,
+    threads: usize,
 ) -> Result<Examined<'a>, Error> {
     let Some(groups) = groups::load(&image, &mut reporter)? else {
         return Ok(Examined::Hopeless(reporter.report));
     };
+    image.groups = groups;
     let layout = image.layout;
     let mut checker = Box::new(Checker {
         image,
         reporter,
-        groups,
-        claims: Claims::new(&layout),
         states: InodeStates::new(&layout),
-        visited: BlockSet::new(layout.blocks_count()),
-        directories: Directories::default(),
         orphans: Orphans::default(),
-        attributes: AttributeUse::default(),
-        policies: EncryptionPolicies::default(),
-        usage: QuotaUsage::default(),
-        has_large_file: false,
+        found: Findings::new(&layout),
         counts_settled,
+        threads: threads.clamp(1, THREADS_MAX),
     });
     run(&mut checker)?;
     Ok(Examined::Whole(checker))
@@ -105,7 +101,6 @@ fn run(checker: &mut Checker<'_>) -> Result<(), Error> {
     orphans::check(checker);
     xattrs::check_references(checker)?;
     duplicates::name_owners(checker)?;
-    checker.start_visits();
     directories::check(checker)?;
     links::check(checker)?;
     bitmaps::check(checker)?;

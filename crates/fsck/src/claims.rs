@@ -9,6 +9,7 @@ use crate::issue::FixedPart;
 use drystone_ext4_format::extent::Extent;
 use drystone_ext4_format::layout::Layout;
 use drystone_ext4_format::{GroupNumber, PhysicalBlock};
+use drystone_sync::Arc;
 use std::ops::Range;
 
 /// Blocks of fixed metadata.
@@ -26,7 +27,7 @@ pub(crate) struct Claims {
     pub used: BlockSet,
     pub twice: BlockSet,
     /// In the order of their starts.
-    pub fixed: Vec<FixedRange>,
+    pub fixed: Arc<Vec<FixedRange>>,
 }
 
 impl Claims {
@@ -36,8 +37,21 @@ impl Claims {
             layout: *layout,
             used: BlockSet::new(clusters),
             twice: BlockSet::new(clusters),
-            fixed: Vec::new(),
+            fixed: Arc::default(),
         }
+    }
+
+    /// None yet, beside the same fixed metadata; each set takes in so many chunks of memory.
+    pub fn part(&self, chunks: usize) -> Self {
+        let set = || BlockSet::limited(self.bound(), chunks, usize::MAX);
+        Self { layout: self.layout, used: set(), twice: set(), fixed: Arc::clone(&self.fixed) }
+    }
+
+    /// Adds the claims of a part.
+    pub fn add_part(&mut self, part: Self) {
+        self.twice.add_all(self.used.shared_with(&part.used));
+        self.twice.add_all(part.twice);
+        self.used.add_all(part.used);
     }
 
     /// The number behind the last cluster of all groups.
@@ -64,7 +78,12 @@ impl Claims {
     pub fn add_fixed(&mut self, start: PhysicalBlock, count: u64, part: FixedPart) {
         let (start, end) = (start.get(), start.get().saturating_add(count));
         self.used.add_range(self.clusters(start, end));
-        self.fixed.push(FixedRange { start, end, part });
+        Arc::make_mut(&mut self.fixed).push(FixedRange { start, end, part });
+    }
+
+    /// Brings the fixed ranges into the order of their starts, once all are added.
+    pub fn sort_fixed(&mut self) {
+        Arc::make_mut(&mut self.fixed).sort_by_key(|range| (range.start, range.end));
     }
 
     /// The fixed metadata that a range touches.

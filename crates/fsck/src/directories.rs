@@ -1,82 +1,159 @@
 //! All directories: their blocks, and the inodes their entries refer to.
 
 use crate::block_set::BlockSet;
-use crate::checker::Checker;
+use crate::checker::{
+    Checker, Directories, DirectoryLink, DirectoryPass, Findings, PART_LINKS_MAX, Places,
+};
 use crate::directory::{DirectoryContext, EntryVisitor, MappedBlock};
 use crate::entries::{self, Names};
 use crate::htree::{self, Index};
-use crate::image::Error;
-use crate::inline;
+use crate::image::{Error, Image};
 use crate::issue::{InodeIssue, Issue};
 use crate::mapping::{self, MapEvent};
-use crate::report::Pass;
+use crate::report::{Pass, Report, Reporter};
+use crate::{inline, parallel};
 use drystone_ext4_format::extent::Extent;
 use drystone_ext4_format::inode::{Inode, InodeFlags};
 use drystone_ext4_format::{InodeNumber, LogicalBlock};
 
-/// Directories between two calls of the progress callback.
-const STEP: usize = 256;
+/// Directories that one thread examines at a time, at most.
+const PIECE_MAX: usize = 64;
+
+/// Pieces for each thread at least, so that all have work to the end.
+const PIECES_PER_THREAD: usize = 8;
+
+/// What a part of the directories gives.
+struct Part {
+    report: Report,
+    links: Vec<(usize, DirectoryLink)>,
+}
 
 /// Checks all directories.
 pub(crate) fn check(checker: &mut Checker<'_>) -> Result<(), Error> {
-    let count = checker.directories.all.len();
-    for position in 0..count {
-        let number = InodeNumber::new(checker.directories.all[position].inode);
-        check_one(checker, number)?;
-        if position % STEP == STEP - 1 || position + 1 == count {
-            checker.reporter.step(Pass::Directories, position as u64 + 1, count as u64);
+    checker.start_visits();
+    let Checker { image, reporter, states, found, threads, .. } = checker;
+    let (image, states) = (&*image, &*states);
+    let Findings { visited, directories, policies, .. } = found;
+    let policies = &*policies;
+    let all: Vec<u32> = directories.all.iter().map(|directory| directory.inode).collect();
+    let total = all.len() as u64;
+    let mut done = 0;
+    if reporter.report.errors > 0 {
+        // A block may belong to two directories: it is read as one of the first.
+        for piece in all.chunks(PIECE_MAX) {
+            let places = Places::Known(directories);
+            let (reporter, visited, is_counted) = (&mut *reporter, &mut *visited, false);
+            let pass =
+                DirectoryPass { image, states, policies, reporter, visited, places, is_counted };
+            check_piece(pass, piece)?;
+            done += piece.len() as u64;
+            reporter.step(Pass::Directories, done, total);
         }
+        return Ok(());
     }
-    Ok(())
+    let piece = all.len() / (*threads * PIECES_PER_THREAD);
+    let pieces: Vec<&[u32]> = all.chunks(piece.clamp(1, PIECE_MAX)).collect();
+    let now_seconds = reporter.now_seconds;
+    let work = |index: usize| {
+        let (mut part_reporter, mut links) = (Reporter::of_part(now_seconds), Vec::new());
+        let (reporter, places) = (&mut part_reporter, Places::Kept(&mut links));
+        let (visited, is_counted) = (&mut BlockSet::new(image.layout.blocks_count()), false);
+        let pass = DirectoryPass { image, states, policies, reporter, visited, places, is_counted };
+        check_piece(pass, pieces[index])?;
+        let report = part_reporter.into_part().filter(|_| links.len() < PART_LINKS_MAX);
+        Ok::<_, Error>(report.map(|report| Part { report, links }))
+    };
+    parallel::in_order(pieces.len(), *threads, work, |index, part| {
+        match part {
+            Ok(Some(part)) => part.give(directories, reporter),
+            failed_or_large => {
+                let places = Places::Known(directories);
+                let (reporter, visited, is_counted) = (&mut *reporter, &mut *visited, true);
+                let pass = DirectoryPass {
+                    image,
+                    states,
+                    policies,
+                    reporter,
+                    visited,
+                    places,
+                    is_counted,
+                };
+                check_piece(pass, pieces[index])?;
+                // Even if the device has read it now: not all names were counted.
+                failed_or_large?;
+            }
+        }
+        done += pieces[index].len() as u64;
+        reporter.step(Pass::Directories, done, total);
+        Ok(())
+    })
 }
 
-fn check_one(checker: &mut Checker<'_>, number: InodeNumber) -> Result<(), Error> {
-    let Some((inode, bytes)) = checker.inode(number)? else { return Ok(()) };
-    let context = DirectoryContext::new(&checker.image, inode);
-    let mut names = Names::new(&checker.image, &context.layout);
+impl Part {
+    /// Reports the problems and places the directories, in the order in which they were found.
+    fn give(self, directories: &mut Directories, reporter: &mut Reporter<'_>) {
+        let mut links = self.links.into_iter().peekable();
+        for (number, problem) in self.report.problems.into_iter().enumerate() {
+            while let Some((_, link)) = links.next_if(|(before, _)| *before <= number) {
+                link.place(directories, reporter);
+            }
+            reporter.report(problem.issue);
+        }
+        links.for_each(|(_, link)| link.place(directories, reporter));
+    }
+}
+
+fn check_piece(mut pass: DirectoryPass<'_, '_>, piece: &[u32]) -> Result<(), Error> {
+    piece.iter().try_for_each(|inode| check_one(&mut pass, *inode))
+}
+
+fn check_one(pass: &mut DirectoryPass<'_, '_>, number: u32) -> Result<(), Error> {
+    let Some((inode, bytes)) = pass.image.inode(InodeNumber::new(number))? else { return Ok(()) };
+    let context = DirectoryContext::new(pass.image, inode);
+    let mut names = Names::new(pass.image, &context.layout);
     if context.inode.flags.contains(InodeFlags::INLINE_DATA) {
-        inline::check_directory(checker, &context, &bytes, &mut names);
+        inline::check_directory(pass, &context, &bytes, &mut names);
     } else {
-        check_blocks(checker, &context, &mut names)?;
+        check_blocks(pass, &context, &mut names)?;
     }
     if names.may_repeat() {
-        report_repeated(checker, &context, &bytes, &names)?;
+        report_repeated(pass, &context, &bytes, &names)?;
     }
     Ok(())
 }
 
 fn check_blocks(
-    checker: &mut Checker<'_>,
+    pass: &mut DirectoryPass<'_, '_>,
     context: &DirectoryContext,
     names: &mut Names,
 ) -> Result<(), Error> {
-    let blocks = blocks_of(checker, &context.inode)?;
+    let blocks = blocks_of(pass, &context.inode)?;
     let index = if context.inode.flags.contains(InodeFlags::INDEX) {
-        htree::check(checker, context, &blocks)?
+        htree::check(pass, context, &blocks)?
     } else {
         Index::default()
     };
-    let mut buffer = checker.image.block_buffer();
+    let mut buffer = pass.image.block_buffer();
     for block in &blocks {
         if index.is_node(block.logical) {
             if block.logical == LogicalBlock::FIRST {
-                checker.image.read_blocks(block.physical, &mut buffer)?;
-                entries::check_root(checker, context, &index, &buffer);
+                pass.image.read_blocks(block.physical, &mut buffer)?;
+                entries::check_root(pass, context, &index, &buffer);
             }
             continue;
         }
-        checker.image.read_blocks(block.physical, &mut buffer)?;
+        pass.image.read_blocks(block.physical, &mut buffer)?;
         if index.is_usable() && !index.leads_to(block.logical) {
-            htree::report_unreferenced(checker, context, block.logical);
+            htree::report_unreferenced(pass, context, block.logical);
         }
-        entries::check_block(checker, context, names, &index, block.logical, &buffer);
+        entries::check_block(pass, context, names, &index, block.logical, &buffer);
     }
     Ok(())
 }
 
 /// The blocks of a directory in order; what is missing or unwritten is reported.
-fn blocks_of(checker: &mut Checker<'_>, inode: &Inode) -> Result<Vec<MappedBlock>, Error> {
-    let Checker { image, reporter, visited, .. } = checker;
+fn blocks_of(pass: &mut DirectoryPass<'_, '_>, inode: &Inode) -> Result<Vec<MappedBlock>, Error> {
+    let DirectoryPass { image, reporter, visited, .. } = pass;
     let mut extents: Vec<Extent> = Vec::new();
     mapping::walk(image, inode, visited, &mut |event| {
         if let MapEvent::Extent(extent) = event {
@@ -112,23 +189,23 @@ fn blocks_of(checker: &mut Checker<'_>, inode: &Inode) -> Result<Vec<MappedBlock
 
 /// Calls back for each entry of a directory, whatever is wrong with it.
 pub(crate) fn for_each_entry(
-    checker: &Checker<'_>,
+    image: &Image<'_>,
     context: &DirectoryContext,
     bytes: &[u8],
     visit: EntryVisitor<'_>,
 ) -> Result<(), Error> {
     if context.inode.flags.contains(InodeFlags::INLINE_DATA) {
-        inline::for_each_entry(checker, context, bytes, visit);
+        inline::for_each_entry(image, context, bytes, visit);
         return Ok(());
     }
-    let mut visited = BlockSet::new(checker.image.layout.blocks_count());
+    let mut visited = BlockSet::new(image.layout.blocks_count());
     let mut extents = Vec::new();
-    mapping::walk(&checker.image, &context.inode, &mut visited, &mut |event| {
+    mapping::walk(image, &context.inode, &mut visited, &mut |event| {
         if let MapEvent::Extent(extent) = event {
             extents.push(extent);
         }
     })?;
-    let mut buffer = checker.image.block_buffer();
+    let mut buffer = image.block_buffer();
     for extent in extents.iter().filter(|extent| !extent.unwritten) {
         for offset in 0..extent.length {
             let logical = extent.logical.checked_add(offset);
@@ -137,7 +214,7 @@ pub(crate) fn for_each_entry(
             if !visited.insert(physical.get()) {
                 continue;
             }
-            checker.image.read_blocks(physical, &mut buffer)?;
+            image.read_blocks(physical, &mut buffer)?;
             entries::for_each(&buffer, &context.layout, &mut |offset, name, inode| {
                 visit(logical, offset, name, inode);
             });
@@ -148,18 +225,18 @@ pub(crate) fn for_each_entry(
 
 /// Looks at all names once more where hashes of names met, and reports those that are equal.
 fn report_repeated(
-    checker: &mut Checker<'_>,
+    pass: &mut DirectoryPass<'_, '_>,
     context: &DirectoryContext,
     bytes: &[u8],
     names: &Names,
 ) -> Result<(), Error> {
     let mut found = entries::Repeated::new(names);
-    for_each_entry(checker, context, bytes, &mut |block, offset, name, _| {
+    for_each_entry(pass.image, context, bytes, &mut |block, offset, name, _| {
         found.visit(block, offset, name);
     })?;
     for (block, offset, issue) in found.issues {
         let inode = context.inode.number;
-        checker.reporter.report(Issue::Directory { inode, block, offset, issue });
+        pass.reporter.report(Issue::Directory { inode, block, offset, issue });
     }
     Ok(())
 }

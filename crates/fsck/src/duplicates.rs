@@ -4,7 +4,7 @@
 //! maps are walked again, and every owner of such a cluster is reported.
 
 use crate::block_set::BlockSet;
-use crate::checker::Checker;
+use crate::checker::{Checker, Findings};
 use crate::claims::InodeClaims;
 use crate::image::Error;
 use crate::inode_content;
@@ -44,14 +44,14 @@ impl FirstOwners {
 
 /// Names the owners of all clusters that were claimed twice.
 pub(crate) fn name_owners(checker: &mut Checker<'_>) -> Result<(), Error> {
-    if checker.claims.twice.is_empty() {
+    if checker.found.claims.twice.is_empty() {
         return Ok(());
     }
     checker.start_visits();
     let mut owners = FirstOwners::default();
-    for range in &checker.claims.fixed {
-        let clusters = checker.claims.clusters(range.start, range.end);
-        for run in checker.claims.twice.runs(clusters) {
+    for range in &*checker.found.claims.fixed {
+        let clusters = checker.found.claims.clusters(range.start, range.end);
+        for run in checker.found.claims.twice.runs(clusters) {
             owners.add(&run, Owner::Fixed(range.part));
         }
     }
@@ -60,14 +60,15 @@ pub(crate) fn name_owners(checker: &mut Checker<'_>) -> Result<(), Error> {
     // Blocks of attributes have one claim, however many inodes share them.
     let mut shared = BlockSet::new(layout.blocks_count());
     let mut told = BlockSet::new(layout.blocks_count());
-    let has_growth = special::has_resize_inode(checker);
+    let has_growth = special::has_resize_inode(&checker.image);
     for group in layout.groups() {
         let inodes: Vec<InodeNumber> = checker.states.used_in(group).collect();
         for number in inodes {
-            let Some((inode, _)) = checker.inode(number)? else { continue };
+            let Some((inode, _)) = checker.image.inode(number)? else { continue };
             let mut runs = Vec::new();
             let mut own = InodeClaims::default();
-            let Checker { image, claims, visited, .. } = &mut *checker;
+            let Checker { image, found, .. } = &mut *checker;
+            let Findings { claims, visited, .. } = found;
             let maps_growth = number == InodeNumber::RESIZE && has_growth;
             if maps_growth {
                 let found =
@@ -111,7 +112,7 @@ pub(crate) fn name_owners(checker: &mut Checker<'_>) -> Result<(), Error> {
 
 /// Reports what was claimed twice, but not found with two owners again: nothing goes untold.
 fn report_rest(checker: &mut Checker<'_>, told: &BlockSet, owners: &FirstOwners) {
-    for run in checker.claims.twice.all_runs().collect::<Vec<_>>() {
+    for run in checker.found.claims.twice.all_runs().collect::<Vec<_>>() {
         let mut from = run.start;
         let mut known = told.runs(run.clone()).into_iter();
         while from < run.end {
@@ -127,7 +128,7 @@ fn report_rest(checker: &mut Checker<'_>, told: &BlockSet, owners: &FirstOwners)
 }
 
 fn report(checker: &mut Checker<'_>, run: &Range<u64>, first: Owner, second: Owner) {
-    let block = checker.claims.block(run.start);
+    let block = checker.found.claims.block(run.start);
     let count = (run.end - run.start) << checker.image.layout.log_cluster_ratio();
     let issue = BlockIssue::ClaimedTwice { first, second };
     checker.reporter.report(Issue::Blocks { block, count, issue });

@@ -45,6 +45,17 @@ impl EncryptionPolicies {
         self.inodes.insert(inode.get(), number);
     }
 
+    /// Adds what other inodes are encrypted by.
+    pub fn add_part(&mut self, part: EncryptionPolicies) {
+        let policies: HashMap<u32, Vec<u8>> =
+            part.numbers.into_iter().map(|(policy, number)| (number, policy)).collect();
+        for (inode, number) in part.inodes {
+            if let Some(policy) = policies.get(&number) {
+                self.add(InodeNumber::new(inode), policy);
+            }
+        }
+    }
+
     /// Whether an inode may have a name in an encrypted directory. If the directory's own policy isn't known,
     /// everything may.
     pub fn fits(&self, directory: InodeNumber, inode: InodeNumber) -> bool {

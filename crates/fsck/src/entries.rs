@@ -1,10 +1,10 @@
 //! The entries of one directory block: structure, names, and the inodes they refer to.
 
-use crate::checker::Checker;
+use crate::checker::DirectoryPass;
 use crate::directory::{DirectoryContext, casefold_of};
 use crate::htree::Index;
 use crate::image::Image;
-use crate::issue::{DirectoryIssue, IndexIssue, InodeIssue, Issue};
+use crate::issue::{DirectoryIssue, IndexIssue, Issue};
 use drystone_ext4_format::casefold::Casefold;
 use drystone_ext4_format::dir::{self, DirectoryBlock, DirectoryLayout, Entry, EntryType};
 use drystone_ext4_format::error::DirectoryProblem;
@@ -111,7 +111,7 @@ pub(crate) fn for_each(
 
 /// Checks a block that holds entries.
 pub(crate) fn check_block(
-    checker: &mut Checker<'_>,
+    pass: &mut DirectoryPass<'_, '_>,
     context: &DirectoryContext,
     names: &mut Names,
     index: &Index,
@@ -123,26 +123,26 @@ pub(crate) fn check_block(
     match dir::verify(bytes, layout, place) {
         // A missing tail is found below, with the records.
         Ok(()) | Err(Corrupt::Directory { .. }) => {}
-        Err(corrupt) => checker.reporter.report(corrupt),
+        Err(corrupt) => pass.reporter.report(corrupt),
     }
     if let Err(corrupt) = DirectoryBlock::check(bytes, layout, place)
         && !is_about_entry(&corrupt)
     {
-        checker.reporter.report(corrupt);
+        pass.reporter.report(corrupt);
     }
     let block = DirectoryBlock::trusted(bytes, layout);
     for (position, entry) in block.entries().enumerate() {
         let at = At { logical, offset: entry.offset };
         let dots_due = logical == LogicalBlock::FIRST && position < 2;
         if dots_due {
-            check_dot(checker, context, at, position, &entry);
-            check_dot_end(checker, context, at, &entry, bytes);
+            check_dot(pass, context, at, position, &entry);
+            check_dot_end(pass, context, at, &entry, bytes);
             continue;
         }
         if entry.is_dot() {
-            report(checker, context, at, DirectoryIssue::Dot { name: text(entry.name) });
+            report(pass, context, at, DirectoryIssue::Dot { name: text(entry.name) });
         }
-        check_entry(checker, context, names, at, &entry);
+        check_entry(pass, context, names, at, &entry);
         if let Some((range, hash)) = index.outside(logical, &entry, layout) {
             let issue = IndexIssue::LeafRange {
                 name: text(entry.name),
@@ -151,20 +151,20 @@ pub(crate) fn check_block(
                 high: range.high,
             };
             let inode = context.inode.number;
-            checker.reporter.report(Issue::Index { inode, block: logical, issue });
+            pass.reporter.report(Issue::Index { inode, block: logical, issue });
         }
     }
     if logical == LogicalBlock::FIRST {
         let missing = [DirectoryIssue::MissingDot, DirectoryIssue::MissingDotDot];
         for issue in missing.into_iter().skip(block.entries().count().min(2)) {
-            report(checker, context, At { logical, offset: 0 }, issue);
+            report(pass, context, At { logical, offset: 0 }, issue);
         }
     }
 }
 
 /// Counts the dots of a root of an index, whose names and place the index's own check has looked at.
 pub(crate) fn check_root(
-    checker: &mut Checker<'_>,
+    pass: &mut DirectoryPass<'_, '_>,
     context: &DirectoryContext,
     index: &Index,
     bytes: &[u8],
@@ -173,37 +173,35 @@ pub(crate) fn check_root(
     let layout = DirectoryLayout { checksum: None, ..context.layout };
     for entry in DirectoryBlock::trusted(bytes, &layout).entries().take(2) {
         let at = At { logical: LogicalBlock::FIRST, offset: entry.offset };
-        check_type(checker, context, at, &entry, EntryType::Directory);
+        check_type(pass, context, at, &entry, EntryType::Directory);
         let raw = bytes.get(entry.offset + RECORD_TYPE_OFFSET).copied().unwrap_or(0);
         if layout.file_type && EntryType::from_raw(raw).is_none() {
             let (name, found) = (text(entry.name), EntryType::Unknown);
             let (target, expected) = (entry.inode, EntryType::Directory);
-            report(checker, context, at, DirectoryIssue::Type { name, target, found, expected });
+            report(pass, context, at, DirectoryIssue::Type { name, target, found, expected });
         }
-        check_dot_end(checker, context, at, &entry, bytes);
+        check_dot_end(pass, context, at, &entry, bytes);
     }
     let own = context.inode.number;
-    checker.states.add_name(own);
-    set_parent(checker, context, index.parent);
+    pass.add_name(own);
+    set_parent(pass, context, index.parent);
 }
 
-fn set_parent(checker: &mut Checker<'_>, context: &DirectoryContext, parent: InodeNumber) {
-    if let Some(directory) = checker.directories.get_mut(context.inode.number) {
-        directory.dotdot = parent.get();
-    }
-    if checker.states.is_used(parent) {
-        checker.states.add_name(parent);
+fn set_parent(pass: &mut DirectoryPass<'_, '_>, context: &DirectoryContext, parent: InodeNumber) {
+    pass.set_dotdot(context.inode.number, parent);
+    if pass.states.is_used(parent) {
+        pass.add_name(parent);
     }
 }
 
 /// Counts what an inline directory, which has no dots, implies.
 pub(crate) fn add_implied_dots(
-    checker: &mut Checker<'_>,
+    pass: &mut DirectoryPass<'_, '_>,
     context: &DirectoryContext,
     parent: InodeNumber,
 ) {
-    checker.states.add_name(context.inode.number);
-    set_parent(checker, context, parent);
+    pass.add_name(context.inode.number);
+    set_parent(pass, context, parent);
 }
 
 /// Problems that the check of single entries reports, with more to say.
@@ -226,13 +224,18 @@ pub(crate) struct At {
     pub offset: usize,
 }
 
-fn report(checker: &mut Checker<'_>, context: &DirectoryContext, at: At, issue: DirectoryIssue) {
+fn report(
+    pass: &mut DirectoryPass<'_, '_>,
+    context: &DirectoryContext,
+    at: At,
+    issue: DirectoryIssue,
+) {
     let (inode, block, offset) = (context.inode.number, at.logical, at.offset);
-    checker.reporter.report(Issue::Directory { inode, block, offset, issue });
+    pass.reporter.report(Issue::Directory { inode, block, offset, issue });
 }
 
 fn check_dot(
-    checker: &mut Checker<'_>,
+    pass: &mut DirectoryPass<'_, '_>,
     context: &DirectoryContext,
     at: At,
     position: usize,
@@ -248,21 +251,21 @@ fn check_dot(
     if !fits {
         let missing = [DirectoryIssue::MissingDot, DirectoryIssue::MissingDotDot];
         if let Some(issue) = missing.into_iter().nth(position) {
-            report(checker, context, at, issue);
+            report(pass, context, at, issue);
         }
         return;
     }
-    check_type(checker, context, at, entry, EntryType::Directory);
+    check_type(pass, context, at, entry, EntryType::Directory);
     if position == 0 {
-        checker.states.add_name(own);
+        pass.add_name(own);
     } else {
-        set_parent(checker, context, entry.inode);
+        set_parent(pass, context, entry.inode);
     }
 }
 
 /// The name of a dot ends with a zero: some readers compare it as text.
 fn check_dot_end(
-    checker: &mut Checker<'_>,
+    pass: &mut DirectoryPass<'_, '_>,
     context: &DirectoryContext,
     at: At,
     entry: &Entry<'_>,
@@ -270,12 +273,12 @@ fn check_dot_end(
 ) {
     let end = entry.offset + RECORD_HEADER_BYTES + entry.name.len();
     if entry.is_dot() && bytes.get(end).is_some_and(|&byte| byte != 0) {
-        report(checker, context, at, DirectoryIssue::DotEnd { name: text(entry.name) });
+        report(pass, context, at, DirectoryIssue::DotEnd { name: text(entry.name) });
     }
 }
 
 fn check_type(
-    checker: &mut Checker<'_>,
+    pass: &mut DirectoryPass<'_, '_>,
     context: &DirectoryContext,
     at: At,
     entry: &Entry<'_>,
@@ -285,7 +288,7 @@ fn check_type(
     // A reader that finds no type asks the inode. Undefined types were reported with the block.
     if context.layout.file_type && found != expected && found != EntryType::Unknown {
         let (name, target) = (text(entry.name), entry.inode);
-        report(checker, context, at, DirectoryIssue::Type { name, target, found, expected });
+        report(pass, context, at, DirectoryIssue::Type { name, target, found, expected });
     }
 }
 
@@ -296,13 +299,13 @@ pub(crate) fn can_be_encrypted(kind: EntryType) -> bool {
 
 /// Checks an ordinary entry.
 pub(crate) fn check_entry(
-    checker: &mut Checker<'_>,
+    pass: &mut DirectoryPass<'_, '_>,
     context: &DirectoryContext,
     names: &mut Names,
     at: At,
     entry: &Entry<'_>,
 ) {
-    let layout = checker.image.layout;
+    let layout = pass.image.layout;
     let target = entry.inode;
     let name = || text(entry.name);
     let is_illegal = |byte: &u8| *byte == 0 || *byte == b'/';
@@ -311,46 +314,37 @@ pub(crate) fn check_entry(
         || entry.name.is_empty()
         || !context.layout.encrypted && entry.name.iter().any(is_illegal)
     {
-        report(checker, context, at, DirectoryIssue::Name { name: name() });
+        report(pass, context, at, DirectoryIssue::Name { name: name() });
     } else if !names.accepts(entry.name) {
-        report(checker, context, at, DirectoryIssue::Encoding { name: name() });
+        report(pass, context, at, DirectoryIssue::Encoding { name: name() });
     }
     names.add(entry.name);
     if !layout.contains_inode(target) {
-        report(checker, context, at, DirectoryIssue::NoInode { name: name(), target });
+        report(pass, context, at, DirectoryIssue::NoInode { name: name(), target });
         return;
     }
     // The root has no name but its own dots.
     if target < layout.first_inode()
-        || checker.states.holds_value(target)
-        || checker.serves_image(target)
+        || pass.states.holds_value(target)
+        || pass.image.serves_image(target)
     {
-        report(checker, context, at, DirectoryIssue::Reserved { name: name(), target });
+        report(pass, context, at, DirectoryIssue::Reserved { name: name(), target });
         return;
     }
-    if !checker.states.is_used(target) {
-        report(checker, context, at, DirectoryIssue::Unused { name: name(), target });
+    if !pass.states.is_used(target) {
+        report(pass, context, at, DirectoryIssue::Unused { name: name(), target });
         return;
     }
-    let kind = checker.states.kind(target);
-    check_type(checker, context, at, entry, kind);
+    let kind = pass.states.kind(target);
+    check_type(pass, context, at, entry, kind);
     if context.layout.encrypted
         && can_be_encrypted(kind)
-        && !checker.policies.fits(context.inode.number, target)
+        && !pass.policies.fits(context.inode.number, target)
     {
-        report(checker, context, at, DirectoryIssue::Policy { name: name(), target });
+        report(pass, context, at, DirectoryIssue::Policy { name: name(), target });
     }
-    checker.states.add_name(target);
-    if kind != EntryType::Directory {
-        return;
-    }
-    let own = context.inode.number;
-    let Some(directory) = checker.directories.get_mut(target) else { return };
-    if directory.parent == 0 {
-        directory.parent = own.get();
-    } else {
-        let first = InodeNumber::new(directory.parent);
-        let issue = InodeIssue::SecondParent { first, second: own };
-        checker.reporter.report(Issue::Inode { inode: target, issue });
+    pass.add_name(target);
+    if kind == EntryType::Directory {
+        pass.add_child(context.inode.number, target);
     }
 }

@@ -1,7 +1,7 @@
 //! Group descriptors and the fixed metadata that they locate.
 
-use crate::checker::{Checker, GroupState};
-use crate::image::{Error, Image};
+use crate::checker::Checker;
+use crate::image::{Error, GroupState, Image};
 use crate::issue::{BlockIssue, FixedPart, GroupIssue, Issue};
 use crate::report::Reporter;
 use drystone_ext4_format::checksum::Checksums;
@@ -94,14 +94,7 @@ fn check_one(
     let has_block_bitmap = locate(GroupPart::BlockBitmap, descriptor.block_bitmap, 1);
     let has_inode_bitmap = locate(GroupPart::InodeBitmap, descriptor.inode_bitmap, 1);
     let has_inode_table = locate(GroupPart::InodeTable, descriptor.inode_table, table_blocks);
-    GroupState {
-        descriptor,
-        flags,
-        has_block_bitmap,
-        has_inode_bitmap,
-        has_inode_table,
-        directories: 0,
-    }
+    GroupState { descriptor, flags, has_block_bitmap, has_inode_bitmap, has_inode_table }
 }
 
 /// Whether a part of a group may lie there.
@@ -129,9 +122,9 @@ pub(crate) fn claim(checker: &mut Checker<'_>) -> Result<(), Error> {
         let count = u64::from(base.blocks.min(layout.group_block_count(group)));
         if count > 0 {
             let first = layout.group_first_block(group);
-            checker.claims.add_fixed(first, count, FixedPart::Base(group));
+            checker.found.claims.add_fixed(first, count, FixedPart::Base(group));
         }
-        let state = &checker.groups[group.index()];
+        let state = &checker.image.groups[group.index()];
         let descriptor = &state.descriptor;
         let parts = [
             (state.has_block_bitmap, descriptor.block_bitmap, 1, FixedPart::BlockBitmap(group)),
@@ -144,11 +137,11 @@ pub(crate) fn claim(checker: &mut Checker<'_>) -> Result<(), Error> {
             ),
         ];
         for (_, block, count, part) in parts.into_iter().filter(|(is_there, ..)| *is_there) {
-            checker.claims.add_fixed(block, count, part);
+            checker.found.claims.add_fixed(block, count, part);
         }
     }
     check_mmp(checker)?;
-    checker.claims.fixed.sort_by_key(|range| (range.start, range.end));
+    checker.found.claims.sort_fixed();
     report_overlaps(checker);
     Ok(())
 }
@@ -164,7 +157,7 @@ fn check_mmp(checker: &mut Checker<'_>) -> Result<(), Error> {
         checker.reporter.report(Corrupt::BlockOutOfRange { block, blocks });
         return Ok(());
     }
-    checker.claims.add_fixed(block, 1, FixedPart::Mmp);
+    checker.found.claims.add_fixed(block, 1, FixedPart::Mmp);
     let bytes = checker.image.read_block(block)?;
     if let Err(corrupt) = Mmp::check(&bytes, layout.checksum_seed(), block) {
         checker.reporter.report(corrupt);
@@ -174,7 +167,7 @@ fn check_mmp(checker: &mut Checker<'_>) -> Result<(), Error> {
 
 fn report_overlaps(checker: &mut Checker<'_>) {
     let mut widest: Option<crate::claims::FixedRange> = None;
-    for range in &checker.claims.fixed {
+    for range in &*checker.found.claims.fixed {
         if let Some(before) = widest
             && range.start < before.end
         {

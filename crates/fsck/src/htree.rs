@@ -1,6 +1,6 @@
 //! The index of a hashed directory: its shape, and the ranges of hashes that it gives leaves.
 
-use crate::checker::Checker;
+use crate::checker::DirectoryPass;
 use crate::directory::{DirectoryContext, MappedBlock, casefold_of};
 use crate::image::Error;
 use crate::issue::{IndexIssue, Issue};
@@ -72,11 +72,11 @@ impl Index {
 
 /// Checks the index of a directory that has one.
 pub(crate) fn check(
-    checker: &mut Checker<'_>,
+    pass: &mut DirectoryPass<'_, '_>,
     context: &DirectoryContext,
     blocks: &[MappedBlock],
 ) -> Result<Index, Error> {
-    let features = checker.image.layout.features();
+    let features = pass.image.layout.features();
     if !features.compat.contains(Compat::DIR_INDEX) {
         // The flag itself was reported with the inode; a reader goes by names alone.
         return Ok(Index::default());
@@ -88,19 +88,19 @@ pub(crate) fn check(
         directory_blocks: blocks.last().map_or(0, |block| block.logical.get()).saturating_add(1),
         large_directory: features.incompat.contains(Incompat::LARGE_DIR),
     };
-    let bytes = checker.image.read_block(root.physical)?;
+    let bytes = pass.image.read_block(root.physical)?;
     let place = context.place(root.logical);
     if let Err(corrupt) = htree::verify(&bytes, IndexKind::Root, &context.layout, place) {
-        checker.reporter.report(corrupt);
+        pass.reporter.report(corrupt);
     }
     let view = match IndexBlock::check_root(&bytes, &context.layout, place, &limits) {
         Ok(view) => view,
         Err(corrupt) => {
-            checker.reporter.report(corrupt);
+            pass.reporter.report(corrupt);
             return Ok(Index::default());
         }
     };
-    let unsigned = checker.image.superblock.flags().contains(SuperblockFlags::UNSIGNED_HASH);
+    let unsigned = pass.image.superblock.flags().contains(SuperblockFlags::UNSIGNED_HASH);
     let version = view.hash_version().map(|version| version.with_unsigned_chars(unsigned));
     // Only names that can't be hashed from what is stored use a function of their own.
     let is_sip = version == Some(HashVersion::SipHash);
@@ -109,35 +109,35 @@ pub(crate) fn check(
         let version = bytes.get(28).copied().unwrap_or(0);
         let issue = IndexIssue::HashVersion { version };
         let inode = context.inode.number;
-        checker.reporter.report(Issue::Index { inode, block: root.logical, issue });
+        pass.reporter.report(Issue::Index { inode, block: root.logical, issue });
         return Ok(Index::default());
     };
     let folds = context.layout.casefolded && !context.layout.encrypted;
     let index = Index {
         nodes: HashSet::from([0]),
         leaves: HashMap::new(),
-        hasher: Some(NameHasher::new(version, checker.image.superblock.hash_seed())),
-        casefold: if folds { casefold_of(&checker.image) } else { None },
+        hasher: Some(NameHasher::new(version, pass.image.superblock.hash_seed())),
+        casefold: if folds { casefold_of(pass.image) } else { None },
         parent: view.parent().unwrap_or(InodeNumber::new(0)),
     };
     let levels = view.levels().unwrap_or(0);
-    let mut walk = HtreeWalk { checker, context, blocks, limits, index };
+    let mut walk = HtreeWalk { pass, context, blocks, limits, index };
     walk.children(root.logical, &view, ALL_HASHES, levels)?;
     Ok(walk.index)
 }
 
-struct HtreeWalk<'a, 'c, 'b> {
-    checker: &'a mut Checker<'c>,
+struct HtreeWalk<'a, 'c, 'r, 'b> {
+    pass: &'a mut DirectoryPass<'c, 'r>,
     context: &'b DirectoryContext,
     blocks: &'b [MappedBlock],
     limits: IndexLimits,
     index: Index,
 }
 
-impl HtreeWalk<'_, '_, '_> {
+impl HtreeWalk<'_, '_, '_, '_> {
     fn report(&mut self, block: LogicalBlock, issue: IndexIssue) {
         let inode = self.context.inode.number;
-        self.checker.reporter.report(Issue::Index { inode, block, issue });
+        self.pass.reporter.report(Issue::Index { inode, block, issue });
     }
 
     /// Goes through what a node refers to; `levels` of nodes are below it.
@@ -189,16 +189,16 @@ impl HtreeWalk<'_, '_, '_> {
             return Ok(());
         };
         self.index.nodes.insert(target.get());
-        let bytes = self.checker.image.read_block(self.blocks[found].physical)?;
+        let bytes = self.pass.image.read_block(self.blocks[found].physical)?;
         let place = self.context.place(target);
         let layout = &self.context.layout;
         if let Err(corrupt) = htree::verify(&bytes, IndexKind::Node, layout, place) {
-            self.checker.reporter.report(corrupt);
+            self.pass.reporter.report(corrupt);
         }
         match IndexBlock::check_node(&bytes, layout, place, &self.limits) {
             Ok(view) => self.children(target, &view, range, below),
             Err(corrupt) => {
-                self.checker.reporter.report(corrupt);
+                self.pass.reporter.report(corrupt);
                 Ok(())
             }
         }
@@ -207,10 +207,10 @@ impl HtreeWalk<'_, '_, '_> {
 
 /// Reports a block that the index does not lead to.
 pub(crate) fn report_unreferenced(
-    checker: &mut Checker<'_>,
+    pass: &mut DirectoryPass<'_, '_>,
     context: &DirectoryContext,
     block: LogicalBlock,
 ) {
     let inode = context.inode.number;
-    checker.reporter.report(Issue::Index { inode, block, issue: IndexIssue::Unreferenced });
+    pass.reporter.report(Issue::Index { inode, block, issue: IndexIssue::Unreferenced });
 }

@@ -1,6 +1,8 @@
 //! The image that is checked: a device and a superblock whose geometry is sound.
 
 use drystone_blockdev::{BlockDevice, DeviceError};
+use drystone_ext4_format::features::{Compat, ReadOnlyCompat};
+use drystone_ext4_format::group::{GroupDescriptor, GroupFlags};
 use drystone_ext4_format::inode::Inode;
 use drystone_ext4_format::layout::Layout;
 use drystone_ext4_format::superblock::Superblock;
@@ -35,12 +37,25 @@ pub(crate) struct Image<'a> {
     pub device: &'a dyn BlockDevice,
     pub superblock: Superblock,
     pub layout: Layout,
+    /// None until they are loaded.
+    pub groups: Vec<GroupState>,
+}
+
+/// One group: its descriptor, and what of it can be used.
+#[derive(Debug)]
+pub(crate) struct GroupState {
+    pub descriptor: GroupDescriptor,
+    /// The flags that mean something in this image.
+    pub flags: GroupFlags,
+    pub has_block_bitmap: bool,
+    pub has_inode_bitmap: bool,
+    pub has_inode_table: bool,
 }
 
 impl<'a> Image<'a> {
     pub fn new(device: &'a dyn BlockDevice, superblock: Superblock) -> Self {
         let layout = *superblock.layout();
-        Self { device, superblock, layout }
+        Self { device, superblock, layout, groups: Vec::new() }
     }
 
     /// A zeroed buffer for one block.
@@ -73,6 +88,35 @@ impl<'a> Image<'a> {
         let at = (block.get() << self.layout.log_block_size()) + offset as u64;
         self.device.read_at(at, &mut bytes)?;
         Ok(Some(bytes))
+    }
+
+    /// The bytes of an inode, if its table can be read.
+    pub fn inode_bytes(&self, inode: InodeNumber) -> Result<Option<Vec<u8>>, Error> {
+        let Ok(group) = self.layout.group_of_inode(inode) else { return Ok(None) };
+        let state = &self.groups[group.index()];
+        if !state.has_inode_table {
+            return Ok(None);
+        }
+        Ok(self.read_inode_bytes(inode, state.descriptor.inode_table)?)
+    }
+
+    /// Reads an inode, whether it is in use or not.
+    pub fn inode(&self, number: InodeNumber) -> Result<Option<(Inode, Vec<u8>)>, Error> {
+        let Some(bytes) = self.inode_bytes(number)? else { return Ok(None) };
+        let inode = self.parse_inode(&bytes, number).ok();
+        Ok(inode.map(|inode| (inode, bytes)))
+    }
+
+    /// Whether an inode serves the image itself, though it isn't among the reserved ones.
+    pub fn serves_image(&self, inode: InodeNumber) -> bool {
+        let superblock = &self.superblock;
+        let features = self.layout.features();
+        let orphan_file = superblock
+            .orphan_file_inode()
+            .filter(|_| features.compat.contains(Compat::ORPHAN_FILE));
+        let has_quota = features.read_only_compat.contains(ReadOnlyCompat::QUOTA);
+        let project_quota = superblock.project_quota_inode().filter(|_| has_quota);
+        [orphan_file, project_quota].contains(&Some(inode))
     }
 
     /// Parses an inode even if its extra fields don't fit, as if it had none.

@@ -1,6 +1,6 @@
 //! Inline data: files, links and directories that lie in their inode.
 
-use crate::checker::Checker;
+use crate::checker::{DirectoryPass, InodePass};
 use crate::directory::{DirectoryContext, EntryVisitor};
 use crate::entries::{self, At, Names};
 use crate::image::Image;
@@ -23,14 +23,14 @@ fn rest_of<'a>(image: &Image<'_>, inode: &Inode, bytes: &'a [u8]) -> Option<&'a 
 }
 
 /// Checks that an inode with inline data holds as much as its size says.
-pub(crate) fn check(checker: &mut Checker<'_>, inode: &Inode, bytes: &[u8]) {
-    let rest = rest_of(&checker.image, inode, bytes);
+pub(crate) fn check(pass: &mut InodePass<'_, '_>, inode: &Inode, bytes: &[u8]) {
+    let rest = rest_of(pass.image, inode, bytes);
     let (number, size) = (inode.number, inode.size_bytes);
     if rest.is_none() && inode.is_directory() {
         let issue = AttributeIssue::NoInlineData;
-        checker.reporter.report(Issue::Attributes { inode: number, issue });
+        pass.reporter.report(Issue::Attributes { inode: number, issue });
     }
-    let mut issue = |issue| checker.reporter.report(Issue::Inode { inode: number, issue });
+    let mut issue = |issue| pass.reporter.report(Issue::Inode { inode: number, issue });
     if inode.is_directory() {
         let expected = (HEAD_LENGTH + rest.map_or(0, <[u8]>::len)) as u64;
         if size != expected {
@@ -52,45 +52,45 @@ pub(crate) fn check(checker: &mut Checker<'_>, inode: &Inode, bytes: &[u8]) {
             }
         }
         Ok(_) => {}
-        Err(corrupt) => checker.reporter.report(corrupt),
+        Err(corrupt) => pass.reporter.report(corrupt),
     }
 }
 
 /// Checks the entries of an inline directory.
 pub(crate) fn check_directory(
-    checker: &mut Checker<'_>,
+    pass: &mut DirectoryPass<'_, '_>,
     context: &DirectoryContext,
     bytes: &[u8],
     names: &mut Names,
 ) {
     let inode = &context.inode;
-    let rest = rest_of(&checker.image, inode, bytes).unwrap_or(&[]);
+    let rest = rest_of(pass.image, inode, bytes).unwrap_or(&[]);
     let head = &inode.block_area;
     if let Err(corrupt) = InlineDirectory::check(head, rest, &context.layout, inode.number) {
-        checker.reporter.report(corrupt);
+        pass.reporter.report(corrupt);
     }
     let directory = InlineDirectory::trusted(head, rest, &context.layout);
-    entries::add_implied_dots(checker, context, directory.parent());
+    entries::add_implied_dots(pass, context, directory.parent());
     for entry in directory.entries() {
         let at = At { logical: LogicalBlock::FIRST, offset: entry.offset };
         if entry.is_dot() {
             let (block, offset) = (at.logical, at.offset);
             let issue = DirectoryIssue::Dot { name: entries::text(entry.name) };
             let inode = inode.number;
-            checker.reporter.report(Issue::Directory { inode, block, offset, issue });
+            pass.reporter.report(Issue::Directory { inode, block, offset, issue });
         }
-        entries::check_entry(checker, context, names, at, &entry);
+        entries::check_entry(pass, context, names, at, &entry);
     }
 }
 
 /// Calls back for each entry of an inline directory.
 pub(crate) fn for_each_entry(
-    checker: &Checker<'_>,
+    image: &Image<'_>,
     context: &DirectoryContext,
     bytes: &[u8],
     visit: EntryVisitor<'_>,
 ) {
-    let rest = rest_of(&checker.image, &context.inode, bytes).unwrap_or(&[]);
+    let rest = rest_of(image, &context.inode, bytes).unwrap_or(&[]);
     let directory = InlineDirectory::trusted(&context.inode.block_area, rest, &context.layout);
     for entry in directory.entries() {
         visit(LogicalBlock::FIRST, entry.offset, entry.name, entry.inode);

@@ -1,6 +1,6 @@
 //! One inode in use: its fields, its map, and whether they agree.
 
-use crate::checker::Checker;
+use crate::checker::{Findings, InodePass};
 use crate::claims::InodeClaims;
 use crate::entries::ENCRYPTED_NAME_BYTES_MIN;
 use crate::image::Error;
@@ -46,57 +46,59 @@ pub(crate) fn is_reserved(number: InodeNumber, layout: &Layout) -> bool {
 }
 
 /// Checks an inode in use and claims its blocks.
-pub(crate) fn check(checker: &mut Checker<'_>, inode: &Inode, bytes: &[u8]) -> Result<(), Error> {
-    check_fields(checker, inode, bytes);
+pub(crate) fn check(
+    pass: &mut InodePass<'_, '_>,
+    inode: &Inode,
+    bytes: &[u8],
+) -> Result<(), Error> {
+    check_fields(pass, inode, bytes);
     let kind = ModeFileType::from_mode(inode.mode);
     let number = inode.number;
-    let is_reserved = is_reserved(number, &checker.image.layout);
+    let is_reserved = is_reserved(number, &pass.image.layout);
     if is_reserved {
-        special::check_reserved(checker, inode);
+        special::check_reserved(pass, inode);
     }
     if number == InodeNumber::ROOT && kind != Some(ModeFileType::Directory) {
-        checker
-            .reporter
-            .report(Issue::Inode { inode: number, issue: InodeIssue::RootNotDirectory });
+        pass.reporter.report(Issue::Inode { inode: number, issue: InodeIssue::RootNotDirectory });
     }
-    count_kind(checker, inode, kind, is_reserved);
+    count_kind(pass, inode, kind, is_reserved);
     let mut mapped = Mapped::default();
-    let has_attribute_block = xattrs::check(checker, inode, bytes)?;
-    if number == InodeNumber::RESIZE && special::has_resize_inode(checker) {
-        special::check_resize_inode(checker, inode, &mut mapped.claims)?;
-    } else if maps_blocks(inode, &checker.image.layout) {
-        walk(checker, inode, &mut mapped)?;
+    let has_attribute_block = xattrs::check(pass, inode, bytes)?;
+    if number == InodeNumber::RESIZE && special::has_resize_inode(pass.image) {
+        special::check_resize_inode(pass, inode, &mut mapped.claims)?;
+    } else if maps_blocks(inode, &pass.image.layout) {
+        walk(pass, inode, &mut mapped)?;
     }
     if has_attribute_block {
         mapped.claims.count += 1;
     }
     // A value in an inode of its own is charged to each inode that refers to it.
-    let cluster_bytes = u64::from(checker.image.layout.blocks_per_cluster())
-        * checker.image.layout.block_size() as u64;
-    let charged = &checker.attributes.charged;
+    let cluster_bytes =
+        u64::from(pass.image.layout.blocks_per_cluster()) * pass.image.layout.block_size() as u64;
+    let charged = &pass.found.attributes.charged;
     let values = charged.len() as u64;
     mapped.claims.count += charged.iter().map(|length| length.div_ceil(cluster_bytes)).sum::<u64>();
-    check_sectors(checker, inode, &mapped);
+    check_sectors(pass, inode, &mapped);
     if inode.flags.contains(InodeFlags::INLINE_DATA) {
-        inline::check(checker, inode, bytes);
+        inline::check(pass, inode, bytes);
     } else {
-        check_size(checker, inode, &mapped)?;
+        check_size(pass, inode, &mapped)?;
     }
     if mapped.fragmented {
-        checker.reporter.summarize(|summary| summary.fragmented += 1);
+        pass.reporter.summarize(|summary| summary.fragmented += 1);
     }
     // These are not among the reserved inodes, but count as those do.
-    let superblock = &checker.image.superblock;
+    let superblock = &pass.image.superblock;
     let hidden = [superblock.project_quota_inode(), superblock.orphan_file_inode()];
     if !is_reserved && !hidden.contains(&Some(number)) {
-        checker.usage.add(inode, mapped.claims.count, values, &checker.image.layout);
+        pass.found.usage.add(inode, mapped.claims.count, values, &pass.image.layout);
     }
     Ok(())
 }
 
 /// Counts an inode among those of its type, and notes directories.
 fn count_kind(
-    checker: &mut Checker<'_>,
+    pass: &mut InodePass<'_, '_>,
     inode: &Inode,
     kind: Option<ModeFileType>,
     is_reserved: bool,
@@ -105,38 +107,39 @@ fn count_kind(
     match kind {
         None if !is_reserved => {
             let problem = InodeProblem::FileType { mode: inode.mode };
-            checker.reporter.report(Corrupt::Inode { inode: number, problem });
+            pass.reporter.report(Corrupt::Inode { inode: number, problem });
         }
         Some(ModeFileType::Regular) if !is_reserved => {
-            checker.reporter.summarize(|summary| summary.regular_files += 1);
+            pass.reporter.summarize(|summary| summary.regular_files += 1);
         }
         Some(ModeFileType::Directory) => {
-            checker.reporter.summarize(|summary| summary.directories += 1);
-            let group = checker.image.layout.group_of_inode(number).map_or(0, |g| g.index());
-            checker.groups[group].directories += 1;
+            pass.reporter.summarize(|summary| summary.directories += 1);
+            if let Ok(group) = pass.image.layout.group_of_inode(number) {
+                pass.found.directories.count(group);
+            }
             // A removed directory that is still open keeps its dots, which count no more.
             if inode.links_count > 0 {
-                checker.directories.add(number, inode.flags.contains(InodeFlags::INDEX));
+                pass.found.directories.add(number, inode.flags.contains(InodeFlags::INDEX));
             }
         }
         Some(ModeFileType::Symlink) => {
-            checker.reporter.summarize(|summary| summary.symlinks += 1);
+            pass.reporter.summarize(|summary| summary.symlinks += 1);
         }
         Some(_) if !is_reserved => {
-            checker.reporter.summarize(|summary| summary.special_files += 1);
+            pass.reporter.summarize(|summary| summary.special_files += 1);
         }
         _ => {}
     }
 }
 
-fn check_fields(checker: &mut Checker<'_>, inode: &Inode, bytes: &[u8]) {
+fn check_fields(pass: &mut InodePass<'_, '_>, inode: &Inode, bytes: &[u8]) {
     let number = inode.number;
-    let layout = checker.image.layout;
+    let layout = pass.image.layout;
     let features = layout.features();
     let mut issues = Vec::new();
     // Those of reserved inodes are never read.
     let is_dated = inode.deletion_time != 0 && !is_reserved(number, &layout);
-    if is_dated && !checker.orphans.contains(number) {
+    if is_dated && !pass.orphans.contains(number) {
         issues.push(InodeIssue::DeletionTime { seconds: inode.deletion_time });
     }
     let u32_at = |at: usize| bytes.get(at..at + 4).map_or(0, le);
@@ -188,7 +191,7 @@ fn check_fields(checker: &mut Checker<'_>, inode: &Inode, bytes: &[u8]) {
         issues.push(InodeIssue::Field { field: "i_file_acl", value: block.get() });
     }
     for issue in issues {
-        checker.reporter.report(Issue::Inode { inode: number, issue });
+        pass.reporter.report(Issue::Inode { inode: number, issue });
     }
 }
 
@@ -253,10 +256,11 @@ fn le(bytes: &[u8]) -> u64 {
 }
 
 /// Walks the map, claims what it maps and notes what the size must fit.
-fn walk(checker: &mut Checker<'_>, inode: &Inode, mapped: &mut Mapped) -> Result<(), Error> {
-    let layout = checker.image.layout;
+fn walk(pass: &mut InodePass<'_, '_>, inode: &Inode, mapped: &mut Mapped) -> Result<(), Error> {
+    let layout = pass.image.layout;
     let ratio = layout.blocks_per_cluster();
-    let Checker { image, reporter, claims, visited, .. } = checker;
+    let InodePass { image, reporter, found, .. } = pass;
+    let Findings { claims, visited, .. } = &mut **found;
     mapping::walk(image, inode, visited, &mut |event| match event {
         MapEvent::Extent(extent) => {
             let (logical, physical) = (extent.logical, extent.physical);
@@ -300,22 +304,22 @@ fn walk(checker: &mut Checker<'_>, inode: &Inode, mapped: &mut Mapped) -> Result
     })
 }
 
-fn check_sectors(checker: &mut Checker<'_>, inode: &Inode, mapped: &Mapped) {
-    let layout = checker.image.layout;
+fn check_sectors(pass: &mut InodePass<'_, '_>, inode: &Inode, mapped: &Mapped) {
+    let layout = pass.image.layout;
     let blocks = mapped.claims.count.saturating_mul(u64::from(layout.blocks_per_cluster()));
     let counted = blocks.saturating_mul(layout.sectors_per_block());
     let stored = inode.sectors;
     if stored != counted {
         let issue = InodeIssue::Sectors { stored, counted };
-        checker.reporter.report(Issue::Inode { inode: inode.number, issue });
+        pass.reporter.report(Issue::Inode { inode: inode.number, issue });
     }
 }
 
-fn check_size(checker: &mut Checker<'_>, inode: &Inode, mapped: &Mapped) -> Result<(), Error> {
-    let layout = checker.image.layout;
+fn check_size(pass: &mut InodePass<'_, '_>, inode: &Inode, mapped: &Mapped) -> Result<(), Error> {
+    let layout = pass.image.layout;
     let block_size = layout.block_size() as u64;
     let stored = inode.size_bytes;
-    let mut issue = |issue| checker.reporter.report(Issue::Inode { inode: inode.number, issue });
+    let mut issue = |issue| pass.reporter.report(Issue::Inode { inode: inode.number, issue });
     match ModeFileType::from_mode(inode.mode) {
         Some(ModeFileType::Directory) if inode.links_count > 0 => {
             let expected = mapped.end * block_size;
@@ -336,11 +340,11 @@ fn check_size(checker: &mut Checker<'_>, inode: &Inode, mapped: &Mapped) -> Resu
                 issue(InodeIssue::TooLarge { stored, limit });
             }
             if stored >> 31 != 0 && inode.is_regular() {
-                checker.has_large_file = true;
+                pass.found.has_large_file = true;
             }
             // Being cut or deleted, followed by the hashes of its blocks, or never read as a file.
             let may_exceed = inode.flags.contains(InodeFlags::VERITY)
-                || checker.orphans.contains(inode.number)
+                || pass.orphans.contains(inode.number)
                 || inode.number == InodeNumber::RESIZE;
             // One block may follow the last one of the file, but no extent of its own.
             let last = mapped.written_end.saturating_sub(1) * block_size;
@@ -349,19 +353,23 @@ fn check_size(checker: &mut Checker<'_>, inode: &Inode, mapped: &Mapped) -> Resu
             let has_extents = inode.flags.contains(InodeFlags::EXTENTS);
             if (stored < last || has_extents && is_behind) && !may_exceed {
                 let expected = mapped.written_end * block_size;
-                checker.reporter.report(Issue::Inode {
+                pass.reporter.report(Issue::Inode {
                     inode: inode.number,
                     issue: InodeIssue::Size { stored, expected },
                 });
             }
         }
-        Some(ModeFileType::Symlink) => check_symlink(checker, inode, mapped)?,
+        Some(ModeFileType::Symlink) => check_symlink(pass, inode, mapped)?,
         _ => {}
     }
     Ok(())
 }
 
-fn check_symlink(checker: &mut Checker<'_>, inode: &Inode, mapped: &Mapped) -> Result<(), Error> {
+fn check_symlink(
+    pass: &mut InodePass<'_, '_>,
+    inode: &Inode,
+    mapped: &Mapped,
+) -> Result<(), Error> {
     let size = inode.size_bytes;
     let is_encrypted = inode.flags.contains(InodeFlags::ENCRYPT);
     let found = if let Some(target) = inode.fast_symlink_target() {
@@ -382,7 +390,7 @@ fn check_symlink(checker: &mut Checker<'_>, inode: &Inode, mapped: &Mapped) -> R
                     && !first.unwritten
                     && mapped.end == 1 =>
             {
-                let block = checker.image.read_block(first.physical)?;
+                let block = pass.image.read_block(first.physical)?;
                 match is_encrypted {
                     true => encrypted_length(&block),
                     false => target_length(&block).unwrap_or(0),
@@ -393,7 +401,7 @@ fn check_symlink(checker: &mut Checker<'_>, inode: &Inode, mapped: &Mapped) -> R
     };
     if found != size || size == 0 {
         let issue = InodeIssue::Symlink { size, found };
-        checker.reporter.report(Issue::Inode { inode: inode.number, issue });
+        pass.reporter.report(Issue::Inode { inode: inode.number, issue });
     }
     Ok(())
 }

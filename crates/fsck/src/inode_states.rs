@@ -1,9 +1,16 @@
 //! What is known of each inode: one byte each, in groups that have inodes in use.
+//!
+//! # Locks and state
+//!
+//! Threads share the states: a byte is changed as an atomic, and what few inodes have is kept in maps behind
+//! locks. The order of changes makes no difference to the result.
 
 use drystone_ext4_format::dir::EntryType;
 use drystone_ext4_format::layout::Layout;
 use drystone_ext4_format::{GroupNumber, InodeNumber};
-use std::collections::{BTreeSet, HashMap};
+use drystone_sync::atomic::{AtomicU8, Ordering};
+use drystone_sync::{LockClass, Mutex, OnceLock};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 const TYPE_MASK: u8 = 0x07;
 const IN_USE: u8 = 0x08;
@@ -13,29 +20,31 @@ const SEEN_SHIFT: u32 = 6;
 /// From this many names on, a map counts them.
 const SEEN_MANY: u8 = 3;
 
+static FEW_INODES: LockClass = LockClass::new("what few inodes have", 10);
+
 /// States of all inodes.
 #[derive(Debug)]
 pub(crate) struct InodeStates {
-    groups: Vec<Option<Box<[u8]>>>,
+    groups: Vec<OnceLock<Box<[AtomicU8]>>>,
     per_group: u32,
     count: u32,
-    /// Stored link counts other than 0 and 1, by inode in rising order.
-    stored_links: Vec<(u32, u16)>,
-    /// Names beyond what a state holds.
-    seen_many: HashMap<u32, u32>,
+    /// Stored link counts other than 0 and 1.
+    stored_links: Mutex<BTreeMap<u32, u16>>,
+    /// Names of inodes that have more than a state counts.
+    seen_many: Mutex<HashMap<u32, u32>>,
     /// Inodes that need no name: other programs open them by number.
-    nameless: BTreeSet<u32>,
+    nameless: Mutex<BTreeSet<u32>>,
 }
 
 impl InodeStates {
     pub fn new(layout: &Layout) -> Self {
         Self {
-            groups: (0..layout.group_count()).map(|_| None).collect(),
+            groups: (0..layout.group_count()).map(|_| OnceLock::new()).collect(),
             per_group: layout.inodes_per_group(),
             count: layout.inodes_count(),
-            stored_links: Vec::new(),
-            seen_many: HashMap::new(),
-            nameless: BTreeSet::new(),
+            stored_links: Mutex::new(&FEW_INODES, BTreeMap::new()),
+            seen_many: Mutex::new(&FEW_INODES, HashMap::new()),
+            nameless: Mutex::new(&FEW_INODES, BTreeSet::new()),
         }
     }
 
@@ -44,42 +53,41 @@ impl InodeStates {
             return 0;
         }
         let index = inode.get() - 1;
-        match &self.groups[(index / self.per_group) as usize] {
-            Some(states) => states[(index % self.per_group) as usize],
+        match self.groups[(index / self.per_group) as usize].get() {
+            Some(states) => states[(index % self.per_group) as usize].load(Ordering::Relaxed),
             None => 0,
         }
     }
 
     /// The inode is known to exist.
-    fn state(&mut self, inode: InodeNumber) -> &mut u8 {
+    fn state(&self, inode: InodeNumber) -> &AtomicU8 {
         assert!(inode.get() != 0 && inode.get() <= self.count, "{inode:?} does not exist");
         let index = inode.get() - 1;
-        let per_group = self.per_group as usize;
         let states = self.groups[(index / self.per_group) as usize]
-            .get_or_insert_with(|| vec![0; per_group].into_boxed_slice());
-        &mut states[(index % self.per_group) as usize]
+            .get_or_init(|| (0..self.per_group).map(|_| AtomicU8::new(0)).collect());
+        &states[(index % self.per_group) as usize]
     }
 
-    /// Records an inode in use. Inodes come in rising order.
-    pub fn set_used(&mut self, inode: InodeNumber, kind: EntryType, links: u16, holds_value: bool) {
+    /// Records an inode in use.
+    pub fn set_used(&self, inode: InodeNumber, kind: EntryType, links: u16, holds_value: bool) {
         let mut state = IN_USE | kind.to_raw();
         if links == 1 {
             state |= SINGLE_LINK;
         } else if links > 0 {
-            self.stored_links.push((inode.get(), links));
+            self.stored_links.lock().insert(inode.get(), links);
         }
         if holds_value {
             state |= EA_INODE;
         }
-        *self.state(inode) = state;
+        self.state(inode).store(state, Ordering::Relaxed);
     }
 
-    pub fn set_nameless(&mut self, inode: InodeNumber) {
-        self.nameless.insert(inode.get());
+    pub fn set_nameless(&self, inode: InodeNumber) {
+        self.nameless.lock().insert(inode.get());
     }
 
-    pub fn is_nameless(&self, inode: InodeNumber) -> bool {
-        self.nameless.contains(&inode.get())
+    pub fn nameless(&self) -> BTreeSet<u32> {
+        self.nameless.lock().clone()
     }
 
     pub fn is_used(&self, inode: InodeNumber) -> bool {
@@ -98,26 +106,24 @@ impl InodeStates {
         if self.get(inode) & SINGLE_LINK != 0 {
             return 1;
         }
-        let found = self.stored_links.binary_search_by_key(&inode.get(), |&(number, _)| number);
-        found.map_or(0, |at| self.stored_links[at].1)
+        self.stored_links.lock().get(&inode.get()).copied().unwrap_or(0)
     }
 
     /// Counts a name of an inode that exists.
-    pub fn add_name(&mut self, inode: InodeNumber) {
+    pub fn add_name(&self, inode: InodeNumber) {
         let state = self.state(inode);
-        let seen = *state >> SEEN_SHIFT;
-        if seen < SEEN_MANY {
-            *state += 1 << SEEN_SHIFT;
-        }
-        if seen + 1 >= SEEN_MANY {
-            let count = self.seen_many.entry(inode.get()).or_insert(u32::from(SEEN_MANY) - 1);
+        let add = |state| (state >> SEEN_SHIFT < SEEN_MANY).then(|| state + (1 << SEEN_SHIFT));
+        let before = state.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
+        if before.unwrap_or_else(|full| full) >> SEEN_SHIFT >= SEEN_MANY - 1 {
+            let mut seen_many = self.seen_many.lock();
+            let count = seen_many.entry(inode.get()).or_insert(u32::from(SEEN_MANY) - 1);
             *count = count.saturating_add(1);
         }
     }
 
     pub fn names(&self, inode: InodeNumber) -> u32 {
         match self.get(inode) >> SEEN_SHIFT {
-            SEEN_MANY => self.seen_many.get(&inode.get()).copied().unwrap_or(0),
+            SEEN_MANY => self.seen_many.lock().get(&inode.get()).copied().unwrap_or(0),
             few => u32::from(few),
         }
     }
@@ -125,20 +131,20 @@ impl InodeStates {
     /// The inodes of a group that are in use.
     pub fn used_in(&self, group: GroupNumber) -> impl Iterator<Item = InodeNumber> + use<'_> {
         let first = group.get() * self.per_group + 1;
-        let states = self.groups.get(group.index()).and_then(Option::as_deref).unwrap_or(&[]);
+        let states = self.groups.get(group.index()).and_then(OnceLock::get);
         (first..)
-            .zip(states)
-            .filter(|(_, state)| **state & IN_USE != 0)
+            .zip(states.map_or(&[][..], |states| states))
+            .filter(|(_, state)| state.load(Ordering::Relaxed) & IN_USE != 0)
             .map(|(number, _)| InodeNumber::new(number))
     }
 
     /// The bitmap that a group should have.
     pub fn bitmap(&self, group: GroupNumber) -> Vec<u8> {
         let mut bytes = vec![0; self.per_group as usize / 8];
-        if let Some(Some(states)) = self.groups.get(group.index()) {
-            for (index, _) in states.iter().enumerate().filter(|(_, state)| **state & IN_USE != 0) {
-                bytes[index / 8] |= 1 << (index % 8);
-            }
+        let first = group.get() * self.per_group + 1;
+        for inode in self.used_in(group) {
+            let index = (inode.get() - first) as usize;
+            bytes[index / 8] |= 1 << (index % 8);
         }
         bytes
     }

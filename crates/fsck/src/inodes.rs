@@ -1,23 +1,42 @@
 //! All inodes, group by group: which are in use, and whether their fields hold.
 
-use crate::checker::Checker;
-use crate::image::Error;
-use crate::inode_content;
+use crate::checker::{Checker, Findings, InodePass};
+use crate::image::{Error, Image};
 use crate::issue::{GroupIssue, InodeIssue, Issue};
-use crate::report::Pass;
+use crate::report::{Pass, Reporter};
+use crate::{inode_content, parallel, xattrs};
 use drystone_ext4_format::GroupNumber;
 use drystone_ext4_format::InodeNumber;
 use drystone_ext4_format::checksum::Checksums;
 use drystone_ext4_format::dir::EntryType;
 use drystone_ext4_format::group::GroupFlags;
 use drystone_ext4_format::inode::{Inode, InodeFlags};
+use drystone_sync::atomic::{AtomicU32, Ordering};
 
-/// Tables are read in pieces of about this size.
-const PIECE_BYTES: usize = 256 * 1024;
+/// Read at once of a table.
+const READ_BYTES: usize = 128 << 10;
+
+/// Reads of a piece, which one thread examines. There are fewer where threads would have few pieces.
+const READS_MAX: u64 = 8;
+const PIECES_PER_THREAD: u64 = 8;
+
+/// Pieces whose findings may be thrown away, as only damaged images make it necessary. The others are then examined
+/// by one thread.
+const DISCARDED_MAX: u32 = 16;
+
+/// Some of the inodes of a group.
+struct Piece {
+    group: GroupNumber,
+    first: u32,
+    count: u32,
+    /// Groups that are done with it.
+    groups_done: u32,
+}
 
 /// Scans all inode tables.
 pub(crate) fn scan(checker: &mut Checker<'_>) -> Result<(), Error> {
     let layout = checker.image.layout;
+    let group_count = checker.group_count();
     // The reserved inodes are in use whatever they hold; the root decides for itself.
     for number in 1..layout.first_inode().get() {
         let inode = InodeNumber::new(number);
@@ -25,81 +44,140 @@ pub(crate) fn scan(checker: &mut Checker<'_>) -> Result<(), Error> {
             checker.states.set_used(inode, EntryType::Unknown, 0, false);
         }
     }
-    for group in layout.groups() {
-        scan_group(checker, group)?;
-        checker.reporter.step(Pass::Inodes, u64::from(group.get()) + 1, checker.group_count());
-    }
-    // One that is in use was looked at.
-    if !checker.states.is_used(InodeNumber::ROOT) {
-        let issue = InodeIssue::RootNotDirectory;
-        checker.reporter.report(Issue::Inode { inode: InodeNumber::ROOT, issue });
-    }
-    Ok(())
-}
-
-fn scan_group(checker: &mut Checker<'_>, group: GroupNumber) -> Result<(), Error> {
-    let layout = checker.image.layout;
-    let state = &checker.groups[group.index()];
-    if !state.has_inode_table || state.flags.contains(GroupFlags::INODE_UNINIT) {
-        return Ok(());
-    }
-    let counts_unused = layout.checksums() != Checksums::None;
-    let unused = if counts_unused { state.descriptor.unused_inodes_count } else { 0 };
-    let initialised = layout.inodes_per_group().saturating_sub(unused);
-    let table = state.descriptor.inode_table;
-    let inode_size = layout.inode_size();
-    let per_piece = (PIECE_BYTES.max(layout.block_size()) / inode_size) as u32;
-    let mut buffer = vec![0; per_piece as usize * inode_size];
-    let mut first = 0;
-    while first < initialised {
-        let count = per_piece.min(initialised - first);
-        let bytes = &mut buffer[..count as usize * inode_size];
-        let start = table.get() << layout.log_block_size();
-        checker.image.device.read_at(start + u64::from(first) * inode_size as u64, bytes)?;
-        for (bit, bytes) in (first..).zip(bytes.chunks_exact(inode_size)) {
-            if let Some(inode) = layout.inode_of_bit(group, bit) {
-                check_one(checker, inode, bytes)?;
+    let Checker { image, reporter, states, orphans, found, threads, .. } = checker;
+    let (image, states, orphans) = (&*image, &*states, &*orphans);
+    let pieces = pieces(image, *threads);
+    let (empty, now_seconds) = (found.part(&layout), reporter.now_seconds);
+    let discarded = AtomicU32::new(0);
+    let work = |index: usize| {
+        if discarded.load(Ordering::Relaxed) >= DISCARDED_MAX {
+            return None;
+        }
+        let (mut reporter, mut part) = (Reporter::of_part(now_seconds), empty.part(&layout));
+        let (reporter_now, found) = (&mut reporter, &mut part);
+        let mut pass = InodePass { image, orphans, states, reporter: reporter_now, found };
+        let is_whole = scan_piece(&mut pass, &pieces[index], Findings::exceed_part).ok()?;
+        Some((reporter.into_part()?, part)).filter(|_| is_whole)
+    };
+    parallel::in_order(pieces.len(), *threads, work, |index, part| {
+        match part {
+            Some((report, part)) if !found.would_change(&part) => {
+                reporter.add_part(report);
+                found.add_part(part);
+            }
+            // Here it is examined with all that was found before, and reported one by one.
+            _ => {
+                discarded.fetch_add(1, Ordering::Relaxed);
+                let (reporter, found) = (&mut *reporter, &mut *found);
+                let mut pass = InodePass { image, orphans, states, reporter, found };
+                scan_piece(&mut pass, &pieces[index], |_| false)?;
             }
         }
-        first += count;
+        reporter.step(Pass::Inodes, u64::from(pieces[index].groups_done), group_count);
+        Ok::<(), Error>(())
+    })?;
+    reporter.step(Pass::Inodes, group_count, group_count);
+    xattrs::claim_blocks(found);
+    // One that is in use was looked at.
+    if !states.is_used(InodeNumber::ROOT) {
+        let issue = InodeIssue::RootNotDirectory;
+        reporter.report(Issue::Inode { inode: InodeNumber::ROOT, issue });
     }
     Ok(())
 }
 
-fn check_one(checker: &mut Checker<'_>, number: InodeNumber, bytes: &[u8]) -> Result<(), Error> {
-    let layout = checker.image.layout;
+/// The inodes that may be in use, in order.
+fn pieces(image: &Image<'_>, threads: usize) -> Vec<Piece> {
+    let layout = image.layout;
+    let counts_unused = layout.checksums() != Checksums::None;
+    let initialised = |group: GroupNumber| {
+        let state = &image.groups[group.index()];
+        if !state.has_inode_table || state.flags.contains(GroupFlags::INODE_UNINIT) {
+            return 0;
+        }
+        let unused = if counts_unused { state.descriptor.unused_inodes_count } else { 0 };
+        layout.inodes_per_group().saturating_sub(unused)
+    };
+    let inodes: u64 = layout.groups().map(|group| u64::from(initialised(group))).sum();
+    let inode_size = layout.inode_size() as u64;
+    let per_read = READ_BYTES as u64 / inode_size;
+    let reads = inodes / per_read / (threads as u64 * PIECES_PER_THREAD);
+    let per_piece = (reads.clamp(1, READS_MAX) * per_read) as u32;
+    let mut pieces = Vec::new();
+    for group in layout.groups() {
+        let initialised = initialised(group);
+        for first in (0..initialised).step_by(per_piece as usize) {
+            let count = per_piece.min(initialised - first);
+            let is_last = first + count == initialised;
+            let groups_done = group.get() + u32::from(is_last);
+            pieces.push(Piece { group, first, count, groups_done });
+        }
+    }
+    pieces
+}
+
+/// Examines a piece until `has_enough`; whether it came to the end.
+fn scan_piece(
+    pass: &mut InodePass<'_, '_>,
+    piece: &Piece,
+    has_enough: impl Fn(&Findings) -> bool,
+) -> Result<bool, Error> {
+    let layout = pass.image.layout;
+    let inode_size = layout.inode_size();
+    let table = pass.image.groups[piece.group.index()].descriptor.inode_table;
+    let start = table.get() << layout.log_block_size();
+    let per_read = (READ_BYTES / inode_size) as u32;
+    let mut buffer = vec![0; READ_BYTES];
+    let end = piece.first + piece.count;
+    for first in (piece.first..end).step_by(per_read as usize) {
+        let bytes = &mut buffer[..per_read.min(end - first) as usize * inode_size];
+        pass.image.device.read_at(start + u64::from(first) * inode_size as u64, bytes)?;
+        for (bit, bytes) in (first..).zip(bytes.chunks_exact(inode_size)) {
+            if let Some(inode) = layout.inode_of_bit(piece.group, bit) {
+                check_one(pass, inode, bytes)?;
+            }
+            if has_enough(pass.found) {
+                return Ok(false);
+            }
+        }
+    }
+    Ok(true)
+}
+
+fn check_one(pass: &mut InodePass<'_, '_>, number: InodeNumber, bytes: &[u8]) -> Result<(), Error> {
+    let layout = pass.image.layout;
     let is_reserved = number < layout.first_inode() && number != InodeNumber::ROOT;
     // Most inodes of most images are free and were never used.
     if bytes.iter().all(|&byte| byte == 0) {
         return Ok(());
     }
     if let Err(corrupt) = Inode::check_checksum(bytes, number, &layout) {
-        checker.reporter.report(corrupt);
+        pass.reporter.report(corrupt);
     }
-    let Ok(inode) = checker.image.parse_inode(bytes, number) else { return Ok(()) };
+    let Ok(inode) = pass.image.parse_inode(bytes, number) else { return Ok(()) };
     // Where an orphan list was, the time of deletion is the number of the next inode.
     let was_listed = (1..=layout.inodes_count()).contains(&inode.deletion_time);
     let is_free = inode.links_count == 0 && !is_reserved;
-    if was_listed && (is_free || is_reserved) && !checker.orphans.contains(number) {
+    if was_listed && (is_free || is_reserved) && !pass.orphans.contains(number) {
         let issue = InodeIssue::DeletionTime { seconds: inode.deletion_time };
-        checker.reporter.report(Issue::Inode { inode: number, issue });
+        pass.reporter.report(Issue::Inode { inode: number, issue });
     }
-    if is_free && !checker.orphans.contains(number) {
+    if is_free && !pass.orphans.contains(number) {
         if inode.mode != 0 && inode.deletion_time == 0 {
-            checker.reporter.report(Issue::Inode { inode: number, issue: InodeIssue::NotDeleted });
+            pass.reporter.report(Issue::Inode { inode: number, issue: InodeIssue::NotDeleted });
         }
         return Ok(());
     }
     if let Err(corrupt) = Inode::read(bytes, number, &layout) {
-        checker.reporter.report(corrupt);
+        pass.reporter.report(corrupt);
     }
     let kind = EntryType::from_mode(inode.mode);
     let holds_value = inode.flags.contains(InodeFlags::EA_INODE);
-    checker.states.set_used(number, kind, inode.links_count, holds_value);
+    pass.states.set_used(number, kind, inode.links_count, holds_value);
     if inode.flags.contains(InodeFlags::IMAGIC) {
-        checker.states.set_nameless(number);
+        pass.states.set_nameless(number);
     }
-    inode_content::check(checker, &inode, bytes)
+    inode_content::check(pass, &inode, bytes)
 }
 
 /// Reports inodes in use where the descriptor says that there are none.
@@ -108,7 +186,7 @@ pub(crate) fn check_unused(checker: &mut Checker<'_>, group: GroupNumber) {
     if layout.checksums() == Checksums::None {
         return;
     }
-    let state = &checker.groups[group.index()];
+    let state = &checker.image.groups[group.index()];
     let unused = state.descriptor.unused_inodes_count.min(layout.inodes_per_group());
     let flagged = state.flags.contains(GroupFlags::INODE_UNINIT);
     let boundary = layout.inodes_per_group() - unused;

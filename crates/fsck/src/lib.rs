@@ -17,6 +17,12 @@
 //! (directories, inodes with several names, attribute blocks): memory is bounded by the image.
 //! Every tree node and every directory block is read once in a pass, however often it is
 //! referred to. That bounds the time and makes loops harmless.
+//!
+//! # Threads
+//! Inodes and directories are examined in pieces by several threads, and what each finds is taken in the
+//! order of the pieces. A piece that would have found something else after those before it, or more than a
+//! sound image has, is examined once more by the thread that takes, so that the report is the same with any number
+//! of threads.
 #![forbid(unsafe_code)]
 
 mod bitmaps;
@@ -40,6 +46,7 @@ mod issue;
 mod links;
 mod mapping;
 mod orphans;
+mod parallel;
 mod paths;
 mod quota;
 mod repair;

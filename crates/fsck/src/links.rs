@@ -16,12 +16,13 @@ pub(crate) fn check(checker: &mut Checker<'_>) -> Result<(), Error> {
     check_parents(checker);
     check_connections(checker);
     let layout = checker.image.layout;
+    let nameless = checker.states.nameless();
     let mut has_uncounted = false;
     for group in layout.groups() {
         let inodes: Vec<InodeNumber> = checker.states.used_in(group).collect();
         for inode in inodes {
             let is_ordinary = inode >= layout.first_inode() || inode == InodeNumber::ROOT;
-            if is_ordinary && !checker.states.is_nameless(inode) {
+            if is_ordinary && !nameless.contains(&inode.get()) {
                 has_uncounted |= check_count(checker, inode);
             }
         }
@@ -36,7 +37,7 @@ pub(crate) fn check(checker: &mut Checker<'_>) -> Result<(), Error> {
 
 fn check_parents(checker: &mut Checker<'_>) {
     let root = InodeNumber::ROOT.get();
-    for directory in &checker.directories.all {
+    for directory in &checker.found.directories.all {
         let expected = if directory.inode == root { root } else { directory.parent };
         if expected == 0 || directory.dotdot == expected {
             continue;
@@ -59,7 +60,7 @@ enum PathToRoot {
 
 /// Reports directories in loops. Those without a parent are reported with the counts.
 fn check_connections(checker: &mut Checker<'_>) {
-    let directories = &checker.directories;
+    let directories = &checker.found.directories;
     let mut ways = vec![PathToRoot::Unknown; directories.all.len()];
     let mut loops = Vec::new();
     for start in 0..ways.len() {
@@ -97,8 +98,8 @@ fn check_count(checker: &mut Checker<'_>, inode: InodeNumber) -> bool {
     let limit_reached = is_directory && counted > u32::from(LINKS_MAX);
     let mut report = |issue| checker.reporter.report(Issue::Inode { inode, issue });
     let is_nameless = if is_directory && inode != InodeNumber::ROOT {
-        let found = checker.directories.position(inode);
-        found.is_some_and(|position| checker.directories.all[position].parent == 0)
+        let found = checker.found.directories.position(inode);
+        found.is_some_and(|position| checker.found.directories.all[position].parent == 0)
     } else {
         counted == 0
     };
@@ -112,8 +113,8 @@ fn check_count(checker: &mut Checker<'_>, inode: InodeNumber) -> bool {
     if is_directory {
         // The count stops where it would overflow, and then stays.
         let is_unlimited = layout.has_unlimited_subdirectories();
-        let position = checker.directories.position(inode);
-        let is_indexed = position.is_some_and(|at| checker.directories.all[at].is_indexed);
+        let position = checker.found.directories.position(inode);
+        let is_indexed = position.is_some_and(|at| checker.found.directories.all[at].is_indexed);
         let may_be_uncounted = limit_reached || is_unlimited && is_indexed;
         let is_uncounted = stored == 1 && may_be_uncounted;
         if !is_uncounted && (u32::from(stored) != counted || limit_reached) {

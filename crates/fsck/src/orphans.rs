@@ -27,7 +27,7 @@ fn load_list(checker: &mut Checker<'_>) -> Result<(), Error> {
             checker.reporter.report(OrphanIssue::Twice { inode: number });
             break;
         }
-        let Some((inode, _)) = checker.inode(number)? else { break };
+        let Some((inode, _)) = checker.image.inode(number)? else { break };
         if inode.mode == 0 {
             checker.reporter.report(OrphanIssue::NoOrphan { inode: number });
         }
@@ -44,7 +44,7 @@ fn load_file(checker: &mut Checker<'_>) -> Result<(), Error> {
     }
     let Some(number) = checker.image.superblock.orphan_file_inode() else { return Ok(()) };
     let is_present = features.read_only_compat.contains(ReadOnlyCompat::ORPHAN_PRESENT);
-    let found = if layout.contains_inode(number) { checker.inode(number)? } else { None };
+    let found = if layout.contains_inode(number) { checker.image.inode(number)? } else { None };
     let Some((inode, _)) = found.filter(|(inode, _)| {
         inode.is_regular() && inode.has_block_mapping() && inode.links_count > 0
     }) else {

@@ -31,10 +31,11 @@ pub(crate) fn resolve(checker: &mut Checker<'_>) -> Result<(), Error> {
         return Ok(());
     }
     let mut names = Names::new();
-    let is_about_files =
-        wanted.iter().any(|inode| checker.directories.position(InodeNumber::new(*inode)).is_none());
+    let is_about_files = wanted
+        .iter()
+        .any(|inode| checker.found.directories.position(InodeNumber::new(*inode)).is_none());
     if is_about_files {
-        let all: BTreeSet<u32> = checker.directories.all.iter().map(|d| d.inode).collect();
+        let all: BTreeSet<u32> = checker.found.directories.all.iter().map(|d| d.inode).collect();
         find_names(checker, &all, &wanted, &mut names)?;
     }
     // A directory's parent is known, so that only parents need to be read.
@@ -44,8 +45,8 @@ pub(crate) fn resolve(checker: &mut Checker<'_>) -> Result<(), Error> {
         let mut parents = BTreeSet::new();
         missing.retain(|inode| !names.contains_key(inode));
         for inode in &missing {
-            if let Some(position) = checker.directories.position(InodeNumber::new(*inode)) {
-                parents.insert(checker.directories.all[position].parent);
+            if let Some(position) = checker.found.directories.position(InodeNumber::new(*inode)) {
+                parents.insert(checker.found.directories.all[position].parent);
             }
         }
         parents.remove(&0);
@@ -73,16 +74,21 @@ fn find_names(
     names: &mut Names,
 ) -> Result<(), Error> {
     for own in among {
-        let Some((inode, bytes)) = checker.inode(InodeNumber::new(*own))? else { continue };
+        let Some((inode, bytes)) = checker.image.inode(InodeNumber::new(*own))? else { continue };
         if !inode.is_directory() {
             continue;
         }
         let context = DirectoryContext::new(&checker.image, inode);
-        directories::for_each_entry(checker, &context, &bytes, &mut |_, _, name, target| {
-            if name != b"." && name != b".." && wanted.contains(&target.get()) {
-                names.entry(target.get()).or_insert_with(|| (*own, entries::text(name)));
-            }
-        })?;
+        directories::for_each_entry(
+            &checker.image,
+            &context,
+            &bytes,
+            &mut |_, _, name, target| {
+                if name != b"." && name != b".." && wanted.contains(&target.get()) {
+                    names.entry(target.get()).or_insert_with(|| (*own, entries::text(name)));
+                }
+            },
+        )?;
     }
     Ok(())
 }

@@ -74,7 +74,7 @@ pub(crate) fn check(checker: &mut Checker<'_>) -> Result<(), Error> {
     if !features.read_only_compat.contains(ReadOnlyCompat::QUOTA) {
         return Ok(());
     }
-    let usage = std::mem::take(&mut checker.usage);
+    let usage = std::mem::take(&mut checker.found.usage);
     let superblock = &checker.image.superblock;
     let files = [
         (QuotaKind::User, superblock.user_quota_inode(), &usage.users),
@@ -86,7 +86,7 @@ pub(crate) fn check(checker: &mut Checker<'_>) -> Result<(), Error> {
             check_file(checker, kind, inode, used)?;
         }
     }
-    checker.usage = usage;
+    checker.found.usage = usage;
     Ok(())
 }
 
@@ -120,7 +120,7 @@ fn check_file(
     number: InodeNumber,
     used: &BTreeMap<u32, QuotaUse>,
 ) -> Result<(), Error> {
-    let found = checker.inode(number)?;
+    let found = checker.image.inode(number)?;
     let Some((inode, _)) = found.filter(|(inode, _)| inode.has_block_mapping()) else {
         let issue = QuotaIssue::Inode { inode: number };
         checker.reporter.report(Issue::Quota { kind, issue });

@@ -1,9 +1,13 @@
 //! The options, the progress and the report of a check.
 
 use crate::issue::{Issue, IssueLocation, Severity};
+use drystone_sync::thread;
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 use std::fmt;
+
+/// Problems of a part of a pass that are kept. A part with more is examined once more, and reports them one by one.
+const PART_PROBLEMS_MAX: usize = 1 << 12;
 
 /// How to check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +20,8 @@ pub struct CheckOptions {
     /// The time, in seconds since 1970, beyond which the superblock can't have been written; not looked
     /// at without it.
     pub now_seconds: Option<u64>,
+    /// Threads that examine inodes and directories, from 1 to 64. The report is the same with any number.
+    pub threads: usize,
 }
 
 drystone_options::setters! {
@@ -23,12 +29,14 @@ drystone_options::setters! {
         replay: bool,
         problems_max: usize,
         now_seconds: impl Into<Option<u64>>,
+        threads: usize,
     }
 }
 
 impl Default for CheckOptions {
     fn default() -> Self {
-        Self { replay: true, problems_max: usize::MAX, now_seconds: None }
+        let threads = thread::available_parallelism().map_or(1, usize::from);
+        Self { replay: true, problems_max: usize::MAX, now_seconds: None, threads }
     }
 }
 
@@ -158,6 +166,17 @@ pub struct CheckSummary {
     pub transactions_replayed: u64,
 }
 
+impl CheckSummary {
+    /// Adds what was counted of other inodes.
+    fn add_inodes(&mut self, part: &CheckSummary) {
+        self.regular_files += part.regular_files;
+        self.directories += part.directories;
+        self.symlinks += part.symlinks;
+        self.special_files += part.special_files;
+        self.fragmented += part.fragmented;
+    }
+}
+
 impl fmt::Display for CheckSummary {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ten_thousandths = (self.fragmented * 10_000).checked_div(self.inodes_used).unwrap_or(0);
@@ -201,13 +220,20 @@ pub(crate) struct Reporter<'a> {
     pub report: Report,
     problems_max: usize,
     pub now_seconds: Option<u64>,
-    callback: &'a mut dyn FnMut(CheckProgress<'_>),
+    /// None in a part of a pass.
+    callback: Option<&'a mut dyn FnMut(CheckProgress<'_>)>,
 }
 
 impl<'a> Reporter<'a> {
     pub fn new(options: &CheckOptions, callback: &'a mut dyn FnMut(CheckProgress<'_>)) -> Self {
         let CheckOptions { problems_max, now_seconds, .. } = *options;
-        Self { report: Report::default(), problems_max, now_seconds, callback }
+        Self { report: Report::default(), problems_max, now_seconds, callback: Some(callback) }
+    }
+
+    /// For a part of a pass, whose problems are passed on with those of the others.
+    pub fn of_part(now_seconds: Option<u64>) -> Self {
+        let report = Report::default();
+        Self { report, problems_max: PART_PROBLEMS_MAX, now_seconds, callback: None }
     }
 
     pub fn report(&mut self, issue: impl Into<Issue>) {
@@ -216,10 +242,28 @@ impl<'a> Reporter<'a> {
             Severity::Error => self.report.errors += 1,
             Severity::Warning => self.report.warnings += 1,
         }
-        (self.callback)(CheckProgress::Problem(&problem));
+        if let Some(callback) = &mut self.callback {
+            callback(CheckProgress::Problem(&problem));
+        }
         if self.report.problems.len() < self.problems_max {
             self.report.problems.push(problem);
         }
+    }
+
+    /// How many problems were reported.
+    pub fn count(&self) -> u64 {
+        self.report.errors + self.report.warnings
+    }
+
+    /// What a part reports; nothing if it has so many problems that they weren't kept.
+    pub fn into_part(self) -> Option<Report> {
+        (self.count() == self.report.problems.len() as u64).then_some(self.report)
+    }
+
+    /// Reports the problems of a part, and adds what it counted of inodes.
+    pub fn add_part(&mut self, part: Report) {
+        part.problems.into_iter().for_each(|problem| self.report(problem.issue));
+        self.report.summary.add_inodes(&part.summary);
     }
 
     pub fn summarize(&mut self, change: impl FnOnce(&mut CheckSummary)) {
@@ -227,7 +271,9 @@ impl<'a> Reporter<'a> {
     }
 
     pub fn step(&mut self, pass: Pass, done: u64, total: u64) {
-        (self.callback)(CheckProgress::Step { pass, done, total });
+        if let Some(callback) = &mut self.callback {
+            callback(CheckProgress::Step { pass, done, total });
+        }
     }
 }
 

@@ -1,8 +1,8 @@
 //! Inodes with a purpose: the journal, the blocks reserved for growth, quota, the orphan file.
 
-use crate::checker::Checker;
+use crate::checker::{Checker, InodePass};
 use crate::claims::InodeClaims;
-use crate::image::Error;
+use crate::image::{Error, Image};
 use crate::issue::{InodeIssue, Issue, SuperblockIssue};
 use drystone_ext4_format::block_map;
 use drystone_ext4_format::features::{Compat, ReadOnlyCompat};
@@ -19,8 +19,8 @@ const FIRST_BELOW_GROWTH_POINTER: u64 = 12;
 /// The first inode of all images that the tools make: `lost+found`.
 const USUAL_FIRST_INODE: InodeNumber = InodeNumber::new(11);
 
-pub(crate) fn has_resize_inode(checker: &Checker<'_>) -> bool {
-    checker.image.layout.features().compat.contains(Compat::RESIZE_INODE)
+pub(crate) fn has_resize_inode(image: &Image<'_>) -> bool {
+    image.layout.features().compat.contains(Compat::RESIZE_INODE)
 }
 
 /// Checks that the resize inode maps exactly the blocks reserved for growth.
@@ -28,11 +28,11 @@ pub(crate) fn has_resize_inode(checker: &Checker<'_>) -> bool {
 /// It has one block of its own, of two levels of pointers. The first level's blocks are the
 /// reserved blocks of the first group; each points to its copies in the groups with backups.
 pub(crate) fn check_resize_inode(
-    checker: &mut Checker<'_>,
+    pass: &mut InodePass<'_, '_>,
     inode: &Inode,
     claims: &mut InodeClaims,
 ) -> Result<(), Error> {
-    let layout = checker.image.layout;
+    let layout = pass.image.layout;
     let number = inode.number;
     let purpose = InodeIssue::Purpose { purpose: "resize inode" };
     let reserved = u64::from(layout.reserved_descriptor_blocks());
@@ -47,21 +47,21 @@ pub(crate) fn check_resize_inode(
     let pointer = match block_map::pointer(area, GROWTH_POINTER, number, None, &layout) {
         Ok(Some(block)) if is_plain && !has_others => block,
         Ok(_) => {
-            checker.reporter.report(Issue::Inode { inode: number, issue: purpose });
+            pass.reporter.report(Issue::Inode { inode: number, issue: purpose });
             return Ok(());
         }
         Err(corrupt) => {
-            checker.reporter.report(corrupt);
+            pass.reporter.report(corrupt);
             return Ok(());
         }
     };
-    checker.claims.claim_block(pointer);
+    pass.found.claims.claim_block(pointer);
     claims.count += 1;
     let base = layout.group_base(GroupNumber::FIRST);
     let Some(table) = base.descriptors else { return Ok(()) };
     let first = table.get() + u64::from(base.descriptor_blocks);
     let pointers = u64::from(block_map::pointers_per_block(&layout));
-    let top = checker.image.read_block(pointer)?;
+    let top = pass.image.read_block(pointer)?;
     let mut blocks = 0;
     // The last block of the file that is mapped.
     let mut end = 0;
@@ -74,15 +74,15 @@ pub(crate) fn check_resize_inode(
         let found = stored(&top, index);
         blocks += u64::from(found != 0);
         if found != expected.unwrap_or(0) {
-            report_reserved(checker, number, found, expected.unwrap_or(0));
+            report_reserved(pass, number, found, expected.unwrap_or(0));
             continue;
         }
         let Some(block) = expected else { continue };
         if !layout.contains_blocks(PhysicalBlock::new(block), 1) {
             continue;
         }
-        let below = checker.image.read_block(PhysicalBlock::new(block))?;
-        let copies = check_copies(checker, number, block, &below);
+        let below = pass.image.read_block(PhysicalBlock::new(block))?;
+        let copies = check_copies(pass, number, block, &below);
         blocks += copies;
         if let Some(last) = copies.checked_sub(1) {
             end = end.max(FIRST_BELOW_GROWTH_POINTER + (index + 1) * pointers + last);
@@ -92,7 +92,7 @@ pub(crate) fn check_resize_inode(
     let (stored, expected) = (inode.size_bytes, (end + 1) * layout.block_size() as u64);
     if end > 0 && stored < end * layout.block_size() as u64 {
         let issue = InodeIssue::Size { stored, expected };
-        checker.reporter.report(Issue::Inode { inode: number, issue });
+        pass.reporter.report(Issue::Inode { inode: number, issue });
     }
     Ok(())
 }
@@ -100,12 +100,12 @@ pub(crate) fn check_resize_inode(
 /// Checks that the pointers below a reserved block are its copies in the groups with backups; the
 /// first that isn't is reported. Returns how many there are.
 fn check_copies(
-    checker: &mut Checker<'_>,
+    pass: &mut InodePass<'_, '_>,
     number: InodeNumber,
     block: u64,
     pointers: &[u8],
 ) -> u64 {
-    let layout = checker.image.layout;
+    let layout = pass.image.layout;
     let mut groups = layout.superblock_groups().skip(1);
     let mut is_told = false;
     let mut blocks = 0;
@@ -117,7 +117,7 @@ fn check_copies(
         let found = stored(pointers, place);
         blocks += u64::from(found != 0);
         if found != expected && !is_told {
-            report_reserved(checker, number, found, expected);
+            report_reserved(pass, number, found, expected);
             is_told = true;
         }
     }
@@ -129,19 +129,19 @@ fn stored(bytes: &[u8], index: u64) -> u64 {
     pointers.get(index as usize).map_or(0, |raw| u64::from(u32::from_le_bytes(*raw)))
 }
 
-fn report_reserved(checker: &mut Checker<'_>, inode: InodeNumber, found: u64, expected: u64) {
+fn report_reserved(pass: &mut InodePass<'_, '_>, inode: InodeNumber, found: u64, expected: u64) {
     let (found, expected) = (PhysicalBlock::new(found), PhysicalBlock::new(expected));
     let issue = InodeIssue::ReservedBlock { found, expected };
-    checker.reporter.report(Issue::Inode { inode, issue });
+    pass.reporter.report(Issue::Inode { inode, issue });
 }
 
 /// Checks what a reserved inode is: a file with a purpose, the list of bad blocks, or nothing.
-pub(crate) fn check_reserved(checker: &mut Checker<'_>, inode: &Inode) {
+pub(crate) fn check_reserved(pass: &mut InodePass<'_, '_>, inode: &Inode) {
     let number = inode.number;
-    let superblock = &checker.image.superblock;
+    let superblock = &pass.image.superblock;
     let mut field = |field, value: u64| {
         let issue = InodeIssue::Field { field, value };
-        checker.reporter.report(Issue::Inode { inode: number, issue });
+        pass.reporter.report(Issue::Inode { inode: number, issue });
     };
     if number == InodeNumber::BAD_BLOCKS {
         if inode.flags.contains(InodeFlags::INLINE_DATA) {
@@ -178,11 +178,11 @@ pub(crate) fn check_reserved(checker: &mut Checker<'_>, inode: &Inode) {
     {
         let (field, value) = ("i_file_acl", block.get());
         let issue = InodeIssue::Field { field, value };
-        checker.reporter.report(Issue::Inode { inode: number, issue });
+        pass.reporter.report(Issue::Inode { inode: number, issue });
     }
     if is_for_quota && !is_used && (inode.links_count > 0 || inode.sectors > 0) {
         let issue = InodeIssue::ReservedInUse;
-        checker.reporter.report(Issue::Inode { inode: number, issue });
+        pass.reporter.report(Issue::Inode { inode: number, issue });
     }
 }
 
@@ -190,7 +190,7 @@ pub(crate) fn check_reserved(checker: &mut Checker<'_>, inode: &Inode) {
 fn check_first_inode(checker: &mut Checker<'_>) -> Result<(), Error> {
     let first = checker.image.layout.first_inode();
     if first > USUAL_FIRST_INODE
-        && let Some((inode, _)) = checker.inode(USUAL_FIRST_INODE)?
+        && let Some((inode, _)) = checker.image.inode(USUAL_FIRST_INODE)?
         && inode.is_directory()
         && inode.links_count > 0
     {
@@ -220,7 +220,7 @@ pub(crate) fn check(checker: &mut Checker<'_>) -> Result<(), Error> {
         purposes.extend(quota.into_iter().flatten().map(|inode| (inode, "quota file")));
     }
     for (number, purpose) in &purposes {
-        let found = checker.inode(*number)?;
+        let found = checker.image.inode(*number)?;
         let fits = found.is_some_and(|(inode, _)| {
             inode.is_regular() && inode.links_count > 0 && inode.has_block_mapping()
         });
@@ -232,7 +232,7 @@ pub(crate) fn check(checker: &mut Checker<'_>) -> Result<(), Error> {
     // A journal without its feature would be lost space.
     let is_needed = purposes.iter().any(|(inode, _)| *inode == InodeNumber::JOURNAL);
     if !is_needed
-        && let Some((inode, _)) = checker.inode(InodeNumber::JOURNAL)?
+        && let Some((inode, _)) = checker.image.inode(InodeNumber::JOURNAL)?
         && (inode.links_count > 0 || inode.sectors > 0)
     {
         let issue = InodeIssue::ReservedInUse;
@@ -241,6 +241,7 @@ pub(crate) fn check(checker: &mut Checker<'_>) -> Result<(), Error> {
     // One of zeros was not looked at.
     if features.compat.contains(Compat::RESIZE_INODE)
         && checker
+            .image
             .inode(InodeNumber::RESIZE)?
             .is_some_and(|(_, bytes)| bytes.iter().all(|&b| b == 0))
     {
@@ -249,7 +250,7 @@ pub(crate) fn check(checker: &mut Checker<'_>) -> Result<(), Error> {
     }
     // Blocks that nothing reserves for growth are free.
     if !features.compat.contains(Compat::RESIZE_INODE)
-        && let Some((inode, _)) = checker.inode(InodeNumber::RESIZE)?
+        && let Some((inode, _)) = checker.image.inode(InodeNumber::RESIZE)?
         && inode.block_area.iter().any(|&byte| byte != 0)
     {
         let issue = InodeIssue::ReservedInUse;
@@ -258,7 +259,7 @@ pub(crate) fn check(checker: &mut Checker<'_>) -> Result<(), Error> {
     let orphan_file = superblock.orphan_file_inode();
     if !features.compat.contains(Compat::ORPHAN_FILE)
         && let Some(number) = orphan_file
-        && let Some((inode, _)) = checker.inode(number)?
+        && let Some((inode, _)) = checker.image.inode(number)?
         && (inode.links_count > 0 || inode.sectors > 0)
     {
         // The journal or a quota file has another reason to be in use.

@@ -25,7 +25,7 @@ const LAYERS: [(&str, &[&str]); 27] = [
         &["blockdev", "cache", "ext4-format", "jbd2", "ondisk", "options", "sync", "vfs"],
     ),
     ("drystone-nilfs2", &["blockdev", "nilfs2-format", "ondisk", "options", "sync", "vfs"]),
-    ("drystone-fsck", &["blockdev", "ext4-format", "jbd2-format", "ondisk", "options"]),
+    ("drystone-fsck", &["blockdev", "ext4-format", "jbd2-format", "ondisk", "options", "sync"]),
     ("drystone-mkfs", &["blockdev", "ext4-format", "jbd2-format", "ondisk", "options", "sync"]),
     ("drystone-sources", &["blockdev", "ext4-format", "mkfs", "ondisk", "sync", "vfs"]),
     ("drystone-reshape", &["blockdev", "ext4-format", "jbd2-format", "mkfs", "ondisk", "options"]),

@@ -1,6 +1,7 @@
 //! The directories of the image, as the pass over all inodes finds them.
 
-use drystone_ext4_format::InodeNumber;
+use drystone_ext4_format::{GroupNumber, InodeNumber};
+use std::collections::BTreeMap;
 
 /// One directory, and its place in the tree. 0 stands for no directory.
 #[derive(Clone, Copy, Debug)]
@@ -18,12 +19,31 @@ pub(crate) struct Directory {
 #[derive(Debug, Default)]
 pub(crate) struct Directories {
     pub all: Vec<Directory>,
+    /// How many each group has, with those that are removed and still open.
+    in_groups: BTreeMap<GroupNumber, u32>,
 }
 
 impl Directories {
     /// Adds a directory. They come in rising order.
     pub fn add(&mut self, inode: InodeNumber, is_indexed: bool) {
         self.all.push(Directory { inode: inode.get(), parent: 0, dotdot: 0, is_indexed });
+    }
+
+    /// Counts a directory among those of its group.
+    pub fn count(&mut self, group: GroupNumber) {
+        *self.in_groups.entry(group).or_default() += 1;
+    }
+
+    pub fn count_in(&self, group: GroupNumber) -> u32 {
+        self.in_groups.get(&group).copied().unwrap_or(0)
+    }
+
+    /// Adds those of inodes that come after all of these.
+    pub fn add_part(&mut self, part: Directories) {
+        self.all.extend(part.all);
+        for (group, count) in part.in_groups {
+            *self.in_groups.entry(group).or_default() += count;
+        }
     }
 
     pub fn position(&self, inode: InodeNumber) -> Option<usize> {

@@ -29,7 +29,7 @@ const BLOCK_HEADER: Range<usize> = 0..12;
 /// Encodes the attributes of an inode anew, in the inode and in its block.
 pub(super) fn rewrite(repairer: &mut Repairer<'_, '_>, number: InodeNumber) -> Result<Done, Error> {
     rewrite_area(repairer, number)?;
-    let Some((inode, _)) = repairer.checker.inode(number)? else { return Ok(None) };
+    let Some((inode, _)) = repairer.checker.image.inode(number)? else { return Ok(None) };
     match inode.attribute_block {
         Some(block) => rewrite_block(repairer, number, block),
         None => Ok(DONE),
@@ -60,7 +60,7 @@ fn kept(repairer: &Repairer<'_, '_>, attributes: &XattrView<'_>) -> AttributeSet
         .iter()
         .filter_map(|(name, value)| match *value {
             AttributeValue::Inode { inode, length, .. } => {
-                let (_, bytes) = repairer.checker.inode(inode).ok()??;
+                let (_, bytes) = repairer.checker.image.inode(inode).ok()??;
                 let hash = u32::from_le_bytes(*bytes.get(VALUE_HASH)?.first_chunk()?);
                 Some((name.clone(), AttributeValue::in_inode(name, inode, length, hash)))
             }
@@ -78,12 +78,14 @@ pub(super) fn rewrite_area(
     number: InodeNumber,
 ) -> Result<Done, Error> {
     let layout = repairer.checker.image.layout;
-    let Some((mut inode, mut bytes)) = repairer.checker.inode(number)? else { return Ok(None) };
+    let Some((mut inode, mut bytes)) = repairer.checker.image.inode(number)? else {
+        return Ok(None);
+    };
     if inode.flags.contains(InodeFlags::INLINE_DATA) {
         if let Some(done) = salvage::restore_extra_size(repairer, number)? {
             return Ok(Some(done));
         }
-        let Some(again) = repairer.checker.inode(number)? else { return Ok(None) };
+        let Some(again) = repairer.checker.image.inode(number)? else { return Ok(None) };
         (inode, bytes) = again;
     }
     let range = inode.attribute_area(&layout);
@@ -211,7 +213,7 @@ pub(super) fn drop_impossible(repairer: &mut Repairer<'_, '_>) -> Result<Done, E
     for group in layout.groups() {
         let inodes: Vec<InodeNumber> = repairer.checker.states.used_in(group).collect();
         for number in inodes {
-            let Some((inode, _)) = repairer.checker.inode(number)? else { continue };
+            let Some((inode, _)) = repairer.checker.image.inode(number)? else { continue };
             let is_impossible = inode.attribute_block.is_some_and(|block| {
                 !layout.contains_blocks(block, 1)
                     || block.get() <= u64::from(layout.first_data_block())

@@ -30,14 +30,14 @@ pub(super) fn choose_parent(
     // One that was made anew in this round has lost the name already.
     let is_second = first != second
         && !repairer.rebuilt_directories.contains(&second.get())
-        && repairer.checker.directories.get_mut(number).is_some_and(|directory| {
+        && repairer.checker.found.directories.get_mut(number).is_some_and(|directory| {
             directory.parent == first.get() && directory.dotdot == second.get()
         })
         && reaches_root(repairer, second, number);
     if !is_second {
         return rebuild(repairer, second, None);
     }
-    if let Some(directory) = repairer.checker.directories.get_mut(number) {
+    if let Some(directory) = repairer.checker.found.directories.get_mut(number) {
         directory.parent = second.get();
     }
     rebuild(repairer, first, Some(number))
@@ -45,7 +45,7 @@ pub(super) fn choose_parent(
 
 /// Whether a directory is below the root by a way that doesn't pass another one.
 fn reaches_root(repairer: &Repairer<'_, '_>, from: InodeNumber, without: InodeNumber) -> bool {
-    let directories = &repairer.checker.directories;
+    let directories = &repairer.checker.found.directories;
     let mut at = from;
     // A longer way is a loop.
     for _ in 0..=directories.all.len() {
@@ -64,14 +64,21 @@ fn reaches_root(repairer: &Repairer<'_, '_>, from: InodeNumber, without: InodeNu
 
 /// What the root names `lost+found`.
 fn named_lost_and_found(repairer: &Repairer<'_, '_>) -> Result<Option<InodeNumber>, Error> {
-    let Some((root, bytes)) = repairer.checker.inode(InodeNumber::ROOT)? else { return Ok(None) };
+    let Some((root, bytes)) = repairer.checker.image.inode(InodeNumber::ROOT)? else {
+        return Ok(None);
+    };
     let context = DirectoryContext::new(&repairer.checker.image, root);
     let mut found = None;
-    directories::for_each_entry(repairer.checker, &context, &bytes, &mut |_, _, name, inode| {
-        if name == LOST_AND_FOUND {
-            found = Some(inode);
-        }
-    })?;
+    directories::for_each_entry(
+        &repairer.checker.image,
+        &context,
+        &bytes,
+        &mut |_, _, name, inode| {
+            if name == LOST_AND_FOUND {
+                found = Some(inode);
+            }
+        },
+    )?;
     Ok(found)
 }
 
@@ -82,13 +89,13 @@ fn lost_and_found(repairer: &mut Repairer<'_, '_>) -> Result<Option<InodeNumber>
     if !repairer.checker.states.is_used(named) {
         return Ok(None);
     }
-    match repairer.checker.inode(named)? {
+    match repairer.checker.image.inode(named)? {
         Some((inode, _)) if takes_names(&inode) => Ok(Some(named)),
         // Another one would have no name.
         _ if !root_takes_names(repairer)? => Ok(None),
         _ => {
             rebuild(repairer, InodeNumber::ROOT, Some(named))?;
-            if let Some(directory) = repairer.checker.directories.get_mut(named) {
+            if let Some(directory) = repairer.checker.found.directories.get_mut(named) {
                 directory.parent = 0;
             }
             Ok(None)
@@ -98,7 +105,7 @@ fn lost_and_found(repairer: &mut Repairer<'_, '_>) -> Result<Option<InodeNumber>
 
 /// Whether the root names `lost+found`, whatever that is. A root that is lost may have.
 pub(super) fn has_lost_and_found(repairer: &Repairer<'_, '_>) -> Result<bool, Error> {
-    let root = repairer.checker.inode(InodeNumber::ROOT)?;
+    let root = repairer.checker.image.inode(InodeNumber::ROOT)?;
     let is_lost = !root.is_some_and(|(root, _)| root.is_directory());
     Ok(is_lost || named_lost_and_found(repairer)?.is_some())
 }
@@ -143,7 +150,7 @@ fn takes_names(inode: &Inode) -> bool {
 }
 
 fn root_takes_names(repairer: &Repairer<'_, '_>) -> Result<bool, Error> {
-    let root = repairer.checker.inode(InodeNumber::ROOT)?;
+    let root = repairer.checker.image.inode(InodeNumber::ROOT)?;
     Ok(root.is_some_and(|(root, _)| takes_names(&root)))
 }
 
@@ -155,7 +162,7 @@ fn add(
     number: InodeNumber,
     kind: EntryType,
 ) -> Result<Done, Error> {
-    let Some((inode, _)) = repairer.checker.inode(directory)? else { return Ok(None) };
+    let Some((inode, _)) = repairer.checker.image.inode(directory)? else { return Ok(None) };
     if !takes_names(&inode) {
         return Ok(None);
     }
@@ -213,7 +220,7 @@ fn free_inode(repairer: &mut Repairer<'_, '_>) -> Result<Option<InodeNumber>, Er
         return Ok(found);
     }
     for group in layout.groups() {
-        let state = &repairer.checker.groups[group.index()];
+        let state = &repairer.checker.image.groups[group.index()];
         let unused = state.descriptor.unused_inodes_count;
         let is_open = state.has_inode_table && !state.flags.contains(GroupFlags::INODE_UNINIT);
         if !is_open || unused == 0 || unused > layout.inodes_per_group() {
@@ -240,9 +247,9 @@ pub(super) fn make_lost_and_found(
     }
     // The one that has lost its name, or a new one.
     let old = layout.first_inode();
-    let directories = &repairer.checker.directories;
+    let directories = &repairer.checker.found.directories;
     let is_nameless = directories.position(old).is_some_and(|at| directories.all[at].parent == 0);
-    if is_nameless && repairer.checker.inode(old)?.is_some_and(|(old, _)| takes_names(&old)) {
+    if is_nameless && repairer.checker.image.inode(old)?.is_some_and(|(old, _)| takes_names(&old)) {
         let added = add(repairer, InodeNumber::ROOT, LOST_AND_FOUND, old, EntryType::Directory)?;
         return Ok(added.map(|_| old));
     }

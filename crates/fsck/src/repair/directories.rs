@@ -89,17 +89,17 @@ impl Sieve {
             && target >= layout.first_inode()
             && target != self.own
             && !states.holds_value(target)
-            && !repairer.checker.serves_image(target)
+            && !repairer.checker.image.serves_image(target)
             && states.is_used(target);
         let is_permitted = !self.encrypted
             || !can_be_encrypted(states.kind(target))
-            || repairer.checker.policies.fits(self.own, target);
+            || repairer.checker.found.policies.fits(self.own, target);
         if !is_target || !is_permitted || self.unwanted == Some(target) {
             return None;
         }
         // A directory has one name, in the directory that the check has met first.
-        if let Some(at) = repairer.checker.directories.position(target) {
-            let parent = repairer.checker.directories.all[at].parent;
+        if let Some(at) = repairer.checker.found.directories.position(target) {
+            let parent = repairer.checker.found.directories.all[at].parent;
             if parent != 0 && parent != self.own.get() || !self.children.insert(target.get()) {
                 return None;
             }
@@ -152,7 +152,7 @@ pub(super) fn rebuild(
     if !repairer.rebuilt_directories.insert(number.get()) && unwanted.is_none() {
         return Ok(DONE);
     }
-    let Some((inode, bytes)) = repairer.checker.inode(number)? else { return Ok(None) };
+    let Some((inode, bytes)) = repairer.checker.image.inode(number)? else { return Ok(None) };
     if !inode.is_directory() {
         return Ok(None);
     }
@@ -258,7 +258,7 @@ pub(super) fn is_foreign(
     number: InodeNumber,
     block: PhysicalBlock,
 ) -> Result<bool, Error> {
-    let Some((inode, _)) = repairer.checker.inode(number)? else { return Ok(false) };
+    let Some((inode, _)) = repairer.checker.image.inode(number)? else { return Ok(false) };
     if !inode.is_directory() {
         return Ok(false);
     }
@@ -270,7 +270,7 @@ pub(super) fn is_foreign(
 
 /// The parent that a directory should name.
 fn parent_of(repairer: &Repairer<'_, '_>, number: InodeNumber) -> InodeNumber {
-    let directories = &repairer.checker.directories;
+    let directories = &repairer.checker.found.directories;
     let known = directories.position(number).map(|position| directories.all[position]);
     let parent =
         known.map_or(0, |known| if known.parent == 0 { known.dotdot } else { known.parent });
@@ -291,7 +291,7 @@ pub(super) fn blocks_of(
         (0..u64::from(extent.length)).filter_map(|offset| extent.physical.checked_add(offset))
     });
     let is_fixed = |block: &PhysicalBlock| {
-        let fixed = &repairer.checker.claims.fixed;
+        let fixed = &repairer.checker.found.claims.fixed;
         fixed.iter().any(|range| (range.start..range.end).contains(&block.get()))
     };
     Ok(blocks.filter(|block| !is_fixed(block)).collect())

@@ -53,7 +53,7 @@ pub(super) fn distrust(repairer: &mut Repairer<'_, '_>, group: GroupNumber) -> R
 /// something else that is possible.
 pub(super) fn restore(repairer: &mut Repairer<'_, '_>, group: GroupNumber) -> Result<Done, Error> {
     let places = |descriptor: &GroupDescriptor| PARTS.map(|part| place_of(descriptor, part));
-    let own = places(&repairer.checker.groups[group.index()].descriptor);
+    let own = places(&repairer.checker.image.groups[group.index()].descriptor);
     for copy in copies(repairer, group)? {
         let found = places(&copy);
         let is_possible = found.into_iter().zip(PARTS).all(|(place, part)| {
@@ -101,7 +101,7 @@ pub(super) fn hides(repairer: &Repairer<'_, '_>, number: InodeNumber) -> Result<
     if repairer.can_use(number) {
         return Ok(false);
     }
-    let Some((inode, bytes)) = repairer.checker.inode(number)? else { return Ok(false) };
+    let Some((inode, bytes)) = repairer.checker.image.inode(number)? else { return Ok(false) };
     let is_sealed = Inode::check_checksum(&bytes, number, &layout).is_ok();
     Ok(is_sealed && inode.links_count > 0 && ModeFileType::from_mode(inode.mode).is_some())
 }
@@ -113,9 +113,9 @@ pub(super) fn relocate(
     group: GroupNumber,
     part: GroupPart,
 ) -> Result<Done, Error> {
-    let stored = place_of(&repairer.checker.groups[group.index()].descriptor, part);
+    let stored = place_of(&repairer.checker.image.groups[group.index()].descriptor, part);
     let count = length_of(repairer, part);
-    let state = &repairer.checker.groups[group.index()];
+    let state = &repairer.checker.image.groups[group.index()];
     let was_possible = match part {
         GroupPart::BlockBitmap => state.has_block_bitmap,
         GroupPart::InodeBitmap => state.has_inode_bitmap,
@@ -138,7 +138,7 @@ pub(super) fn relocate(
             }
         }
         // Where tables are isn't known yet: a free block could be one of theirs.
-        _ if repairer.checker.groups.iter().any(|state| !state.has_inode_table) => {
+        _ if repairer.checker.image.groups.iter().any(|state| !state.has_inode_table) => {
             return Ok(Some("the group's part waits for the inode tables"));
         }
         _ => repairer.allocate_part(group, count)?,
@@ -206,7 +206,7 @@ fn replace_table(repairer: &mut Repairer<'_, '_>, group: GroupNumber) -> Result<
 
 /// Finds the root again, or makes an empty one. What was in it is connected to `lost+found` then.
 pub(super) fn repair_root(repairer: &mut Repairer<'_, '_>) -> Result<Done, Error> {
-    let stored = repairer.checker.groups[0].descriptor.inode_table;
+    let stored = repairer.checker.image.groups[0].descriptor.inode_table;
     let found = find_table(repairer, GroupNumber::FIRST)?.filter(|place| *place != stored);
     match found {
         Some(place) => move_part(repairer, GroupNumber::FIRST, GroupPart::InodeTable, place),

@@ -18,12 +18,12 @@ pub(super) fn rebuild(repairer: &mut Repairer<'_, '_>) -> Result<Done, Error> {
     if !layout.features().compat.contains(Compat::RESIZE_INODE) {
         return repairer.clear_inode(number);
     }
-    let Some((inode, _)) = repairer.checker.inode(number)? else { return Ok(None) };
+    let Some((inode, _)) = repairer.checker.image.inode(number)? else { return Ok(None) };
     let Some(table) = layout.group_base(GroupNumber::FIRST).descriptors else { return Ok(None) };
     let stored = block_map::pointer(&inode.block_area, GROWTH_POINTER, number, None, &layout);
     let stored = stored.ok().flatten().filter(|block| {
         repairer.is_alone(*block)
-            && repairer.checker.claims.fixed_at(block.get(), block.get() + 1).is_none()
+            && repairer.checker.found.claims.fixed_at(block.get(), block.get() + 1).is_none()
     });
     let top_block = match stored {
         Some(block) => Some(block),

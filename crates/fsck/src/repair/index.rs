@@ -25,7 +25,7 @@ const DIRECTORY_BYTES_MAX: u64 = 256 << 20;
 pub(super) fn build(repairer: &mut Repairer<'_, '_>, number: InodeNumber) -> Result<bool, Error> {
     let image = &repairer.checker.image;
     let layout = image.layout;
-    let Some((inode, _)) = repairer.checker.inode(number)? else { return Ok(false) };
+    let Some((inode, _)) = repairer.checker.image.inode(number)? else { return Ok(false) };
     let is_possible = inode.is_directory()
         && layout.features().compat.contains(Compat::DIR_INDEX)
         && !inode.flags.intersects(InodeFlags::INDEX | InodeFlags::INLINE_DATA)
@@ -115,7 +115,7 @@ fn places(
     if maps::store(repairer, pieces)?.is_none() {
         return Ok(None);
     }
-    let Some((inode, _)) = repairer.checker.inode(number)? else { return Ok(None) };
+    let Some((inode, _)) = repairer.checker.image.inode(number)? else { return Ok(None) };
     let after = Footprint::of(&repairer.checker.image, &inode)?.clusters(repairer);
     let layout = repairer.checker.image.layout;
     let sectors = |clusters: u64| {

@@ -93,7 +93,7 @@ pub(super) fn repair(
         InodeIssue::Field { field, .. } => repair_zero(repairer, inode, field),
         InodeIssue::Size { expected, .. } => set_size(repairer, inode, expected),
         InodeIssue::Sectors { stored, counted } => {
-            let found = repairer.checker.inode(inode)?;
+            let found = repairer.checker.image.inode(inode)?;
             let is_file = found.is_some_and(|(inode, _)| inode.mode != 0);
             if is_reserved(inode, &repairer.checker.image.layout)
                 && inode != InodeNumber::BAD_BLOCKS
@@ -117,6 +117,7 @@ pub(super) fn repair(
         InodeIssue::Symlink { found, .. } => {
             let is_inline = repairer
                 .checker
+                .image
                 .inode(inode)?
                 .is_some_and(|(inode, _)| inode.flags.contains(InodeFlags::INLINE_DATA));
             if pointers_behind_target(repairer, inode)? {
@@ -178,7 +179,7 @@ pub(super) fn is_too_large(repairer: &Repairer<'_, '_>, inode: InodeNumber, size
 
 /// Whether a link maps more than the block with its target, which is sound.
 fn pointers_behind_target(repairer: &Repairer<'_, '_>, number: InodeNumber) -> Result<bool, Error> {
-    let Some((inode, _)) = repairer.checker.inode(number)? else { return Ok(false) };
+    let Some((inode, _)) = repairer.checker.image.inode(number)? else { return Ok(false) };
     if !inode.has_block_mapping() {
         return Ok(false);
     }
@@ -275,13 +276,13 @@ fn repair_flag(
 /// Whether what an inode has in place of pointers is the root of an extent tree.
 fn has_extent_root(repairer: &Repairer<'_, '_>, number: InodeNumber) -> Result<bool, Error> {
     use drystone_ext4_format::extent::{ExtentNode, NodePlace};
-    let Some((inode, _)) = repairer.checker.inode(number)? else { return Ok(false) };
+    let Some((inode, _)) = repairer.checker.image.inode(number)? else { return Ok(false) };
     Ok(ExtentNode::reopen(&inode.block_area, NodePlace::root(number)).is_ok())
 }
 
 /// Whether an inode has the attribute that inline data need.
 fn has_inline_data(repairer: &Repairer<'_, '_>, number: InodeNumber) -> Result<bool, Error> {
-    let Some((inode, bytes)) = repairer.checker.inode(number)? else { return Ok(false) };
+    let Some((inode, bytes)) = repairer.checker.image.inode(number)? else { return Ok(false) };
     let area = bytes.get(inode.attribute_area(&repairer.checker.image.layout)).unwrap_or(&[]);
     let place = AttributePlace { inode: number, block: None };
     let name = AttributeName::inline_data();

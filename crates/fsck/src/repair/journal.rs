@@ -102,7 +102,7 @@ pub(super) fn repair_missing(repairer: &mut Repairer<'_, '_>) -> Result<Done, Er
     if repairer.restore_journal_inode()? {
         return Ok(Some("the journal's inode was restored from the superblock"));
     }
-    let found = repairer.checker.inode(InodeNumber::JOURNAL)?;
+    let found = repairer.checker.image.inode(InodeNumber::JOURNAL)?;
     let is_journal = found.is_some_and(|(inode, _)| {
         inode.is_regular() && inode.links_count > 0 && inode.has_block_mapping()
     });
@@ -150,7 +150,7 @@ const JOURNAL_BLOCKS_MIN: u32 = 1024;
 impl Repairer<'_, '_> {
     fn journal_place(&self) -> Result<Option<(u64, u32)>, Error> {
         let Some(number) = self.checker.image.superblock.journal_inode() else { return Ok(None) };
-        let Some((inode, _)) = self.checker.inode(number)? else { return Ok(None) };
+        let Some((inode, _)) = self.checker.image.inode(number)? else { return Ok(None) };
         if !inode.is_regular() || !inode.has_block_mapping() {
             return Ok(None);
         }
@@ -177,7 +177,7 @@ impl Repairer<'_, '_> {
     fn restore_journal_inode(&mut self) -> Result<bool, Error> {
         let number = InodeNumber::JOURNAL;
         let Some(backup) = self.checker.image.superblock.journal_backup() else { return Ok(false) };
-        let Some((old, _)) = self.checker.inode(number)? else { return Ok(false) };
+        let Some((old, _)) = self.checker.image.inode(number)? else { return Ok(false) };
         let place = NodePlace::root(number);
         let has_extents = ExtentNode::reopen(&backup.block_area, place).is_ok();
         let is_same = old.flags.contains(InodeFlags::EXTENTS) == has_extents

@@ -36,11 +36,11 @@ pub(super) fn take_apart(
     number: InodeNumber,
 ) -> Result<Option<Pieces>, Error> {
     let image = &repairer.checker.image;
-    let Some((inode, _)) = repairer.checker.inode(number)? else { return Ok(None) };
+    let Some((inode, _)) = repairer.checker.image.inode(number)? else { return Ok(None) };
     if !maps_blocks(&inode, &image.layout) {
         return Ok(None);
     }
-    let claims = &repairer.checker.claims;
+    let claims = &repairer.checker.found.claims;
     let mut visited = BlockSet::new(image.layout.blocks_count());
     let (mut found, mut nodes, mut misplaced) = (Vec::new(), Vec::new(), BTreeSet::new());
     // What the extents in their place take: with a wrong length the blocks of those that follow, too.
@@ -167,7 +167,7 @@ pub(super) fn use_extents(
     repairer: &mut Repairer<'_, '_>,
     number: InodeNumber,
 ) -> Result<Done, Error> {
-    let Some((inode, _)) = repairer.checker.inode(number)? else { return Ok(None) };
+    let Some((inode, _)) = repairer.checker.image.inode(number)? else { return Ok(None) };
     if ExtentNode::reopen(&inode.block_area, NodePlace::root(number)).is_err() {
         let Some(mut pieces) = take_apart(repairer, number)? else { return Ok(None) };
         pieces.inode.flags.insert(InodeFlags::EXTENTS);
@@ -199,11 +199,11 @@ pub(super) fn unshare(
         return Ok(DONE);
     }
     let layout = repairer.checker.image.layout;
-    let Some((inode, _)) = repairer.checker.inode(number)? else { return Ok(None) };
+    let Some((inode, _)) = repairer.checker.image.inode(number)? else { return Ok(None) };
     unshare_attributes(repairer, &inode)?;
     let Some(mut pieces) = take_apart(repairer, number)? else { return Ok(DONE) };
     let ratio = u64::from(layout.blocks_per_cluster());
-    let mut met = BlockSet::new(repairer.checker.claims.bound());
+    let mut met = BlockSet::new(repairer.checker.found.claims.bound());
     // The last cluster of the file, and where it lies.
     let mut current: Option<(u64, u64)> = None;
     let mut unshared: Vec<Extent> = Vec::new();
@@ -216,19 +216,19 @@ pub(super) fn unshare(
             ) else {
                 break;
             };
-            let cluster = repairer.checker.claims.cluster(physical.get());
+            let cluster = repairer.checker.found.claims.cluster(physical.get());
             let file_cluster = logical.as_u64() / ratio;
             let target = match current {
                 Some((last, target)) if last == file_cluster => target,
                 _ => {
                     let is_shared =
-                        !repairer.checker.claims.twice.runs(cluster..cluster + 1).is_empty();
+                        !repairer.checker.found.claims.twice.runs(cluster..cluster + 1).is_empty();
                     // One that the inode has twice stays in the first place.
                     let stays = if is_own_twice { met.insert(cluster) } else { !is_shared };
                     if stays {
                         cluster
                     } else if let Some(block) = repairer.allocate()? {
-                        repairer.checker.claims.cluster(block.get())
+                        repairer.checker.found.claims.cluster(block.get())
                     } else {
                         done = NO_ROOM;
                         current = None;
@@ -238,7 +238,7 @@ pub(super) fn unshare(
             };
             current = Some((file_cluster, target));
             if target != cluster {
-                let start = repairer.checker.claims.block(target).get();
+                let start = repairer.checker.found.claims.block(target).get();
                 let place = PhysicalBlock::new(start + logical.as_u64() % ratio);
                 repairer.checker.image.read_blocks(physical, &mut buffer)?;
                 repairer.write_block(place, &buffer)?;

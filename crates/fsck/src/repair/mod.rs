@@ -213,6 +213,7 @@ impl Session<'_> {
             replay: true,
             problems_max: ROUND_PROBLEMS_MAX,
             now_seconds: Some(self.now_seconds),
+            ..CheckOptions::default()
         };
         let mut reporter = Reporter::new(&options, progress);
         reporter.step(Pass::Groups, 0, 1);
@@ -235,7 +236,7 @@ impl Session<'_> {
             }
         }
         let is_kept = self.is_journal_kept;
-        match check::examine(image, reporter, true)? {
+        match check::examine(image, reporter, true, options.threads)? {
             Examined::Hopeless(report) => {
                 self.conclude(report);
                 Ok(Round::Settled)

@@ -64,7 +64,7 @@ fn process(repairer: &mut Repairer<'_, '_>) -> Result<Done, Error> {
     let orphans: Vec<InodeNumber> =
         orphans.filter(|inode| *inode >= layout.first_inode()).collect();
     for number in orphans {
-        let Some((inode, _)) = repairer.checker.inode(number)? else { continue };
+        let Some((inode, _)) = repairer.checker.image.inode(number)? else { continue };
         if inode.links_count > 0 {
             cut(repairer, &inode)?;
         } else if inode.mode != 0 {
@@ -95,7 +95,7 @@ pub(super) fn empty_file(repairer: &mut Repairer<'_, '_>) -> Result<Done, Error>
     let Some(number) = repairer.checker.image.superblock.orphan_file_inode() else {
         return Ok(None);
     };
-    let Some((inode, _)) = repairer.checker.inode(number)? else { return Ok(None) };
+    let Some((inode, _)) = repairer.checker.image.inode(number)? else { return Ok(None) };
     if !inode.is_regular() || inode.flags.contains(InodeFlags::INLINE_DATA) {
         return Ok(None);
     }

@@ -15,15 +15,17 @@ pub(super) fn rebuild(repairer: &mut Repairer<'_, '_>, kind: QuotaKind) -> Resul
     const DONE: Done = Some("the quota file was made anew");
     let superblock = &repairer.checker.image.superblock;
     let (number, used) = match kind {
-        QuotaKind::User => (superblock.user_quota_inode(), &repairer.checker.usage.users),
-        QuotaKind::Group => (superblock.group_quota_inode(), &repairer.checker.usage.groups),
-        QuotaKind::Project => (superblock.project_quota_inode(), &repairer.checker.usage.projects),
+        QuotaKind::User => (superblock.user_quota_inode(), &repairer.checker.found.usage.users),
+        QuotaKind::Group => (superblock.group_quota_inode(), &repairer.checker.found.usage.groups),
+        QuotaKind::Project => {
+            (superblock.project_quota_inode(), &repairer.checker.found.usage.projects)
+        }
     };
     let Some(number) = number else { return Ok(None) };
     if !repairer.rebuilt_maps.insert(number.get()) {
         return Ok(DONE);
     }
-    let Some((inode, _)) = repairer.checker.inode(number)? else { return Ok(None) };
+    let Some((inode, _)) = repairer.checker.image.inode(number)? else { return Ok(None) };
     if !inode.has_block_mapping() {
         return Ok(None);
     }
@@ -90,7 +92,7 @@ pub(super) fn is_taken_for_one(
     if repairer.checker.image.superblock.project_quota_inode() != Some(number) {
         return Ok(false);
     }
-    let Some((inode, _)) = repairer.checker.inode(number)? else { return Ok(true) };
+    let Some((inode, _)) = repairer.checker.image.inode(number)? else { return Ok(true) };
     Ok(!inode.has_block_mapping()
         || entries_of(repairer.checker, QuotaKind::Project, &inode, false)?.is_err())
 }

@@ -137,8 +137,8 @@ impl<'m, 'i> Repairer<'m, 'i> {
         let layout = self.checker.image.layout;
         let per_group = u64::from(layout.clusters_per_group());
         let first = u64::from(group.get()) * per_group;
-        let mut used = self.checker.claims.used.bytes(first, per_group);
-        let state = &self.checker.groups[group.index()];
+        let mut used = self.checker.found.claims.used.bytes(first, per_group);
+        let state = &self.checker.image.groups[group.index()];
         if believes_bitmap && !state.has_block_bitmap {
             return Ok(None);
         }
@@ -153,8 +153,8 @@ impl<'m, 'i> Repairer<'m, 'i> {
             let end = bitmap::find_one(&used, bit..clusters).unwrap_or(clusters);
             if (end - bit) as u64 >= wanted {
                 let cluster = first + bit as u64;
-                self.checker.claims.used.add_range(cluster..cluster + wanted);
-                return Ok(Some(self.checker.claims.block(cluster)));
+                self.checker.found.claims.used.add_range(cluster..cluster + wanted);
+                return Ok(Some(self.checker.found.claims.block(cluster)));
             }
             from = end;
         }
@@ -177,7 +177,7 @@ impl<'m, 'i> Repairer<'m, 'i> {
 
     /// Whether nobody has claimed the blocks of an extent.
     pub fn is_unclaimed(&self, extent: &Extent) -> bool {
-        let claims = &self.checker.claims;
+        let claims = &self.checker.found.claims;
         let clusters = claims.clusters(extent.physical.get(), extent.physical_end().get());
         claims.used.runs(clusters).is_empty()
     }
@@ -186,7 +186,7 @@ impl<'m, 'i> Repairer<'m, 'i> {
     pub fn is_marked(&self, block: PhysicalBlock) -> Result<bool, Error> {
         let image = &self.checker.image;
         let Some((group, bit)) = image.layout.bit_of_block(block) else { return Ok(false) };
-        let state = &self.checker.groups[group.index()];
+        let state = &self.checker.image.groups[group.index()];
         if !state.has_block_bitmap || state.flags.contains(GroupFlags::BLOCK_UNINIT) {
             return Ok(false);
         }
@@ -195,7 +195,7 @@ impl<'m, 'i> Repairer<'m, 'i> {
 
     /// Whether a block is in the image and has one owner at most.
     pub fn is_alone(&self, block: PhysicalBlock) -> bool {
-        let claims = &self.checker.claims;
+        let claims = &self.checker.found.claims;
         let cluster = claims.cluster(block.get());
         self.checker.image.layout.contains_blocks(block, 1)
             && claims.twice.runs(cluster..cluster + 1).is_empty()
@@ -220,7 +220,7 @@ impl<'m, 'i> Repairer<'m, 'i> {
     pub fn can_use(&self, number: InodeNumber) -> bool {
         let layout = self.checker.image.layout;
         let Ok((group, bit)) = layout.bit_of_inode(number) else { return false };
-        let state = &self.checker.groups[group.index()];
+        let state = &self.checker.image.groups[group.index()];
         let unused = match layout.checksums() {
             Checksums::None => 0,
             _ => state.descriptor.unused_inodes_count,
@@ -232,7 +232,7 @@ impl<'m, 'i> Repairer<'m, 'i> {
 
     /// Whether an inode holds an attribute's value of a length.
     pub fn holds_value(&self, number: InodeNumber, length: u64) -> bool {
-        let Ok(Some((inode, _))) = self.checker.inode(number) else { return false };
+        let Ok(Some((inode, _))) = self.checker.image.inode(number) else { return false };
         inode.flags.contains(InodeFlags::EA_INODE)
             && !inode.flags.contains(InodeFlags::INLINE_DATA)
             && inode.is_regular()
@@ -304,8 +304,8 @@ impl<'m, 'i> Repairer<'m, 'i> {
     fn inode_place(&self, number: InodeNumber) -> Result<Option<(u64, Vec<u8>)>, Error> {
         let layout = self.checker.image.layout;
         let Ok(group) = layout.group_of_inode(number) else { return Ok(None) };
-        let table = self.checker.groups[group.index()].descriptor.inode_table;
-        let Some(bytes) = self.checker.inode_bytes(number)? else { return Ok(None) };
+        let table = self.checker.image.groups[group.index()].descriptor.inode_table;
+        let Some(bytes) = self.checker.image.inode_bytes(number)? else { return Ok(None) };
         let Ok((block, offset)) = layout.inode_location(number, table) else { return Ok(None) };
         Ok(Some(((block.get() << layout.log_block_size()) + offset as u64, bytes)))
     }
@@ -319,7 +319,7 @@ impl<'m, 'i> Repairer<'m, 'i> {
         let layout = self.checker.image.layout;
         let Some((block, offset)) = layout.descriptor_location(group) else { return Ok(None) };
         let mut bytes = self.checker.image.read_block(block)?;
-        let descriptor = &mut self.checker.groups[group.index()].descriptor;
+        let descriptor = &mut self.checker.image.groups[group.index()].descriptor;
         change(descriptor);
         descriptor.encode_into(&mut bytes[offset..], group, &layout);
         self.write_block(block, &bytes)?;

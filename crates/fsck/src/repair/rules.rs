@@ -226,7 +226,7 @@ fn repair_inode(
         InodeIssue::SplitCluster { .. } => maps::unshare(repairer, inode, false),
         InodeIssue::Unattached => connections::connect(repairer, inode),
         InodeIssue::Unconnected => {
-            let directories = &repairer.checker.directories;
+            let directories = &repairer.checker.found.directories;
             let parent = directories.position(inode).map(|at| directories.all[at].parent);
             match parent {
                 Some(parent) if parent != 0 => {

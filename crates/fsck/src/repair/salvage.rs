@@ -32,7 +32,7 @@ pub(super) fn restore_type(
     repairer: &Repairer<'_, '_>,
     number: InodeNumber,
 ) -> Result<Done, Error> {
-    let Some((inode, _)) = repairer.checker.inode(number)? else { return Ok(None) };
+    let Some((inode, _)) = repairer.checker.image.inode(number)? else { return Ok(None) };
     if inode.flags.contains(InodeFlags::INLINE_DATA) {
         return Ok(None);
     }
@@ -54,7 +54,7 @@ pub(super) fn restore_directory(
     repairer: &Repairer<'_, '_>,
     number: InodeNumber,
 ) -> Result<Done, Error> {
-    let Some((inode, _)) = repairer.checker.inode(number)? else { return Ok(None) };
+    let Some((inode, _)) = repairer.checker.image.inode(number)? else { return Ok(None) };
     if inode.is_directory() || inode.flags.contains(InodeFlags::INLINE_DATA) {
         return Ok(None);
     }
@@ -72,7 +72,7 @@ pub(super) fn restore_link_size(
     number: InodeNumber,
 ) -> Result<Done, Error> {
     let image = &repairer.checker.image;
-    let Some((mut inode, _)) = repairer.checker.inode(number)? else { return Ok(None) };
+    let Some((mut inode, _)) = repairer.checker.image.inode(number)? else { return Ok(None) };
     // The target of an encrypted link is not text.
     if !inode.is_fast_symlink() || inode.flags.contains(InodeFlags::ENCRYPT) {
         return Ok(None);
@@ -104,7 +104,7 @@ pub(super) fn restore_extra_size(
     number: InodeNumber,
 ) -> Result<Done, Error> {
     let layout = repairer.checker.image.layout;
-    let Some((inode, bytes)) = repairer.checker.inode(number)? else { return Ok(None) };
+    let Some((inode, bytes)) = repairer.checker.image.inode(number)? else { return Ok(None) };
     let holds_attributes =
         |start: usize| bytes.get(start..start + 4) == Some(&xattr::MAGIC.to_le_bytes()[..]);
     if holds_attributes(inode.attribute_area(&layout).start) {
@@ -153,7 +153,7 @@ pub(super) fn uncover_entries(
 ) -> Result<Done, Error> {
     let image = &repairer.checker.image;
     let layout = image.layout;
-    let Some((inode, _)) = repairer.checker.inode(number)? else { return Ok(None) };
+    let Some((inode, _)) = repairer.checker.image.inode(number)? else { return Ok(None) };
     if !inode.flags.contains(InodeFlags::EXTENTS) {
         return Ok(None);
     }
@@ -212,7 +212,7 @@ pub(super) fn uncover_node(
     number: InodeNumber,
 ) -> Result<Done, Error> {
     let layout = repairer.checker.image.layout;
-    let Some((inode, _)) = repairer.checker.inode(number)? else { return Ok(None) };
+    let Some((inode, _)) = repairer.checker.image.inode(number)? else { return Ok(None) };
     let held = Footprint::of(&repairer.checker.image, &inode)?.clusters(repairer)
         + u64::from(inode.attribute_block.is_some());
     let per_cluster = layout.sectors_per_block() << layout.log_cluster_ratio();
@@ -245,7 +245,7 @@ impl Footprint {
     pub fn clusters(&self, repairer: &Repairer<'_, '_>) -> u64 {
         let mut own = crate::claims::InodeClaims::default();
         for extent in &self.extents {
-            own.next(&repairer.checker.claims, extent);
+            own.next(&repairer.checker.found.claims, extent);
         }
         own.count + self.nodes.len() as u64
     }

@@ -176,7 +176,8 @@ pub(super) fn repair_backup(
         let first = index.saturating_mul(layout.descriptors_per_block());
         let copies = bytes.chunks_exact_mut(layout.descriptor_size());
         for (number, copy) in (first..layout.group_count()).zip(copies) {
-            let descriptor: &GroupDescriptor = &repairer.checker.groups[number as usize].descriptor;
+            let descriptor: &GroupDescriptor =
+                &repairer.checker.image.groups[number as usize].descriptor;
             descriptor.encode_into(copy, GroupNumber::new(number), &layout);
         }
         repairer.write_block(block, &bytes)?;

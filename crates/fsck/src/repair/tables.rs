@@ -47,7 +47,7 @@ fn search_table(
 ) -> Result<Option<PhysicalBlock>, Error> {
     let layout = repairer.checker.image.layout;
     let has_checksums = layout.checksum_seed().is_some();
-    let state = &repairer.checker.groups[group.index()];
+    let state = &repairer.checker.image.groups[group.index()];
     let mut most = match state.has_inode_table {
         true => sound_inodes(repairer, group, state.descriptor.inode_table)?.len(),
         false => 0,
@@ -108,7 +108,7 @@ fn journal_runs(repairer: &Repairer<'_, '_>) -> Result<Vec<Range<u64>>, Error> {
             inode.block_area = backup.block_area;
             inode
         }
-        None => match repairer.checker.inode(number)? {
+        None => match repairer.checker.image.inode(number)? {
             Some((inode, _)) if inode.is_regular() && inode.has_block_mapping() => inode,
             _ => return Ok(Vec::new()),
         },
@@ -163,7 +163,7 @@ fn is_free_for_table(
     let count = u64::from(repairer.checker.image.layout.inode_table_blocks());
     let (start, end) = (place.get(), place.get().saturating_add(count));
     is_location(&repairer.checker.image, group, place, count)
-        && !repairer.checker.claims.fixed.iter().any(|range| {
+        && !repairer.checker.found.claims.fixed.iter().any(|range| {
             let is_certain = match range.part {
                 FixedPart::Base(_) => true,
                 FixedPart::InodeTable(other) => other != group,
@@ -186,7 +186,7 @@ pub(super) fn usual_table(
     let before = u64::from(layout.group_base(group).blocks) + 2;
     let place = layout.group_first_block(group).checked_add(before)?;
     let count = u64::from(layout.inode_table_blocks());
-    let claims = &repairer.checker.claims;
+    let claims = &repairer.checker.found.claims;
     let is_free = is_location(&repairer.checker.image, group, place, count)
         && claims.used.runs(claims.clusters(place.get(), place.get() + count)).is_empty();
     is_free.then_some(place)

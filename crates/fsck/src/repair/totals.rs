@@ -17,16 +17,17 @@ pub(super) fn rebuild(repairer: &mut Repairer<'_, '_>, group: GroupNumber) -> Re
         return Ok(DONE);
     }
     let layout = repairer.checker.image.layout;
-    let state = &repairer.checker.groups[group.index()];
+    let state = &repairer.checker.image.groups[group.index()];
     if !state.has_block_bitmap || !state.has_inode_bitmap || !state.has_inode_table {
         return Ok(None);
     }
     let mut descriptor = state.descriptor.clone();
-    let directories = state.directories;
+    let directories = repairer.checker.found.directories.count_in(group);
 
     let clusters = layout.group_cluster_count(group) as usize;
     let first = u64::from(group.get()) * u64::from(layout.clusters_per_group());
-    let used = repairer.checker.claims.used.bytes(first, u64::from(layout.clusters_per_group()));
+    let used =
+        repairer.checker.found.claims.used.bytes(first, u64::from(layout.clusters_per_group()));
     descriptor.free_clusters_count = bitmap::count_zeros(&used, 0..clusters) as u32;
     if !state.flags.contains(GroupFlags::BLOCK_UNINIT) || holds_more_than_fixed(repairer, group) {
         descriptor.flags.remove(GroupFlags::BLOCK_UNINIT);
@@ -67,7 +68,7 @@ fn padded(used: &[u8], bits: usize, length: usize) -> Vec<u8> {
 /// Whether something else than fixed metadata is in use in a group.
 fn holds_more_than_fixed(repairer: &Repairer<'_, '_>, group: GroupNumber) -> bool {
     let layout = repairer.checker.image.layout;
-    let claims = &repairer.checker.claims;
+    let claims = &repairer.checker.found.claims;
     let first = u64::from(group.get()) * u64::from(layout.clusters_per_group());
     let range = first..first + u64::from(layout.group_cluster_count(group));
     claims.used.runs(range).into_iter().flatten().any(|cluster| {

@@ -56,7 +56,7 @@ fn check_descriptor_backups(checker: &mut Checker<'_>) -> Result<(), Error> {
             let copies = bytes.chunks_exact(layout.descriptor_size());
             let numbers = index * per_block..layout.group_count();
             let different = numbers.zip(copies).find(|(number, copy)| {
-                let own = &checker.groups[*number as usize].descriptor;
+                let own = &checker.image.groups[*number as usize].descriptor;
                 GroupDescriptor::read(copy, &layout).is_ok_and(|copy| {
                     copy.block_bitmap != own.block_bitmap
                         || copy.inode_bitmap != own.inode_bitmap

@@ -169,7 +169,9 @@ fn check_features(superblock: &Superblock, features: Features, issues: &mut Vec<
 /// Checks that readers are told of files that not all of them can read.
 pub(crate) fn check_large_files(checker: &mut Checker<'_>) {
     let features = checker.image.superblock.features();
-    if checker.has_large_file && !features.read_only_compat.contains(ReadOnlyCompat::LARGE_FILE) {
+    if checker.found.has_large_file
+        && !features.read_only_compat.contains(ReadOnlyCompat::LARGE_FILE)
+    {
         let (feature, needed) = ("a file of 2 GiB or more", "large_file");
         checker.reporter.report(SuperblockIssue::FeatureNeeds { feature, needed });
     }

@@ -1,12 +1,12 @@
-//! Single bytes of metadata are changed at random: nothing panics, and what e2fsck reports is
-//! reported here as well.
+//! Single bytes of metadata are changed at random: nothing panics, what e2fsck reports is reported
+//! here as well, and several threads report what one does.
 //!
 //! `DRYSTONE_FSCK_SEED` and `DRYSTONE_FSCK_CASES` choose other cases; `DRYSTONE_FSCK_SETS=all`
 //! takes all feature sets.
 
 use crate::images;
 use drystone_blockdev::{BlockDevice, DeviceResult, MemoryDevice, Overlay};
-use drystone_fsck::{CheckOptions, Error, Report, check};
+use drystone_fsck::{CheckOptions, CheckProgress, Error, Report, check};
 use drystone_sync::{LockClass, Mutex};
 use drystone_testkit::environment::number;
 use drystone_testkit::judges::{
@@ -192,7 +192,17 @@ fn damage_never_panics() {
                 let flip = choose(&mut random, &device, &pieces);
                 changed.write_at(flip.offset, &[flip.after]).unwrap();
             }
-            let _ = run(&changed);
+            let [one, many] = [1, 3].map(|threads| {
+                let mut told = Vec::new();
+                let options = CheckOptions::default().problems_max(100).threads(threads);
+                let checked = check(&changed, &options, &mut |progress| {
+                    if let CheckProgress::Problem(problem) = progress {
+                        told.push(problem.to_string());
+                    }
+                });
+                (checked.map_err(|error| error.to_string()), told)
+            });
+            assert_eq!(one, many, "{name}: one thread and three");
         }
     }
 }

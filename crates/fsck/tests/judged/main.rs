@@ -11,3 +11,4 @@ mod flips;
 mod images;
 mod journal;
 mod names;
+mod threads;

@@ -1,0 +1,80 @@
+//! What the pass over all inodes finds, in all of them or in a part.
+
+use super::{AttributeUse, Directories, QuotaUsage};
+use crate::block_set::BlockSet;
+use crate::claims::Claims;
+use crate::encryption::EncryptionPolicies;
+use drystone_ext4_format::layout::Layout;
+
+/// Chunks of memory that each set of a part takes in: 16 MiB.
+const PART_CHUNKS: usize = 1 << 12;
+/// Nodes of maps that a part reads.
+const PART_NODES: usize = 1 << 14;
+/// Inodes with values of attributes that a part reads.
+const PART_VALUES: usize = 1 << 13;
+
+/// What the pass over all inodes finds.
+#[derive(Debug)]
+pub(crate) struct Findings {
+    pub claims: Claims,
+    /// Nodes of maps and blocks of directories that the current pass has read.
+    pub visited: BlockSet,
+    pub directories: Directories,
+    pub attributes: AttributeUse,
+    pub policies: EncryptionPolicies,
+    pub usage: QuotaUsage,
+    /// Whether a regular file is of 2 GiB or more.
+    pub has_large_file: bool,
+}
+
+impl Findings {
+    /// Empty findings for all inodes.
+    pub fn new(layout: &Layout) -> Self {
+        Self::empty(Claims::new(layout), BlockSet::new(layout.blocks_count()))
+    }
+
+    /// Empty findings for a part of the inodes. They have limits: another part may find the same, so that all parts
+    /// of a damaged image together could find more than the image has.
+    pub fn part(&self, layout: &Layout) -> Self {
+        let visited = BlockSet::limited(layout.blocks_count(), usize::MAX, PART_NODES);
+        Self::empty(self.claims.part(PART_CHUNKS), visited)
+    }
+
+    fn empty(claims: Claims, visited: BlockSet) -> Self {
+        Self {
+            claims,
+            visited,
+            directories: Directories::default(),
+            attributes: AttributeUse::default(),
+            policies: EncryptionPolicies::default(),
+            usage: QuotaUsage::default(),
+            has_large_file: false,
+        }
+    }
+
+    /// Whether there is more to be found than fits a part.
+    pub fn exceed_part(&self) -> bool {
+        self.visited.is_exceeded()
+            || self.claims.used.is_exceeded()
+            || self.claims.twice.is_exceeded()
+            || self.attributes.values.len() > PART_VALUES
+    }
+
+    /// Whether the part would have other findings, had it been examined after these: a node of a map is read, and
+    /// what is wrong with attributes that inodes share is reported, where it is met first.
+    pub fn would_change(&self, part: &Findings) -> bool {
+        !self.visited.shared_with(&part.visited).is_empty()
+            || self.attributes.would_change(&part.attributes)
+    }
+
+    /// Adds the findings of a part that comes after them and wouldn't change.
+    pub fn add_part(&mut self, part: Findings) {
+        self.claims.add_part(part.claims);
+        self.visited.add_all(part.visited);
+        self.directories.add_part(part.directories);
+        self.attributes.add_part(part.attributes);
+        self.policies.add_part(part.policies);
+        self.usage.add_part(part.usage);
+        self.has_large_file |= part.has_large_file;
+    }
+}
