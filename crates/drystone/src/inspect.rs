@@ -8,8 +8,8 @@ use drystone_blockdev::{BlockDevice, Existing, FileDevice, OpenMode, Overlay, Un
 use drystone_ext4_format::InodeNumber;
 use drystone_inspect::{
     BlockOwner, Decoded, DeletedFile, Fragmentation, ImagePart, InodeName, InspectedImage,
-    JournalLog, MetadataSummary, SetField, SetOptions, copy_metadata, find_deleted,
-    fragmentation_of, inspect, names_of, owners_of,
+    JournalLog, MetadataOptions, MetadataSummary, ScrambleKey, SetField, SetOptions, copy_metadata,
+    copy_scrambled, find_deleted, fragmentation_of, inspect, names_of, owners_of,
 };
 use drystone_volumes::{create_qcow2, is_named_qcow2};
 use std::path::Path;
@@ -148,8 +148,8 @@ pub(crate) fn with_deleted<T>(
 }
 
 /// Copies the metadata of the ext4 image that `name` stands for to a new file, without the data of files, for a bug
-/// report. The file is sparse, or a qcow2 if its name ends with `.qcow2`. The journal isn't replayed. `progress` is
-/// called with the number of inodes that were read, and the number of inodes.
+/// report. The file is sparse, or a qcow2 if its name ends with `.qcow2`. The journal isn't replayed, unless the copy is
+/// scrambled. `progress` is called with the number of inodes that were read, and the number of inodes.
 ///
 /// # Errors
 ///
@@ -157,6 +157,7 @@ pub(crate) fn with_deleted<T>(
 pub fn save_metadata(
     name: &Path,
     target: &Path,
+    options: &MetadataOptions,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<MetadataSummary, Error> {
     look_into("copy the metadata of", "copy of its metadata", name, |device| {
@@ -170,7 +171,10 @@ pub fn save_metadata(
             Ok(Box::new(FileDevice::create(target, size_bytes, Existing::Refuse)?))
         };
         let copy = make().map_err(|error| error.during("make").at(target))?;
-        let copied = copy_metadata(&image, &*copy, progress);
+        let copied = match options.scramble {
+            true => copy_scrambled(&image, &*copy, ScrambleKey::random(), progress),
+            false => copy_metadata(&image, &*copy, progress),
+        };
         if copied.is_err() {
             drop(copy);
             // It was made by this call.

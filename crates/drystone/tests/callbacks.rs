@@ -3,6 +3,7 @@
 
 use drystone::compare::{CompareOptions, ComparedTree, compare};
 use drystone::fsck::{CheckOptions, Decision};
+use drystone::inspection::MetadataOptions;
 use drystone::reshape::{FreeSpaceAction, NewSize};
 use drystone::transfer::{
     self, CopyItem, CopyMonitor, CopyOptions, CopyProblem, Endpoint, Lacking,
@@ -150,7 +151,8 @@ fn nothing_is_locked_while_progress_is_told() {
     expect_told("fragmentation");
     deleted_files(name, &mut |_, _, _| tell()).unwrap();
     expect_told("deleted files");
-    save_metadata(name, &folder.path().join("metadata.img"), &mut |_, _| tell()).unwrap();
+    let metadata = folder.path().join("metadata.img");
+    save_metadata(name, &metadata, &MetadataOptions::default(), &mut |_, _| tell()).unwrap();
     expect_told("metadata");
     defragment_image(name, &change, &mut |_| tell()).unwrap();
     expect_told("defragment");

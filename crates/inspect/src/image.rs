@@ -3,6 +3,7 @@
 use crate::block_ranges::BlockRanges;
 use crate::error::{InspectError, Result};
 use drystone_blockdev::{BlockDevice, DeviceResult};
+use drystone_ext4_format::casefold::{Casefold, ENCODING_FLAG_STRICT, Encoding};
 use drystone_ext4_format::extent::Extent;
 use drystone_ext4_format::features::{Incompat, ReadOnlyCompat};
 use drystone_ext4_format::group::{GroupDescriptor, GroupFlags};
@@ -281,12 +282,12 @@ impl<'d> InspectedImage<'d> {
         self.each_descriptor(&mut |group, descriptor, bytes| {
             let count = self.used_table_length(group, descriptor, bytes);
             let blocks = u64::from(self.layout.inode_table_blocks());
+            if count == 0 || !self.layout.contains_blocks(descriptor.inode_table, blocks) {
+                return Ok(true);
+            }
             let table = descriptor.inode_table.get()..descriptor.inode_table.get() + blocks;
             // Damaged descriptors may name the same table, which is visited once.
-            if count == 0
-                || !self.layout.contains_blocks(descriptor.inode_table, blocks)
-                || tables.insert(table.clone()) != [table]
-            {
+            if tables.insert(table.clone()) != [table] {
                 return Ok(true);
             }
             self.each_inode_of(group, descriptor, count, &mut buffer, visit)
@@ -347,6 +348,13 @@ impl<'d> InspectedImage<'d> {
         let of_features = [superblock.orphan_file_inode(), superblock.project_quota_inode()];
         number != InodeNumber::ROOT && number < self.layout.first_inode()
             || of_features.contains(&Some(number))
+    }
+
+    /// How names in casefolded directories are compared, if the image says it.
+    pub(crate) fn casefold(&self) -> Option<Casefold> {
+        let encoding = Encoding::from_raw(self.superblock.encoding())?;
+        let strict = self.superblock.encoding_flags() & ENCODING_FLAG_STRICT != 0;
+        Some(Casefold { encoding, strict })
     }
 
     /// Whether inodes of directories say what their entries are.

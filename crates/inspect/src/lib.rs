@@ -7,7 +7,7 @@
 //! # Structure
 //! `image` finds the superblock, descriptors and inodes; `map` walks extent trees and block maps; `decode`
 //! has a module for each structure; `owners` finds what blocks belong to, and `names` the paths of inodes;
-//! `metadata` copies an image without the data of its files; `fragmentation` counts the fragments of files and free
+//! `metadata` copies an image without the data of its files, and without private text if asked to; `fragmentation` counts the fragments of files and free
 //! space; `set` finds fields, stores values in them, and updates the checksums; `undelete` finds deleted files.
 #![forbid(unsafe_code)]
 
@@ -31,7 +31,9 @@ pub use fragmentation::{
 };
 pub use image::{InspectedImage, StoredInode};
 pub use map::{MapPart, walk_map};
-pub use metadata::{MetadataSummary, copy_metadata};
+pub use metadata::{
+    MetadataOptions, MetadataSummary, ScrambleKey, ScrambleSummary, copy_metadata, copy_scrambled,
+};
 pub use names::{InodeName, names_of};
 pub use owners::{BlockOwner, BlockPurpose, owners_of};
 pub use set::{SetField, SetOptions, set_fields};

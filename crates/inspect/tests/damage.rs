@@ -4,7 +4,8 @@
 use drystone_blockdev::{BlockDevice, MemoryDevice};
 use drystone_ext4_format::InodeNumber;
 use drystone_inspect::{
-    ImagePart, InspectedImage, copy_metadata, fragmentation_of, inspect, names_of, owners_of,
+    ImagePart, InspectedImage, ScrambleKey, copy_metadata, copy_scrambled, fragmentation_of,
+    inspect, names_of, owners_of,
 };
 use drystone_testkit::environment::number;
 use drystone_testkit::judges::{FEATURE_SETS, Scratch, have, mke2fs, run};
@@ -79,6 +80,10 @@ fn look(device: &MemoryDevice, name: &str, is_sound: bool) {
         }
         let copy = MemoryDevice::new(device.size_bytes());
         copy_metadata(&image, &copy, &mut |_, _| {}).unwrap();
+        let scrambled = MemoryDevice::new(device.size_bytes());
+        let key = ScrambleKey::from_seed(1);
+        let summary = copy_scrambled(&image, &scrambled, key, &mut |_, _| {}).unwrap();
+        assert!(!is_sound || summary.scrambled.unwrap().unclear_bytes == 0, "{name}");
         if is_sound {
             let (map, copied) = (MetadataMap::of(device.snapshot()), MetadataMap::of(copy));
             for (block, kind) in &map.blocks {
@@ -108,6 +113,27 @@ fn an_inode_table_far_beyond_the_end_is_missing() {
     device.write_at(descriptor + 0x28, &0x40_0000_u32.to_le_bytes()).unwrap();
     let missing = root().unwrap_err().to_string();
     assert!(missing.contains("beyond the end"), "{missing}");
+}
+
+/// The number of the last block that there can be is no place of a table.
+#[test]
+fn an_inode_table_at_the_end_of_numbers_is_passed_over() {
+    if !have("mke2fs") {
+        return;
+    }
+    let set = FEATURE_SETS.iter().find(|set| set.name == "default").unwrap();
+    let scratch = Scratch::new("inspect").unwrap();
+    let path = scratch.join("disk.img");
+    mke2fs(&path, set, 16 << 20).unwrap().expect_clean(set.name);
+    let device = MemoryDevice::from_bytes(&std::fs::read(&path).unwrap());
+    let image = InspectedImage::open(&device).unwrap();
+    let descriptor = image.descriptor_offset(0.into()).unwrap();
+    for half in [0x8, 0x28] {
+        device.write_at(descriptor + half, &u32::MAX.to_le_bytes()).unwrap();
+    }
+    image.each_inode(&mut |_| panic!("there is no inode")).unwrap();
+    let copy = MemoryDevice::new(device.size_bytes());
+    copy_metadata(&image, &copy, &mut |_, _| {}).unwrap();
 }
 
 /// Descriptors that share an inode table would show each of its inodes as often as they like.

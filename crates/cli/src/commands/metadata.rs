@@ -9,6 +9,7 @@ use crate::output::counted;
 use crate::progress::Steps;
 use crate::size;
 use crate::terminal::print_line;
+use drystone::inspection::{MetadataOptions, ScrambleSummary};
 use serde::Serialize;
 use std::path::PathBuf;
 
@@ -22,9 +23,14 @@ debugfs work on the copy.
 Before you send it: the copy still has all names, targets of symbolic links and extended attributes, the content of \
 small files that is stored in their inodes, and whatever the journal holds.
 
+With --scramble, names and all other private text are random letters of the same lengths, and the copy has the same \
+structure and the same problems. Owners, permissions, times, sizes, block numbers and access control lists stay. The \
+journal is replayed in the copy, which has an empty log.
+
 Examples:
   drystone metadata disk.img report.img
-  drystone metadata disk.img report.qcow2")]
+  drystone metadata disk.img report.qcow2
+  drystone metadata --scramble disk.img scrambled.qcow2")]
 pub struct Arguments {
     /// The image.
     #[arg(value_name = "IMAGE", value_parser = Location::parser())]
@@ -32,6 +38,9 @@ pub struct Arguments {
     /// The new file.
     #[arg(value_name = "FILE")]
     target: PathBuf,
+    /// Replace names and all other private text by random letters.
+    #[arg(long)]
+    scramble: bool,
 }
 
 /// What was copied, in JSON.
@@ -40,12 +49,33 @@ struct MetadataJson {
     bytes: u64,
     unreadable_bytes: u64,
     problems: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    scrambled: Option<ScrambledJson>,
+}
+
+/// What a scrambled copy lacks, in JSON.
+#[derive(Serialize)]
+struct ScrambledJson {
+    unclear_bytes: u64,
+    misplaced_names: u64,
+    replayed: bool,
+}
+
+impl From<ScrambleSummary> for ScrambledJson {
+    fn from(summary: ScrambleSummary) -> Self {
+        Self {
+            unclear_bytes: summary.unclear_bytes,
+            misplaced_names: summary.misplaced_names,
+            replayed: summary.replayed,
+        }
+    }
 }
 
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     let path = &arguments.image.image;
     let steps = Steps::new(global.quiet);
-    let copied = drystone::save_metadata(path, &arguments.target, &mut |done, total| {
+    let options = MetadataOptions::default().scramble(arguments.scramble);
+    let copied = drystone::save_metadata(path, &arguments.target, &options, &mut |done, total| {
         steps.step("copying metadata", done, total);
     });
     steps.end();
@@ -56,7 +86,8 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     }
     if global.json {
         let (bytes, unreadable_bytes) = (copied.bytes, copied.unreadable_bytes);
-        let json = MetadataJson { bytes, unreadable_bytes, problems: copied.problems };
+        let scrambled = copied.scrambled.map(ScrambledJson::from);
+        let json = MetadataJson { bytes, unreadable_bytes, problems: copied.problems, scrambled };
         print_line(&serde_json::to_string(&json)?)?;
     } else if !global.quiet {
         let bytes = size::human(copied.bytes);
@@ -66,6 +97,25 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
         };
         let target = arguments.target.display();
         print_line(&format!("{target}: {}B of metadata{problems}", bytes.trim()))?;
+        if let Some(scrambled) = copied.scrambled {
+            tell_scrambled(&scrambled)?;
+        }
+    }
+    Ok(())
+}
+
+/// Says how a scrambled copy differs from the image, besides its text.
+fn tell_scrambled(scrambled: &ScrambleSummary) -> Outcome {
+    if scrambled.replayed {
+        print_line("the journal was replayed in the copy")?;
+    }
+    if scrambled.unclear_bytes > 0 {
+        let bytes = size::human(scrambled.unclear_bytes);
+        print_line(&format!("{}B are zeros because they may be text", bytes.trim()))?;
+    }
+    if scrambled.misplaced_names > 0 {
+        let names = counted(scrambled.misplaced_names, "name");
+        print_line(&format!("{names} in hashed directories are out of place in the copy"))?;
     }
     Ok(())
 }

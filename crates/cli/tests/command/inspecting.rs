@@ -3,6 +3,7 @@
 use crate::support::{Fixture, tool};
 use serde_json::Value;
 use std::ffi::OsStr;
+use std::io::{Seek, SeekFrom, Write};
 
 fn debugfs(fixture: &Fixture, request: &str) -> String {
     let image = fixture.path("disk.img");
@@ -203,6 +204,45 @@ fn a_copy_of_the_metadata_is_sound_and_has_no_data() {
         let image = fixture.path("copy.img");
         assert_eq!(tool("e2fsck", &[OsStr::new("-fn"), image.as_os_str()]).code, Some(0));
     }
+}
+
+/// A scrambled copy has the same files, but none of their names.
+#[test]
+fn a_scrambled_copy_has_no_names() {
+    let fixture = filled(&["-L", "a private name"]);
+    fixture.line("setfattr -n user.note --value nobody disk.img:/big").good();
+    fixture.run(&["ln", "-s", "private/target", "disk.img:/slow"]).good();
+    let told = fixture.line("metadata --scramble disk.img copy.img").good();
+    assert!(told.starts_with("copy.img: ") && told.lines().count() == 1, "{told}");
+    fixture.line("check copy.img").good();
+    let list = |image: &str| {
+        let lines = fixture.line(&format!("ls -lRai --json {image}")).good();
+        lines.lines().count()
+    };
+    assert_eq!(list("copy.img"), list("disk.img"));
+    let bytes = std::fs::read(fixture.path("copy.img")).unwrap();
+    for text in ["private", "target", "nobody", "note", "slow\0"] {
+        let is_there = bytes.windows(text.len()).any(|bytes| bytes == text.as_bytes());
+        assert!(!is_there, "{text}");
+    }
+    assert_eq!(
+        tool("e2fsck", &[OsStr::new("-fn"), fixture.path("copy.img").as_os_str()]).code,
+        Some(0)
+    );
+    let json = fixture.line("metadata --scramble --json disk.img copy.qcow2").json();
+    assert_eq!(json["scrambled"]["unclear_bytes"], 0);
+    assert_eq!(json["scrambled"]["misplaced_names"], 0);
+    assert_eq!(json["scrambled"]["replayed"], false);
+    // What isn't clear is told: text in the place of an inode.
+    let inode = fixture.line("inspect --json disk.img inode 12").json();
+    let offset = inode["offset"].as_u64().unwrap();
+    let mut image = std::fs::OpenOptions::new().write(true).open(fixture.path("disk.img")).unwrap();
+    image.seek(SeekFrom::Start(offset)).unwrap();
+    image.write_all(&b"a private text; ".repeat(16)).unwrap();
+    let told = fixture.line("metadata --scramble disk.img unclear.img").good();
+    assert!(told.contains("zeros because they may be text"), "{told}");
+    let bytes = std::fs::read(fixture.path("unclear.img")).unwrap();
+    assert!(!bytes.windows(7).any(|bytes| bytes == b"private"));
 }
 
 /// A large file takes the gaps that small ones have left.

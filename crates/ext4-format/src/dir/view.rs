@@ -87,6 +87,13 @@ impl<'a> DirectoryBlock<'a> {
     /// The live entries of a damaged block, and whether each lies behind a record that can't be read: from
     /// the next place where two records follow each other.
     pub fn salvage(&self) -> Vec<(Entry<'a>, bool)> {
+        let mut records = self.salvage_records();
+        records.retain(|(entry, _)| entry.inode.get() != 0);
+        records
+    }
+
+    /// As [`salvage`](Self::salvage), with the records that name nothing: their inode is 0.
+    pub fn salvage_records(&self) -> Vec<(Entry<'a>, bool)> {
         let read = |offset| record::read(self.bytes, offset, self.end, &self.layout).ok();
         let is_start = |offset: &usize| {
             read(*offset).is_some_and(|record| {
@@ -97,7 +104,7 @@ impl<'a> DirectoryBlock<'a> {
                     && (behind == self.end || read(behind).is_some())
             })
         };
-        let (mut entries, mut offset, mut is_behind) = (Vec::new(), 0, false);
+        let (mut records, mut offset, mut is_behind) = (Vec::new(), 0, false);
         while offset < self.end {
             let Some(record) = read(offset) else {
                 is_behind = true;
@@ -107,11 +114,9 @@ impl<'a> DirectoryBlock<'a> {
                 continue;
             };
             offset += record.length;
-            if record.is_live() {
-                entries.push((Entry::from(record), is_behind));
-            }
+            records.push((Entry::from(record), is_behind));
         }
-        entries
+        records
     }
 
     /// Visits the records of all entries of a chain that fills the block.

@@ -15,6 +15,7 @@
 mod build;
 mod edit;
 mod raw;
+mod rehash;
 mod split;
 #[cfg(test)]
 mod tests;
@@ -25,6 +26,7 @@ pub use build::{
 };
 pub use edit::{IndexBlockMut, init_node, init_root};
 pub use raw::{RawCountLimit, RawIndexEntry, RawIndexNode, RawIndexRoot, RawIndexTail};
+pub use rehash::rehash;
 pub use split::LeafSplit;
 pub use view::{IndexBlock, IndexEntry, IndexKind, seal, verify};
 

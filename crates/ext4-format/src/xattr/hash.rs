@@ -38,7 +38,8 @@ pub fn inode_value_entry_hash(name: &[u8], value_hash: u32) -> u32 {
 }
 
 /// Whether a stored hash fits name and value under either reading of characters.
-pub(super) fn entry_hash_fits(stored: u32, name: &[u8], value: &[u8]) -> bool {
+#[must_use]
+pub fn entry_hash_fits(stored: u32, name: &[u8], value: &[u8]) -> bool {
     [false, true].iter().any(|&signed| with_value(name_hash(name, signed), value) == stored)
 }
 

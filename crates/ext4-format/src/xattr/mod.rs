@@ -21,7 +21,7 @@ mod tests;
 mod view;
 
 pub use build::{Attribute, AttributeSet, AttributeValue, NoAttributeRoom, set_reference_count};
-pub use hash::{block_hash, entry_hash, inode_value_entry_hash};
+pub use hash::{block_hash, entry_hash, entry_hash_fits, inode_value_entry_hash};
 pub use inode_value::{InodeValueFields, inode_value_hash};
 pub use name::AttributeName;
 pub use raw::{RawAttributeBlockHeader, RawAttributeEntry};

@@ -84,6 +84,11 @@ impl JournalLog {
         Ok(log)
     }
 
+    /// Whether there is a journal whose log can be read.
+    pub(crate) const fn is_usable(&self) -> bool {
+        self.format.is_some()
+    }
+
     fn scan(
         &mut self,
         image: &InspectedImage<'_>,

@@ -4,16 +4,32 @@
 //! maps, directories, targets of symbolic links, extended attributes with their values, and the file system's own files:
 //! the journal, the quota files, the orphan file and the resize inode. Everything else is zeros.
 
-use crate::block_ranges::BlockRanges;
+mod copier;
+mod scramble;
+
+pub use scramble::{ScrambleKey, copy_scrambled};
+
 use crate::error::Result;
 use crate::image::{InspectedImage, StoredInode};
 use crate::map::{MapPart, walk_map};
+use copier::BlockCopier;
 use drystone_blockdev::BlockDevice;
+use drystone_ext4_format::InodeNumber;
 use drystone_ext4_format::inode::InodeFlags;
-use drystone_ext4_format::{GroupNumber, InodeNumber, PhysicalBlock};
 
-/// Bytes that are read and written at once.
-const PIECE_BYTES: usize = 1 << 20;
+/// How metadata are copied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MetadataOptions {
+    /// Whether names and all other private text are replaced, as [`copy_scrambled`] does.
+    pub scramble: bool,
+}
+
+drystone_options::setters! {
+    MetadataOptions {
+        scramble: bool,
+    }
+}
 
 /// What a copy of the metadata holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,6 +41,20 @@ pub struct MetadataSummary {
     pub unreadable_bytes: u64,
     /// Places in maps of blocks that can't be followed.
     pub problems: u64,
+    /// What was done to hide private text, if it was.
+    pub scrambled: Option<ScrambleSummary>,
+}
+
+/// What a scrambled copy lacks, besides private text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ScrambleSummary {
+    /// Bytes that are zeros in the copy because it isn't clear what they are: they might be text.
+    pub unclear_bytes: u64,
+    /// Names in hashed directories whose hashes are wrong in the copy.
+    pub misplaced_names: u64,
+    /// Whether the copy shows the image as it is after a replay of its journal.
+    pub replayed: bool,
 }
 
 /// Copies the metadata of an image to the same offsets in `copy`, which must hold zeros. `progress` is called with the
@@ -37,15 +67,7 @@ pub fn copy_metadata(
     copy: &dyn BlockDevice,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<MetadataSummary> {
-    let blocks = image.device.size_bytes() >> image.layout.log_block_size();
-    let mut copying = Copying {
-        image,
-        copy,
-        blocks,
-        copied: BlockRanges::default(),
-        buffer: Vec::new(),
-        summary: MetadataSummary::default(),
-    };
+    let mut copying = Copying { copier: BlockCopier::new(image, copy) };
     copying.fixed()?;
     let total = u64::from(image.layout.inodes_count());
     image.each_inode(&mut |stored| {
@@ -54,23 +76,17 @@ pub fn copy_metadata(
         Ok(true)
     })?;
     copy.flush()?;
-    Ok(copying.summary)
+    Ok(copying.copier.summary)
 }
 
 struct Copying<'a, 'd> {
-    image: &'a InspectedImage<'d>,
-    copy: &'a dyn BlockDevice,
-    /// Blocks that the device has, whatever the superblock says.
-    blocks: u64,
-    copied: BlockRanges,
-    buffer: Vec<u8>,
-    summary: MetadataSummary,
+    copier: BlockCopier<'a, 'd>,
 }
 
 impl Copying<'_, '_> {
     /// Copies metadata with fixed places, or places that a descriptor names.
     fn fixed(&mut self) -> Result<()> {
-        let image = self.image;
+        let image = self.copier.image;
         // The superblock, wherever blocks start.
         self.run(0, u64::from(image.layout.first_data_block()) + 1)?;
         if let Some(block) = image.superblock.mmp_block() {
@@ -89,16 +105,9 @@ impl Copying<'_, '_> {
 
     /// Copies superblocks and descriptors, and their copies in all groups that were written to.
     fn bases(&mut self) -> Result<()> {
-        let layout = &self.image.layout;
+        let layout = &self.copier.image.layout;
         let mut number = 0;
-        while number < layout.group_count() {
-            let group = GroupNumber::new(number);
-            let start = layout.group_first_block(group).get();
-            if start >= self.blocks {
-                break;
-            }
-            let data = layout.group_of_block(PhysicalBlock::new(self.data_from(start)));
-            let Some(group) = data.filter(|data| *data >= group) else { break };
+        while let Some(group) = self.copier.written_group_from(number) {
             let start = layout.group_first_block(group).get();
             self.run(start, u64::from(layout.group_base(group).blocks))?;
             number = group.get() + 1;
@@ -107,10 +116,9 @@ impl Copying<'_, '_> {
     }
 
     fn inode(&mut self, stored: &StoredInode) -> Result<()> {
-        let inode = &stored.inode;
+        let (image, inode) = (self.copier.image, &stored.inode);
         // Bad blocks aren't read.
-        let is_own =
-            self.image.serves_image(inode.number) && inode.number != InodeNumber::BAD_BLOCKS;
+        let is_own = image.serves_image(inode.number) && inode.number != InodeNumber::BAD_BLOCKS;
         // Blocks of a deleted file may hold data of another one by now.
         if inode.links_count == 0 && !is_own {
             return Ok(());
@@ -122,64 +130,20 @@ impl Copying<'_, '_> {
             || inode.is_directory()
             || inode.is_symlink()
             || inode.flags.contains(InodeFlags::EA_INODE);
-        walk_map(self.image, inode, &mut |part| match part {
+        walk_map(image, inode, &mut |part| match part {
             MapPart::Node { block, .. } => self.run(block.get(), 1),
             MapPart::Run(run) if has_metadata => {
                 self.run(run.physical.get(), u64::from(run.length))
             }
             MapPart::Run(_) => Ok(()),
             MapPart::Problem(_) => {
-                self.summary.problems += 1;
+                self.copier.summary.problems += 1;
                 Ok(())
             }
         })
     }
 
-    /// Copies the blocks of a run that were not copied before.
     fn run(&mut self, start: u64, length: u64) -> Result<()> {
-        let end = start.saturating_add(length).min(self.blocks);
-        let piece = (PIECE_BYTES >> self.image.layout.log_block_size()) as u64;
-        for new in self.copied.insert(start..end) {
-            let mut at = new.start;
-            while at < new.end {
-                let next = self.data_from(at).min(new.end);
-                // The copy has zeros there already.
-                self.summary.bytes += (next - at) << self.image.layout.log_block_size();
-                let count = piece.min(new.end - next);
-                self.blocks(next, count)?;
-                at = next + count;
-            }
-        }
-        Ok(())
-    }
-
-    /// The first block from `block` on that may hold something else than zeros.
-    fn data_from(&self, block: u64) -> u64 {
-        let next = self.image.next_data(self.image.offset_of(PhysicalBlock::new(block)));
-        next.map_or(u64::MAX, |next| next >> self.image.layout.log_block_size())
-    }
-
-    fn blocks(&mut self, start: u64, count: u64) -> Result<()> {
-        let size = self.image.layout.block_size();
-        let mut buffer = std::mem::take(&mut self.buffer);
-        buffer.resize(count as usize * size, 0);
-        let offset = self.image.offset_of(PhysicalBlock::new(start));
-        if self.image.device.read_at(offset, &mut buffer).is_err() {
-            for (index, block) in (0..).zip(buffer.chunks_exact_mut(size)) {
-                if self.image.device.read_at(offset + index * size as u64, block).is_err() {
-                    block.fill(0);
-                    self.summary.unreadable_bytes += size as u64;
-                }
-            }
-        }
-        self.summary.bytes += buffer.len() as u64;
-        for (index, block) in (0..).zip(buffer.chunks_exact(size)) {
-            // Holes stay holes.
-            if block.iter().any(|&byte| byte != 0) {
-                self.copy.write_at(offset + index * size as u64, block)?;
-            }
-        }
-        self.buffer = buffer;
-        Ok(())
+        self.copier.run(start, length, &mut |_, _| Ok(()))
     }
 }
