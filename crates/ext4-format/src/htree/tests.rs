@@ -4,6 +4,7 @@ use super::*;
 use crate::checksum::ChecksumSeed;
 use crate::dir::{
     DirectoryBlock, DirectoryBlockBuilder, DirectoryLayout, DirectoryPlace, EntryType, NewEntry,
+    NoRoom,
 };
 use crate::error::{Corrupt, IndexProblem};
 use crate::hash::{HashVersion, NameHash, NameHasher};
@@ -55,6 +56,33 @@ fn a_fresh_root_is_sound() {
         assert_eq!(linear.parent(), Some(InodeNumber::ROOT));
         seal(&mut bytes, IndexKind::Root, &layout);
         verify(&bytes, IndexKind::Root, &layout, place(0)).unwrap();
+    }
+}
+
+#[test]
+fn index_blocks_get_room_for_checksums_unless_they_are_full() {
+    let (bare, sealed) = (layout(false), layout(true));
+    for count in [1, 2, 122, 123, 124_u32] {
+        let mut bytes = root(1024, &bare);
+        let mut block = IndexBlockMut::trusted(&mut bytes, IndexKind::Root);
+        for number in 1..count {
+            let last = block.view().count() - 1;
+            block.insert_after(last, entry(number * 100, 1 + number)).unwrap();
+        }
+        let before = bytes.clone();
+        let mut block = IndexBlockMut::trusted(&mut bytes, IndexKind::Root);
+        if count == 124 {
+            assert_eq!(block.set_checksummed(true), Err(NoRoom));
+            assert_eq!(bytes, before);
+            continue;
+        }
+        block.set_checksummed(true).unwrap();
+        seal(&mut bytes, IndexKind::Root, &sealed);
+        verify(&bytes, IndexKind::Root, &sealed, place(0)).unwrap();
+        let view = IndexBlock::check_root(&bytes, &sealed, place(0), &LIMITS).unwrap();
+        assert_eq!((view.count(), view.limit()), (count as u16, 123));
+        IndexBlockMut::trusted(&mut bytes, IndexKind::Root).set_checksummed(false).unwrap();
+        assert_eq!(bytes, before);
     }
 }
 
