@@ -1,11 +1,11 @@
 //! Group descriptors.
 
 use super::repairer::{Done, Repairer};
-use super::tables::{find_table, usual_table};
-use super::totals;
+use super::tables::{find_table, is_better_table, usual_table};
+use super::{superblock, totals};
 use crate::groups::is_location;
 use crate::image::Error;
-use crate::issue::{FixedPart, GroupIssue};
+use crate::issue::{BackupIssue, FixedPart, GroupIssue};
 use drystone_ext4_format::checksum::Checksums;
 use drystone_ext4_format::error::GroupPart;
 use drystone_ext4_format::group::{GroupDescriptor, GroupFlags};
@@ -93,6 +93,46 @@ fn copies(repairer: &Repairer<'_, '_>, group: GroupNumber) -> Result<Vec<GroupDe
         }
     }
     Ok(copies)
+}
+
+/// The groups whose inode tables lie where a copy of their descriptors has them, and not where they are said
+/// to be: more of their inodes are there.
+pub(super) fn misplaced_tables(
+    repairer: &Repairer<'_, '_>,
+    issue: &BackupIssue,
+) -> Result<Vec<(GroupNumber, PhysicalBlock)>, Error> {
+    let BackupIssue::Descriptor { descriptor } = *issue else { return Ok(Vec::new()) };
+    let layout = repairer.checker.image.layout;
+    // Of a block of copies only the first one that differs is reported.
+    let count = layout.descriptors_per_block();
+    let end = (descriptor / count + 1).saturating_mul(count).min(layout.group_count());
+    let mut misplaced = Vec::new();
+    for group in (descriptor..end).map(GroupNumber::new) {
+        let state = &repairer.checker.image.groups[group.index()];
+        let stored = state.descriptor.inode_table;
+        if !state.has_inode_table {
+            continue;
+        }
+        for place in copies(repairer, group)?.into_iter().map(|copy| copy.inode_table) {
+            if place != stored && is_better_table(repairer, group, place, stored)? {
+                misplaced.push((group, place));
+                break;
+            }
+        }
+    }
+    Ok(misplaced)
+}
+
+/// Gives such groups their tables back.
+pub(super) fn restore_tables(
+    repairer: &mut Repairer<'_, '_>,
+    issue: &BackupIssue,
+) -> Result<Done, Error> {
+    let mut done = None;
+    for (group, place) in misplaced_tables(repairer, issue)? {
+        done = move_part(repairer, group, GroupPart::InodeTable, place)?;
+    }
+    Ok(done)
 }
 
 /// Whether an inode lies where a group says that none was ever used, and looks used all the same.
@@ -221,6 +261,11 @@ pub(super) fn separate(
     second: FixedPart,
 ) -> Result<Done, Error> {
     let mut parts = [first, second];
+    if parts.iter().any(|part| matches!(part, FixedPart::Base(_)))
+        && let Some(done) = superblock::reserve_fewer(repairer)?
+    {
+        return Ok(Some(done));
+    }
     parts.sort_by_key(|part| matches!(part, FixedPart::InodeTable(_)));
     for part in parts {
         let repaired = match part {

@@ -328,8 +328,15 @@ impl Session<'_> {
         for stage in Stage::ALL {
             let mut is_changed = false;
             let problems = report.problems.iter();
-            for problem in problems.filter(|problem| stage::of(&problem.issue) == stage) {
-                let key = format!("{:?}", problem.issue);
+            let mut problems: Vec<&Problem> =
+                problems.filter(|problem| stage::of(&problem.issue) == stage).collect();
+            let mut urgent = stage.urgent(report, repairer)?;
+            urgent.retain(|problem| !self.left.contains_key(&key_of(problem)));
+            if !urgent.is_empty() {
+                problems = urgent;
+            }
+            for problem in problems {
+                let key = key_of(problem);
                 let outcome = match self.left.get(&key) {
                     Some(outcome) => *outcome,
                     None if is_blocked => RepairOutcome::Waiting,
@@ -402,11 +409,16 @@ impl Session<'_> {
         self.report.warnings = report.warnings;
         self.report.summary = report.summary;
         for problem in report.problems {
-            let key = format!("{:?}", problem.issue);
+            let key = key_of(&problem);
             let outcome = self.left.get(&key).copied().unwrap_or(RepairOutcome::Impossible);
             self.add(problem, outcome, None);
         }
     }
+}
+
+/// What a problem is known by in other rounds.
+fn key_of(problem: &Problem) -> String {
+    format!("{:?}", problem.issue)
 }
 
 impl RepairReport {

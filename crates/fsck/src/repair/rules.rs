@@ -21,8 +21,7 @@ pub(super) fn repair(repairer: &mut Repairer<'_, '_>, issue: &Issue) -> Result<D
     // Other problems of such an inode say nothing of it.
     if stage::of(issue) == Stage::Inodes
         && let Some(inode) = issue.place().inode
-        && inode != InodeNumber::ROOT
-        && repairer.is_garbage(inode)
+        && is_nothing(repairer, inode)?
     {
         return repairer.clear_inode(inode);
     }
@@ -37,9 +36,10 @@ pub(super) fn repair(repairer: &mut Repairer<'_, '_>, issue: &Issue) -> Result<D
             journal::repair_missing(repairer)
         }
         Issue::Superblock(issue) => superblock::repair(repairer, issue),
-        Issue::Backup { group, block, issue } => {
-            superblock::repair_backup(repairer, *group, *block, issue)
-        }
+        Issue::Backup { group, block, issue } => match groups::restore_tables(repairer, issue)? {
+            Some(done) => Ok(Some(done)),
+            None => superblock::repair_backup(repairer, *group, *block, issue),
+        },
         Issue::Journal(issue) => journal::repair(repairer, issue),
         Issue::Group { group, issue } => groups::repair(repairer, *group, issue),
         Issue::Blocks { issue: BlockIssue::FixedOverlap { first, second }, .. } => {
@@ -93,6 +93,15 @@ pub(super) fn repair(repairer: &mut Repairer<'_, '_>, issue: &Issue) -> Result<D
             _ => quota::rebuild(repairer, *kind),
         },
     }
+}
+
+/// Whether an inode never was one. The root, which all names depend on, is something as long as it maps blocks.
+fn is_nothing(repairer: &Repairer<'_, '_>, inode: InodeNumber) -> Result<bool, Error> {
+    if inode != InodeNumber::ROOT || !repairer.is_garbage(inode) {
+        return Ok(repairer.is_garbage(inode));
+    }
+    let pieces = maps::take_apart(repairer, inode)?;
+    Ok(pieces.is_none_or(|pieces| pieces.extents.is_empty()))
 }
 
 /// Gives each of two owners of a block one of its own.

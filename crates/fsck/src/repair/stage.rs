@@ -1,10 +1,15 @@
 //! In which order problems are repaired, and which of them safely.
 
+use super::repairer::Repairer;
+use super::{groups, superblock};
+use crate::image::Error;
 use crate::issue::{
-    AttributeIssue, BackupIssue, GroupIssue, InodeIssue, Issue, OrphanIssue, QuotaIssue,
-    SuperblockIssue,
+    AttributeIssue, BackupIssue, BlockIssue, DirectoryIssue, FixedPart, GroupIssue, InodeIssue,
+    Issue, OrphanIssue, QuotaIssue, SuperblockIssue,
 };
+use crate::report::{Problem, Report};
 use drystone_ext4_format::Corrupt;
+use std::collections::BTreeSet;
 
 /// A stage of the repair: what is repaired before later stages can be judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +52,49 @@ impl Stage {
         Self::Links,
         Self::Totals,
     ];
+
+    /// The problems that are repaired before the others of the stage, which look different afterwards:
+    /// too many blocks that are reserved for descriptors, groups whose inode tables lie elsewhere, and groups
+    /// with names for inodes that they hide.
+    pub(super) fn urgent<'p>(
+        self,
+        report: &'p Report,
+        repairer: &Repairer<'_, '_>,
+    ) -> Result<Vec<&'p Problem>, Error> {
+        let mut urgent = Vec::new();
+        let mut groups = BTreeSet::new();
+        let has_fewer_reserved =
+            self == Self::Groups && superblock::fewer_reserved(repairer)?.is_some();
+        for problem in &report.problems {
+            let is_urgent = match (self, &problem.issue) {
+                (Self::Groups, Issue::Backup { issue, .. }) => {
+                    !groups::misplaced_tables(repairer, issue)?.is_empty()
+                }
+                (
+                    Self::Groups,
+                    Issue::Blocks { issue: BlockIssue::FixedOverlap { first, second }, .. },
+                ) => {
+                    has_fewer_reserved
+                        && [first, second].iter().any(|part| matches!(part, FixedPart::Base(_)))
+                }
+                (
+                    Self::Directories,
+                    Issue::Directory { issue: DirectoryIssue::Unused { target, .. }, .. },
+                ) => {
+                    // One name for each group is enough.
+                    let group = repairer.checker.image.layout.group_of_inode(*target).ok();
+                    !groups.contains(&group)
+                        && groups::hides(repairer, *target)?
+                        && groups.insert(group)
+                }
+                _ => false,
+            };
+            if is_urgent {
+                urgent.push(problem);
+            }
+        }
+        Ok(urgent)
+    }
 }
 
 /// The stage that repairs an issue.
@@ -68,7 +116,7 @@ pub(super) fn of(issue: &Issue) -> Stage {
             | GroupIssue::InodeAmongUnused { .. } => Stage::Groups,
             _ => Stage::Totals,
         },
-        Issue::Blocks { issue: crate::issue::BlockIssue::FixedOverlap { .. }, .. } => Stage::Groups,
+        Issue::Blocks { issue: BlockIssue::FixedOverlap { .. }, .. } => Stage::Groups,
         Issue::Blocks { .. } => Stage::Blocks,
         Issue::Inode { issue, .. } => match issue {
             InodeIssue::RootNotDirectory => Stage::Root,

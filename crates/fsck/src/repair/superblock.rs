@@ -110,6 +110,33 @@ pub(super) fn repair(
     }
 }
 
+/// How many blocks the first copy that holds reserves for more descriptors, if those are fewer.
+pub(super) fn fewer_reserved(repairer: &Repairer<'_, '_>) -> Result<Option<u16>, Error> {
+    let image = &repairer.checker.image;
+    let layout = image.layout;
+    for group in layout.superblock_groups().skip(1) {
+        let Some((block, offset)) = layout.superblock_location(group) else { continue };
+        let bytes = image.read_block(block)?;
+        let Ok(copy) = Superblock::check(&bytes[offset..]) else { continue };
+        if copy.uuid() == image.superblock.uuid() {
+            let count = copy.layout().reserved_descriptor_blocks();
+            let is_less = count < layout.reserved_descriptor_blocks();
+            return Ok(u16::try_from(count).ok().filter(|_| is_less));
+        }
+    }
+    Ok(None)
+}
+
+/// Reserves fewer blocks for more descriptors, as a copy does.
+pub(super) fn reserve_fewer(repairer: &mut Repairer<'_, '_>) -> Result<Done, Error> {
+    match fewer_reserved(repairer)? {
+        Some(count) => {
+            repairer.edit_superblock_bytes(RESERVED_DESCRIPTOR_BLOCKS, &count.to_le_bytes())
+        }
+        None => Ok(None),
+    }
+}
+
 /// Turns a feature off whose need isn't met, or meets the need.
 fn repair_need(repairer: &mut Repairer<'_, '_>, feature: &str) -> Result<Done, Error> {
     match feature {

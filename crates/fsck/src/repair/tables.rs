@@ -142,6 +142,39 @@ fn sound_inodes(
     Ok(sound.map(|(bit, _)| bit).collect())
 }
 
+/// Whether a group's inodes rather lie in a place than in another one.
+pub(super) fn is_better_table(
+    repairer: &Repairer<'_, '_>,
+    group: GroupNumber,
+    place: PhysicalBlock,
+    other: PhysicalBlock,
+) -> Result<bool, Error> {
+    if !is_free_for_table(repairer, group, place) {
+        return Ok(false);
+    }
+    let worth = |place| -> Result<_, Error> {
+        let sound = sound_inodes(repairer, group, place)?.len();
+        Ok((sound, likely_inodes(repairer, place)?))
+    };
+    Ok(worth(place)? > worth(other)?)
+}
+
+/// How many more records of a table look like inodes in use than like something else.
+fn likely_inodes(repairer: &Repairer<'_, '_>, place: PhysicalBlock) -> Result<i64, Error> {
+    let layout = repairer.checker.image.layout;
+    let mut bytes = vec![0; layout.inode_table_blocks() as usize * layout.block_size()];
+    repairer.checker.image.read_blocks(place, &mut bytes)?;
+    let records = bytes.chunks_exact(layout.inode_size());
+    let used = records.filter(|record| record.iter().any(|&byte| byte != 0));
+    let worths = used.map(|record| match Inode::read(record, InodeNumber::new(1), &layout) {
+        Ok(inode) if inode.links_count > 0 && inode.deletion_time == 0 => 1,
+        // What was deleted says nothing.
+        Ok(inode) if inode.links_count == 0 => 0,
+        _ => -1,
+    });
+    Ok(worths.sum())
+}
+
 /// Whether bytes are the inode with the number of a bit: by its checksum, or without checksums, if it is a
 /// directory, by its first entry. Other inodes look the same wherever they lie.
 fn is_sound(repairer: &Repairer<'_, '_>, group: GroupNumber, bit: usize, bytes: &[u8]) -> bool {

@@ -1,6 +1,6 @@
 //! Damage to what the whole image rests on: the superblock, descriptors, inode tables, the journal.
 
-use super::{all_is_saved, blocks_of, inode_of, inodes_of, place_of, treat};
+use super::{all_is_saved, blocks_of, inode_of, inodes_of, place_of, treat, treat_with};
 use drystone_blockdev::BlockDevice;
 use drystone_ext4_format::InodeNumber;
 use drystone_ext4_format::superblock::mark_half_changed;
@@ -172,4 +172,74 @@ fn a_table_is_found_beside_the_place_that_is_named() {
         };
         assert!(all_is_saved(&treated), "{name}: {:?} {:?}", treated.ours, treated.sound);
     }
+}
+
+/// A descriptor says that only the first inodes of its group were ever used: names of the others don't go.
+#[test]
+fn inodes_that_their_group_hides_keep_their_names() {
+    for name in ["modern", "bigalloc-quota", "group-checksums"] {
+        let Some(treated) = treat(name, |map, device| {
+            let group = map.layout().groups().next().unwrap();
+            let inodes = map.layout().inodes_per_group();
+            map.reseal_group(device, group, |group| group.unused_inodes_count = inodes - 14);
+        }) else {
+            return;
+        };
+        assert!(all_is_saved(&treated), "{name}: {:?} {:?}", treated.ours, treated.sound);
+    }
+}
+
+/// A descriptor without a checksum names free blocks as its inode table; the copies know better. The inodes
+/// there aren't directories.
+#[test]
+fn a_table_that_lies_elsewhere_is_found_by_the_copies() {
+    let Some(treated) = treat_with(120, "ext2", |map, device| {
+        let layout = map.layout();
+        let size = layout.block_size() as u64;
+        let first = layout.inodes_per_group() + 1;
+        let used = inodes_of(map, |inode| !inode.is_directory());
+        assert!(used.iter().any(|number| number.get() >= first), "{used:?}");
+        let block = blocks_of(map, |kind| matches!(kind, BlockContent::Descriptors))[0];
+        let place = block * size + layout.descriptor_size() as u64 + 8;
+        let table = map.descriptor(layout.groups().nth(1).unwrap()).inode_table.get() as u32;
+        device.write_at(place, &(table + 1024).to_le_bytes()).unwrap();
+    }) else {
+        return;
+    };
+    assert!(all_is_saved(&treated), "{:?} {:?}", treated.ours, treated.sound);
+}
+
+/// Random bytes in place of the root, which happen to have the type of a directory: nothing of them stays.
+#[test]
+fn a_root_of_garbage_is_made_anew() {
+    for name in ["modern", "inline", "bigalloc-quota"] {
+        for flags in [0x1234_5678_u32, 0x1234_5678 | 0x1008_0000] {
+            let Some(treated) = treat(name, |map, device| {
+                let mut garbage: Vec<u8> = (0..map.layout().inode_size())
+                    .map(|at| (at * 151 % 251) as u8 | 0x83)
+                    .collect();
+                garbage[..2].copy_from_slice(&0x41ff_u16.to_le_bytes());
+                garbage[32..36].copy_from_slice(&flags.to_le_bytes());
+                device.write_at(place_of(map, InodeNumber::ROOT), &garbage).unwrap();
+            }) else {
+                return;
+            };
+            let ours = treated.ours.unwrap();
+            assert_eq!(ours.bytes, treated.sound.bytes, "{name} {flags:#x}");
+        }
+    }
+}
+
+/// The superblock reserves so many blocks for descriptors that the bitmaps and tables behind them lie there.
+#[test]
+fn no_more_blocks_are_reserved_than_the_copies_say() {
+    let Some(treated) = treat("ext2", |map, device| {
+        let block = blocks_of(map, |kind| matches!(kind, BlockContent::Superblock))[0];
+        let size = map.layout().block_size() as u64;
+        let count = map.layout().reserved_descriptor_blocks() as u16 + 20;
+        device.write_at(block * size + 0xce, &count.to_le_bytes()).unwrap();
+    }) else {
+        return;
+    };
+    assert!(all_is_saved(&treated), "{:?} {:?}", treated.ours, treated.sound);
 }

@@ -14,12 +14,21 @@ use drystone_testkit::metadata_map::{BlockContent, MetadataMap};
 
 /// Damages the image of a set, and repairs it.
 fn treat(name: &str, damage: impl FnOnce(&MetadataMap, &MemoryDevice)) -> Option<Treated> {
+    treat_with(20, name, damage)
+}
+
+/// The same with so many more files.
+fn treat_with(
+    more_files: usize,
+    name: &str,
+    damage: impl FnOnce(&MetadataMap, &MemoryDevice),
+) -> Option<Treated> {
     if !have("mke2fs") {
         return None;
     }
     let scratch = Scratch::new("fsck-targeted").unwrap();
     let set = SMALL_IMAGES.iter().find(|set| set.name == name).unwrap();
-    let patient = Patient::new(&scratch, set, 20);
+    let patient = Patient::new(&scratch, set, more_files);
     let device = MemoryDevice::from_bytes(&patient.bytes);
     damage(&patient.map, &device);
     let treated = patient.judge(&content(&device), vec![name.to_owned()], true);
