@@ -344,7 +344,8 @@ pub(crate) fn check_entry(
         report(pass, context, at, DirectoryIssue::Policy { name: name(), target });
     }
     pass.add_name(target);
-    if kind == EntryType::Directory {
+    // A dot in the wrong place, which goes, is no place of its directory.
+    if kind == EntryType::Directory && !entry.is_dot() {
         pass.add_child(context.inode.number, target);
     }
 }

@@ -27,15 +27,13 @@ pub(super) fn choose_parent(
     first: InodeNumber,
     second: InodeNumber,
 ) -> Result<Done, Error> {
-    // One that was made anew in this round has lost the name already.
     let is_second = first != second
-        && !repairer.rebuilt_directories.contains(&second.get())
         && repairer.checker.found.directories.get_mut(number).is_some_and(|directory| {
             directory.parent == first.get() && directory.dotdot == second.get()
         })
         && reaches_root(repairer, second, number);
     if !is_second {
-        return rebuild(repairer, second, None);
+        return rebuild(repairer, second, (first != second).then_some(number));
     }
     if let Some(directory) = repairer.checker.found.directories.get_mut(number) {
         directory.parent = second.get();

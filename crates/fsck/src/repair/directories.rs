@@ -97,10 +97,13 @@ impl Sieve {
         if !is_target || !is_permitted || self.unwanted == Some(target) {
             return None;
         }
-        // A directory has one name, in the directory that the check has met first.
+        // A directory has one name, in the directory that the check has met first. It may be the other one
+        // that its `..` names: then it is chosen later.
         if let Some(at) = repairer.checker.found.directories.position(target) {
-            let parent = repairer.checker.found.directories.all[at].parent;
-            if parent != 0 && parent != self.own.get() || !self.children.insert(target.get()) {
+            let known = repairer.checker.found.directories.all[at];
+            let is_elsewhere = ![0, self.own.get()].contains(&known.parent);
+            if is_elsewhere && known.dotdot != self.own.get() || !self.children.insert(target.get())
+            {
                 return None;
             }
         }

@@ -1,6 +1,6 @@
 //! Damaged directories, and names that lead to the wrong place.
 
-use super::{all_is_saved, blocks_of, first_block, inodes_of, place_of, treat};
+use super::{all_is_saved, blocks_of, first_block, inode_of, inodes_of, place_of, treat};
 use crate::patient::{Patient, Verdict};
 use crate::repairing::{content, repair_all};
 use drystone_blockdev::{BlockDevice, MemoryDevice};
@@ -179,4 +179,40 @@ fn a_root_without_a_map_is_made_anew() {
     };
     let ours = treated.ours.as_ref().unwrap();
     assert_eq!(ours.bytes, treated.sound.bytes);
+}
+
+/// `lost+found` has got the block of another directory: its `..` is no name of the directory above, which keeps
+/// its own, though what holds that is made anew.
+#[test]
+fn a_stray_block_takes_no_directory_away() {
+    let Some(treated) = treat("ext2", |map, device| {
+        let size = map.layout().block_size() as u64;
+        let first = |number| first_block(map, number);
+        let word =
+            |block: &[u8], at: usize| u32::from_le_bytes(*block[at..].first_chunk().unwrap());
+        let parent = |number| InodeNumber::new(word(&map.block(first(number)), 12));
+        let directories = inodes_of(map, Inode::is_directory);
+        let stray = *directories
+            .iter()
+            .rev()
+            .find(|number| {
+                parent(parent(**number)) != InodeNumber::ROOT && parent(**number).get() > 2
+            })
+            .unwrap();
+        let second = word(&inode_of(map, map.layout().first_inode()).block_area, 4);
+        device.write_at(u64::from(second) * size, &map.block(first(stray))).unwrap();
+        // One name in the directory above the one above leads nowhere.
+        let above = first(parent(parent(stray)));
+        let bytes = map.block(above);
+        let mut at = 24;
+        while directories.iter().any(|number| number.get() == word(&bytes, at)) {
+            at += usize::from(u16::from_le_bytes(*bytes[at + 4..].first_chunk().unwrap()));
+        }
+        let unused = map.layout().inodes_count();
+        device.write_at(above * size + at as u64, &unused.to_le_bytes()).unwrap();
+    }) else {
+        return;
+    };
+    let ours = treated.ours.unwrap();
+    assert!(ours.names + 1 >= treated.sound.names, "{ours:?} {:?}", treated.sound);
 }
