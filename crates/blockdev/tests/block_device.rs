@@ -6,7 +6,7 @@ use drystone_sync::thread;
 use drystone_testkit::skip::{Prerequisite, skip};
 use std::fs::OpenOptions;
 use std::io::ErrorKind;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::process::Command;
 use std::time::Duration;
 use tempfile::TempDir;
@@ -89,6 +89,24 @@ fn a_block_device_is_measured_written_and_claimed() {
     let reader = FileDevice::open(&block.path, OpenMode::ReadOnly).unwrap();
     reader.read_at(0, &mut bytes).unwrap();
     assert!(bytes == expected);
+}
+
+#[test]
+fn what_is_discarded_of_a_block_device_takes_no_space() {
+    let Some(block) = Loop::of_new_image() else { return };
+    let device = FileDevice::open(&block.path, OpenMode::ReadWrite).unwrap();
+    device.write_at(0, &vec![7; SIZE as usize]).unwrap();
+    device.flush().unwrap();
+    let used = || block.directory.path().join("image").metadata().unwrap().blocks() * 512;
+    assert!(used() >= SIZE);
+    device.discard(SIZE / 4, SIZE / 2).unwrap();
+    device.flush().unwrap();
+    assert!(used() <= SIZE / 2 + (64 << 10), "{} bytes", used());
+    let mut byte = [0];
+    for (at, expected) in [(SIZE / 4 - 1, 7), (SIZE / 4, 0), (SIZE * 3 / 4, 7)] {
+        device.read_at(at, &mut byte).unwrap();
+        assert_eq!(byte, [expected]);
+    }
 }
 
 /// As another machine does, which shares the disk.

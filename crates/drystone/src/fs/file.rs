@@ -11,7 +11,7 @@ use drystone_vfs::{
     RequestContext, SetAttributes,
 };
 use std::fs::Permissions;
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 
@@ -362,6 +362,14 @@ impl Seek for File<'_> {
 impl FileExt for File<'_> {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         self.read_from(offset, buffer)
+    }
+
+    fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        // Nothing interrupts a read, and a short one is at the end of the file.
+        match self.read_from(offset, buffer)? == buffer.len() {
+            true => Ok(()),
+            false => Err(ErrorKind::UnexpectedEof.into()),
+        }
     }
 
     fn write_at(&self, data: &[u8], offset: u64) -> io::Result<usize> {

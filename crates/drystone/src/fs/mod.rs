@@ -152,7 +152,7 @@ impl<'i> Fs<'i> {
     ///
     /// There is none, or it can't be read.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<File<'i>> {
-        self.open_with(path, OpenOptions::new().read(true))
+        self.open_as(path.as_ref(), OPEN_TO_READ)
     }
 
     /// Opens a file for writing, makes it if it isn't there and cuts it off if it is: [`File::create`]
@@ -183,7 +183,12 @@ impl<'i> Fs<'i> {
     /// The options contradict each other ([`InvalidInput`](std::io::ErrorKind::InvalidInput)), or the file
     /// can't be opened so.
     pub fn open_with(&self, path: impl AsRef<Path>, options: OpenOptions) -> Result<File<'i>> {
-        let path = path.as_ref();
+        self.open_as(path.as_ref(), options)
+    }
+
+    /// Inlined, so that little is left of options that the caller knows.
+    #[inline(always)]
+    fn open_as(&self, path: &Path, options: OpenOptions) -> Result<File<'i>> {
         let hold = |found: InodeGuard<'_>| {
             let file_type = found.attributes().file_type;
             Ok((Held::new(self, found), file_type))
@@ -337,6 +342,9 @@ impl std::fmt::Debug for Fs<'_> {
         f.debug_struct("Fs").field("context", self.context()).finish_non_exhaustive()
     }
 }
+
+/// How [`Fs::open`] opens a file.
+const OPEN_TO_READ: OpenOptions = OpenOptions::new().read(true);
 
 /// How [`Fs::write`] opens a file.
 const OPEN_TO_REPLACE: OpenOptions = OpenOptions::new().write(true).create(true).truncate(true);

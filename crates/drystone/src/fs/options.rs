@@ -87,6 +87,7 @@ impl OpenOptions {
     }
 
     /// Fails for what contradicts itself, as the standard library does.
+    #[inline]
     pub(super) fn check(self) -> drystone_vfs::Result<()> {
         let writes = self.write || self.append;
         let makes = self.create || self.create_new;
@@ -98,30 +99,37 @@ impl OpenOptions {
         Err(Errno::EINVAL.into())
     }
 
+    #[inline]
     pub(super) const fn may_create(self) -> bool {
         self.create || self.create_new
     }
 
+    #[inline]
     pub(super) const fn must_create(self) -> bool {
         self.create_new
     }
 
+    #[inline]
     pub(super) const fn reads(self) -> bool {
         self.read
     }
 
+    #[inline]
     pub(super) const fn writes(self) -> bool {
         self.write || self.append
     }
 
+    #[inline]
     pub(super) const fn appends(self) -> bool {
         self.append
     }
 
+    #[inline]
     pub(super) const fn permissions(self) -> u16 {
         self.mode
     }
 
+    #[inline]
     pub(super) fn flags(self) -> OpenFlags {
         let mut flags = OpenFlags::empty();
         flags.set(OpenFlags::READ, self.read);
