@@ -23,6 +23,8 @@ use std::ops::Range;
 const TRIES_MAX: u32 = 48;
 /// An image with so few blocks too many is good enough.
 const EXCESS_BLOCKS_MAX: u64 = 8;
+/// Sizes that miss by a little, after which larger steps are taken.
+const PATIENCE: u32 = 4;
 /// Bytes of free room per inode, as in `mke2fs`.
 const BYTES_PER_INODE: u64 = 16_384;
 /// The smallest image, in blocks, for which `mke2fs` makes a journal.
@@ -147,11 +149,15 @@ impl BuildContents<'_> {
         // The largest size known to be too small, and the smallest image that fits.
         let mut too_small = smallest - 1;
         let mut best: Option<EmptyImage> = None;
+        let mut misses = 0;
         for _ in 0..TRIES_MAX {
             let next = match self.try_size(guess, room)? {
                 SizeAttempt::Missing(blocks) => {
                     too_small = too_small.max(guess);
-                    guess.saturating_add(blocks)
+                    misses += 1;
+                    // A few more blocks may all go to a last group that is too small to be one.
+                    let pace = 1 << u32::saturating_sub(misses, PATIENCE).min(16);
+                    guess.saturating_add(blocks.saturating_mul(pace))
                 }
                 SizeAttempt::Fits { empty, excess } => {
                     let blocks = empty.layout.blocks_count();

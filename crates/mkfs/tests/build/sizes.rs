@@ -74,6 +74,21 @@ fn many_empty_files_take_small_groups() {
     judge(&device);
 }
 
+/// Here dozens of sizes miss by one block, because the last group would be too small to be one.
+#[test]
+fn a_size_that_a_few_blocks_do_not_change_is_passed() {
+    let mut tree = FileTree::new();
+    let source = tree.add_source(Box::new(Pattern)).unwrap();
+    for number in 0..2_000_000 {
+        let path = format!("d{:04}/some-file-{:04}", number / 1000, number % 1000);
+        let size = if number % 4 == 0 { 100 } else { 0 };
+        tree.insert(path.as_bytes(), whole(source, size, 0), &meta(0o644), time()).unwrap();
+    }
+    let size = Size::Auto(SpareRoom::Percent(5.0));
+    let builder = Builder::new(&mut tree, &Ext4BuildOptions::default().size(size)).unwrap();
+    assert!(builder.size_bytes() < 691_500 * 4096, "{}", builder.size_bytes());
+}
+
 #[test]
 fn inodes_are_at_least_as_many_as_asked() {
     let options = Ext4BuildOptions::default().inodes_min(50_000);
