@@ -180,8 +180,8 @@ mod tests {
             let counts = [("read-by-path", by_path), ("read-by-inode", 1000.0), ("create", 1.0)];
             counts.map(|(case, count)| (case.to_owned(), count)).into()
         };
-        compare_paths(&counts(1250.0)).unwrap();
-        let error = compare_paths(&counts(1251.0)).unwrap_err();
+        compare_paths(&counts(1200.0)).unwrap();
+        let error = compare_paths(&counts(1201.0)).unwrap_err();
         assert!(error.to_string().ends_with(": read"), "{error}");
     }
 

@@ -271,6 +271,9 @@ impl<W: Word, T> Drop for LockGuard<'_, W, T> {
 
 pub(crate) struct Mutex<T>(Lock<Cell<u8>, T>);
 
+// SAFETY: as above, and there are no readers at once.
+unsafe impl<T: Send> Sync for Mutex<T> {}
+
 pub(crate) type MutexGuard<'a, T> = Lendable<LockGuard<'a, Cell<u8>, T>>;
 
 impl<T> Mutex<T> {
