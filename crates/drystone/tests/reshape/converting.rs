@@ -8,7 +8,10 @@ use drystone_blockdev::{
     roll_back,
 };
 use drystone_testkit::environment::number;
+use drystone_testkit::judges::{debugfs, run};
+use std::ffi::OsStr;
 use std::io::{Seek, SeekFrom, Write};
+use std::os::unix::fs::FileExt;
 
 /// A conversion by the name that a test gives it.
 pub fn features(list: &str) -> Tuning {
@@ -60,8 +63,9 @@ const KINDS: [&str; 14] = [
 
 #[test]
 fn descriptors_get_64_bits_and_lose_them() {
-    for name in KINDS.into_iter().chain(["meta-bg", "modern-1k", "inline-data-1k", "no-checksums"])
-    {
+    let kinds = KINDS.into_iter().chain(["meta-bg", "modern-1k", "inline-data-1k", "no-checksums"]);
+    // Without extents there is no 64bit.
+    for name in kinds.filter(|name| *name != "ext2-1k") {
         let Some(sample) = Sample::new(name, 64) else { return };
         sample.fill(1, 60);
         for list in ["^64bit", "64bit", "^64bit", "64bit"] {
@@ -271,6 +275,31 @@ fn full_directories_get_room_for_checksums() {
         sample.fill(1, 40);
         sample.convert_and_judge("^metadata_csum", &off);
     }
+}
+
+/// What no other program takes, or what would overwrite fields of another system.
+#[test]
+fn what_others_could_not_use_is_refused() {
+    let Some(sample) = Sample::new("ext3-1k", 16) else { return };
+    let refused = |tuning: &Tuning, reason: &str| {
+        let before = std::fs::read(sample.path()).unwrap();
+        let error = sample.convert(tuning).unwrap_err().to_string();
+        assert!(error.contains(reason), "{error}");
+        assert!(std::fs::read(sample.path()).unwrap() == before);
+    };
+    refused(&features("64bit"), "64bit needs extent");
+    // The superblock of its journal as old programs wrote it.
+    let told = debugfs(&sample.path(), "bmap <8> 0").unwrap().output;
+    let block: u64 = told.split_whitespace().last().unwrap().parse().unwrap();
+    let image = std::fs::File::options().write(true).open(sample.path()).unwrap();
+    image.write_all_at(&3_u32.to_be_bytes(), block * 1024 + 4).unwrap();
+    drop(image);
+    refused(&features("metadata_csum"), "journal is of the first version");
+    let requests = [OsStr::new("-w"), OsStr::new("-R"), OsStr::new("set_super_value creator_os 1")];
+    let path = sample.path();
+    run("debugfs", requests.into_iter().chain([path.as_os_str()])).unwrap();
+    refused(&features("ea_inode"), "GNU Hurd");
+    refused(&Tuning::default().inode_size(512), "GNU Hurd");
 }
 
 #[test]

@@ -10,7 +10,8 @@ use drystone_testkit::judges::FEATURE_SETS;
 const MIB: u64 = 1 << 20;
 
 /// Why a conversion may be refused.
-const REFUSALS: [&str; 4] = ["too little", "exclude each other", "(ea_inode)", "inodes can't have"];
+const REFUSALS: [&str; 5] =
+    ["too little", "exclude each other", "(ea_inode)", "inodes can't have", "64bit needs extent"];
 
 /// Changes of each image, unless `DRYSTONE_CHANGES` says how many.
 const CHANGES: u64 = 2;

@@ -5,6 +5,7 @@ use crate::image::Image;
 use crate::moves::Moves;
 use crate::resize::ReshapeProgress;
 use crate::rewrite::{InodeNumbers, Rewriter};
+use drystone_ext4_format::PhysicalBlock;
 use drystone_ext4_format::checksum::{ChecksumSeed, Checksums};
 use drystone_ext4_format::features::{FeatureChange, Features, Incompat, ReadOnlyCompat};
 use drystone_ext4_format::group::GroupFlags;
@@ -174,16 +175,30 @@ fn note_unused_inodes(image: &mut Image<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Gives the journal checksums of its third version, as Linux does when it mounts the image, or takes them away.
-fn set_journal_checksums(image: &mut Image<'_>, is_on: bool) -> Result<()> {
-    let Some(number) = image.superblock.journal_inode() else { return Ok(()) };
+/// Whether the journal's superblock is of the first version, which has no features. Linux reads none of checksums and
+/// of 64-bit block numbers from such a journal, and doesn't mount the image.
+pub(super) fn has_old_journal(image: &mut Image<'_>) -> Result<bool> {
+    Ok(journal_superblock(image)?.is_some_and(|(.., journal)| journal.is_version_1()))
+}
+
+/// The journal's first block, its bytes, and the superblock in it.
+fn journal_superblock(
+    image: &mut Image<'_>,
+) -> Result<Option<(PhysicalBlock, Vec<u8>, Superblock)>> {
+    let Some(number) = image.superblock.journal_inode() else { return Ok(None) };
     let (inode, _) = image.read_inode(number)?;
     let layout = image.layout;
     let (moves, numbers) = (Moves::default(), InodeNumbers::new());
     let runs = Rewriter::new(image, layout, &moves, &numbers).data_runs(&inode)?;
-    let Some(first) = runs.first().map(|run| run.physical) else { return Ok(()) };
-    let mut bytes = image.read_block(first)?;
-    let Ok(mut journal) = Superblock::check(&bytes) else { return Err(Refusal::HasErrors.into()) };
+    let Some(first) = runs.first().map(|run| run.physical) else { return Ok(None) };
+    let bytes = image.read_block(first)?;
+    let Ok(journal) = Superblock::check(&bytes) else { return Err(Refusal::HasErrors.into()) };
+    Ok(Some((first, bytes, journal)))
+}
+
+/// Gives the journal checksums of its third version, as Linux does when it mounts the image, or takes them away.
+fn set_journal_checksums(image: &mut Image<'_>, is_on: bool) -> Result<()> {
+    let Some((first, mut bytes, mut journal)) = journal_superblock(image)? else { return Ok(()) };
     // The image has been unmounted: nothing is in the log.
     if journal.start().is_some() || journal.is_version_1() {
         return Ok(());

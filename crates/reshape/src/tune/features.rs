@@ -3,7 +3,7 @@
 //! Some features only affect files that are written later. The others need files of the file system itself, or
 //! change what is there: `checksums`, `width` and `maps` do that.
 
-use super::checksums::{features_after, set_features};
+use super::checksums::{features_after, has_old_journal, set_features};
 use super::files::{
     free_journal, free_orphan_file, free_quota_files, make_journal, make_orphan_file,
     make_quota_files,
@@ -15,6 +15,9 @@ use crate::error::{Refusal, Result};
 use crate::image::Image;
 use crate::resize::ReshapeProgress;
 use drystone_ext4_format::features::{Compat, Features, Incompat, ReadOnlyCompat};
+
+/// What made an image, in its superblock.
+const CREATOR_HURD: u32 = 1;
 
 /// Features that can be turned on.
 const ON: Features = Features {
@@ -108,7 +111,44 @@ pub(super) fn change(
     Ok(())
 }
 
-fn check(image: &Image<'_>, before: Features, after: Features, tuning: &Tuning) -> Result<()> {
+/// Fails for what neither Linux nor other tools take beside 64-bit block numbers and checksums.
+fn check_wide(
+    image: &mut Image<'_>,
+    on: Features,
+    off: Features,
+    after: Features,
+    journal_bytes: Option<u64>,
+) -> Result<()> {
+    let is_wide = after.incompat.contains(Incompat::SIXTY_FOUR_BIT);
+    let is_changed =
+        on.incompat.contains(Incompat::SIXTY_FOUR_BIT) || off.incompat.contains(Incompat::EXTENTS);
+    if is_wide && is_changed && !after.incompat.contains(Incompat::EXTENTS) {
+        return Err(Refusal::Value("64bit needs extent".into()).into());
+    }
+    let needs_new_journal = on.incompat.contains(Incompat::SIXTY_FOUR_BIT)
+        || on.read_only_compat.contains(ReadOnlyCompat::METADATA_CSUM);
+    let is_journal_kept = after.compat.contains(Compat::HAS_JOURNAL) && journal_bytes.is_none();
+    if needs_new_journal && is_journal_kept && has_old_journal(image)? {
+        let reason = "its journal is of the first version, which has neither checksums nor \
+                      64-bit block numbers: make it anew with --journal-size";
+        return Err(Refusal::Value(reason.into()).into());
+    }
+    Ok(())
+}
+
+/// Fails for what would overwrite the fields that inodes of GNU Hurd have in place of others.
+fn check_hurd(image: &Image<'_>, on: Features, tuning: &Tuning) -> Result<()> {
+    let is_rewritten = tuning.inode_size.is_some()
+        || on.incompat.intersects(Incompat::SIXTY_FOUR_BIT | Incompat::EA_INODE)
+        || on.read_only_compat.contains(ReadOnlyCompat::METADATA_CSUM);
+    if is_rewritten && image.superblock.creator_os() == CREATOR_HURD {
+        let reason = "it was made for GNU Hurd, which has other fields in inodes";
+        return Err(Refusal::Value(reason.into()).into());
+    }
+    Ok(())
+}
+
+fn check(image: &mut Image<'_>, before: Features, after: Features, tuning: &Tuning) -> Result<()> {
     let journal_bytes = tuning.journal_bytes;
     let inode_size = tuning.inode_size.map_or(image.layout.inode_size(), usize::from);
     let refuse = |text: String| Err(Refusal::Value(text).into());
@@ -161,5 +201,6 @@ fn check(image: &Image<'_>, before: Features, after: Features, tuning: &Tuning) 
     if is_external && (off.compat.contains(Compat::HAS_JOURNAL) || journal_bytes.is_some()) {
         return refuse("its journal is on another device".into());
     }
-    Ok(())
+    check_hurd(image, on, tuning)?;
+    check_wide(image, on, off, after, journal_bytes)
 }

@@ -189,7 +189,7 @@ pub struct Tuned {
 /// Changes the settings of the image on `device`. `now` is in seconds since 1970.
 ///
 /// # Errors
-/// A refusal, and then nothing was changed; otherwise the device has to be rolled back.
+/// As [`ReshapeError`](crate::ReshapeError) says. The device has to be rolled back: parts may have been changed.
 pub fn tune(
     device: &dyn ReshapeDevice,
     tuning: &Tuning,

@@ -67,9 +67,13 @@ pub(super) fn enlarge_inodes(
     }
     let mut geometry = image.superblock.geometry();
     geometry.inode_size = bytes;
-    if image.superblock.wanted_extra_inode_size() == 0 {
-        image.superblock.set_wanted_extra_inode_size(KNOWN_EXTRA_BYTES);
+    // Inodes that have extra fields may have fewer.
+    let are_bare = old.inode_size() == usize::from(BASE_INODE_BYTES);
+    if are_bare {
         image.superblock.set_min_extra_inode_size(KNOWN_EXTRA_BYTES);
+    }
+    if are_bare || image.superblock.wanted_extra_inode_size() == 0 {
+        image.superblock.set_wanted_extra_inode_size(KNOWN_EXTRA_BYTES);
         geometry.extra_inode_size = KNOWN_EXTRA_BYTES;
     }
     let new = Layout::new(&geometry)?;
