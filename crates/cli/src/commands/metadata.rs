@@ -24,8 +24,9 @@ Before you send it: the copy still has all names, targets of symbolic links and 
 small files that is stored in their inodes, and whatever the journal holds.
 
 With --scramble, names and all other private text are random letters of the same lengths, and the copy has the same \
-structure and the same problems. Owners, permissions, times, sizes, block numbers and access control lists stay. The \
-journal is replayed in the copy, which has an empty log.
+structure and the same problems. Owners, permissions, times, sizes, block numbers and access control lists stay; in an \
+image without metadata_csum, inodes lose times and owners, which might be text. The journal is replayed in the copy, \
+which has an empty log.
 
 Examples:
   drystone metadata disk.img report.img

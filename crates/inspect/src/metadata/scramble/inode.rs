@@ -74,6 +74,10 @@ impl Scrambler<'_, '_> {
             self.add_unclear(count_nonzero(&old));
             return Ok(());
         }
+        if self.is_deleted(&old) {
+            self.deleted(&old, bytes, number);
+            return Ok(());
+        }
         let extra = self.fields(&old, bytes, is_verified);
         let has_fields = Inode::read(&old, number, layout);
         if let Ok(inode) = has_fields {
@@ -90,6 +94,42 @@ impl Scrambler<'_, '_> {
 
     fn has_right_checksum(&self, old: &[u8], number: InodeNumber) -> bool {
         Inode::check_checksum(old, number, &self.image.layout).is_ok()
+    }
+
+    /// Whether an inode was deleted, and isn't on a list of inodes that a mount would delete: there, the time is the
+    /// number of the next one.
+    fn is_deleted(&self, old: &[u8]) -> bool {
+        let inodes = u64::from(self.image.layout.inodes_count());
+        get(old, FIELDS, "links_count") == 0 && get(old, FIELDS, "dtime") > inodes
+    }
+
+    /// Copies what is looked at of a deleted inode: that it was one.
+    fn deleted(&self, old: &[u8], bytes: &mut [u8], number: InodeNumber) {
+        for name in ["mode", "dtime"] {
+            set(bytes, FIELDS, name, get(old, FIELDS, name));
+        }
+        if let (Some(old), Some(bytes)) = (old.get(BASE_BYTES..), bytes.get_mut(BASE_BYTES..)) {
+            set(bytes, EXTRA_FIELDS, "extra_isize", get(old, EXTRA_FIELDS, "extra_isize"));
+        }
+        let seal = if self.has_right_checksum(old, number) { &self.new } else { &self.wrong };
+        Inode::seal(bytes, number, seal);
+    }
+
+    /// Whether the block area of a link holds text: it has no size of one whose target is in a block, or not one block.
+    fn holds_target(&self, inode: &Inode) -> bool {
+        let layout = &self.image.layout;
+        let pointers = inode.block_area.as_chunks::<4>().0;
+        let is_block = |raw: &[u8; 4]| {
+            let block = PhysicalBlock::new(u64::from(u32::from_le_bytes(*raw)));
+            block.get() > u64::from(layout.first_data_block()) && layout.contains_blocks(block, 1)
+        };
+        let has_block_size =
+            (BLOCK_AREA_BYTES as u64..=layout.block_size() as u64).contains(&inode.size_bytes);
+        let has_one_block =
+            is_block(&pointers[0]) && pointers[1..].iter().all(|raw| *raw == [0; 4]);
+        inode.is_symlink()
+            && !inode.flags.contains(InodeFlags::EXTENTS)
+            && !(has_block_size && has_one_block)
     }
 
     /// Whether bytes that have no right checksum may be an inode with one mistake.
@@ -211,9 +251,7 @@ impl Scrambler<'_, '_> {
                     self.add_unclear(unclear);
                 }
                 None => {
-                    let separator = inode.is_symlink().then_some(b'/');
-                    let place = (number.get(), BLOCK_AREA_BYTES as u64);
-                    self.key.stream(Purpose::Text, place).text(value, separator);
+                    self.text(inode, BLOCK_AREA_BYTES as u64, value);
                 }
             })?;
         }
@@ -236,7 +274,10 @@ impl Scrambler<'_, '_> {
         let number = inode.number;
         let is_reserved = number < self.image.layout.first_inode();
         let kind = ModeFileType::from_mode(inode.mode);
-        if inode.flags.contains(InodeFlags::INLINE_DATA) || inode.is_fast_symlink() {
+        if inode.flags.contains(InodeFlags::INLINE_DATA)
+            || inode.is_fast_symlink()
+            || self.holds_target(inode)
+        {
             self.text(inode, 0, area);
         } else if inode.has_block_mapping() || kind.is_none() && is_reserved {
             if inode.flags.contains(InodeFlags::EXTENTS) {
@@ -265,9 +306,16 @@ impl Scrambler<'_, '_> {
                 .first_chunk::<TARGET_LENGTH_BYTES>()
                 .is_some_and(|length| u64::from(u16::from_le_bytes(*length)) <= inode.size_bytes);
         let skipped = if has_length { TARGET_LENGTH_BYTES } else { 0 };
-        let separator = (inode.is_symlink() && !is_encrypted).then_some(b'/');
         let mut random = self.key.stream(Purpose::Text, (inode.number.get(), offset));
-        random.text(&mut bytes[skipped..], separator);
+        if inode.is_symlink() {
+            let separator = (!is_encrypted).then_some(b'/');
+            random.text(&mut bytes[skipped..], separator);
+        } else {
+            // Zeros in the middle tell something, too.
+            let left = inode.size_bytes.saturating_sub(offset).min(bytes.len() as u64) as usize;
+            random.letters(&mut bytes[..left]);
+            bytes[left..].fill(0);
+        }
     }
 
     /// The fields of times in an inode that holds a value: how often, and its hash.
