@@ -93,17 +93,22 @@ fn look(device: &MemoryDevice, name: &str, is_sound: bool) {
     }
 }
 
-/// Where a damaged descriptor says that a table is, no bytes are shown for those of its inodes.
-#[test]
-fn an_inode_table_far_beyond_the_end_is_missing() {
+/// A new image; none where `mke2fs` isn't there.
+fn new_image() -> Option<MemoryDevice> {
     if !have("mke2fs") {
-        return;
+        return None;
     }
     let set = FEATURE_SETS.iter().find(|set| set.name == "default").unwrap();
     let scratch = Scratch::new("inspect").unwrap();
     let path = scratch.join("disk.img");
     mke2fs(&path, set, 16 << 20).unwrap().expect_clean(set.name);
-    let device = MemoryDevice::from_bytes(&std::fs::read(&path).unwrap());
+    Some(MemoryDevice::from_bytes(&std::fs::read(&path).unwrap()))
+}
+
+/// Where a damaged descriptor says that a table is, no bytes are shown for those of its inodes.
+#[test]
+fn an_inode_table_far_beyond_the_end_is_missing() {
+    let Some(device) = new_image() else { return };
     let root = || InspectedImage::open(&device).unwrap().inode(InodeNumber::ROOT).map(drop);
     root().unwrap();
     // In bytes, the high half of the table's block no longer fits.
@@ -118,14 +123,7 @@ fn an_inode_table_far_beyond_the_end_is_missing() {
 /// The number of the last block that there can be is no place of a table.
 #[test]
 fn an_inode_table_at_the_end_of_numbers_is_passed_over() {
-    if !have("mke2fs") {
-        return;
-    }
-    let set = FEATURE_SETS.iter().find(|set| set.name == "default").unwrap();
-    let scratch = Scratch::new("inspect").unwrap();
-    let path = scratch.join("disk.img");
-    mke2fs(&path, set, 16 << 20).unwrap().expect_clean(set.name);
-    let device = MemoryDevice::from_bytes(&std::fs::read(&path).unwrap());
+    let Some(device) = new_image() else { return };
     let image = InspectedImage::open(&device).unwrap();
     let descriptor = image.descriptor_offset(0.into()).unwrap();
     for half in [0x8, 0x28] {

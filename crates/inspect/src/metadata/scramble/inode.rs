@@ -75,25 +75,33 @@ impl Scrambler<'_, '_> {
             return Ok(());
         }
         if self.is_deleted(&old) {
-            self.deleted(&old, bytes, number);
-            return Ok(());
+            copy_deleted(&old, bytes);
+        } else {
+            self.copy_used(number, offset, &old, bytes, is_verified)?;
         }
-        let extra = self.fields(&old, bytes, is_verified);
-        let has_fields = Inode::read(&old, number, layout);
-        if let Ok(inode) = has_fields {
-            let stored = StoredInode { inode, bytes: old.clone(), offset };
+        let has_right_checksum = Inode::check_checksum(&old, number, layout).is_ok();
+        Inode::seal(bytes, number, if has_right_checksum { &self.new } else { &self.wrong });
+        Ok(())
+    }
+
+    /// Copies the fields of an inode in use, and what it holds.
+    fn copy_used(
+        &self,
+        number: InodeNumber,
+        offset: u64,
+        old: &[u8],
+        bytes: &mut [u8],
+        is_verified: bool,
+    ) -> Result<()> {
+        let extra = self.fields(old, bytes, is_verified);
+        if let Ok(inode) = Inode::read(old, number, &self.image.layout) {
+            let stored = StoredInode { inode, bytes: old.to_vec(), offset };
             self.content(&stored, bytes, is_verified)?;
         } else {
             // Where the fields end isn't known.
             self.add_unclear(old.get(BASE_BYTES + extra..).map_or(0, count_nonzero));
         }
-        let seal = if self.has_right_checksum(&old, number) { &self.new } else { &self.wrong };
-        Inode::seal(bytes, number, seal);
         Ok(())
-    }
-
-    fn has_right_checksum(&self, old: &[u8], number: InodeNumber) -> bool {
-        Inode::check_checksum(old, number, &self.image.layout).is_ok()
     }
 
     /// Whether an inode was deleted, and isn't on a list of inodes that a mount would delete: there, the time is the
@@ -101,18 +109,6 @@ impl Scrambler<'_, '_> {
     fn is_deleted(&self, old: &[u8]) -> bool {
         let inodes = u64::from(self.image.layout.inodes_count());
         get(old, FIELDS, "links_count") == 0 && get(old, FIELDS, "dtime") > inodes
-    }
-
-    /// Copies what is looked at of a deleted inode: that it was one.
-    fn deleted(&self, old: &[u8], bytes: &mut [u8], number: InodeNumber) {
-        for name in ["mode", "dtime"] {
-            set(bytes, FIELDS, name, get(old, FIELDS, name));
-        }
-        if let (Some(old), Some(bytes)) = (old.get(BASE_BYTES..), bytes.get_mut(BASE_BYTES..)) {
-            set(bytes, EXTRA_FIELDS, "extra_isize", get(old, EXTRA_FIELDS, "extra_isize"));
-        }
-        let seal = if self.has_right_checksum(old, number) { &self.new } else { &self.wrong };
-        Inode::seal(bytes, number, seal);
     }
 
     /// Whether the block area of a link holds text: it has no size of one whose target is in a block, or not one block.
@@ -338,5 +334,15 @@ impl Scrambler<'_, '_> {
         set(bytes, FIELDS, "version_lo", version.into());
         set(bytes, FIELDS, "atime", access_time.into());
         Ok(())
+    }
+}
+
+/// Copies what is looked at of a deleted inode: that it was one.
+fn copy_deleted(old: &[u8], bytes: &mut [u8]) {
+    for name in ["mode", "dtime"] {
+        set(bytes, FIELDS, name, get(old, FIELDS, name));
+    }
+    if let (Some(old), Some(bytes)) = (old.get(BASE_BYTES..), bytes.get_mut(BASE_BYTES..)) {
+        set(bytes, EXTRA_FIELDS, "extra_isize", get(old, EXTRA_FIELDS, "extra_isize"));
     }
 }
