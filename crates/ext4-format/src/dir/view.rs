@@ -2,7 +2,7 @@
 
 use super::heads::{Head, Heads};
 use super::record::{self, DirectoryRecord, Walk};
-use super::{DirectoryLayout, DirectoryPlace, EntryType, tail};
+use super::{DirectoryLayout, DirectoryPlace, EntryType, RawRecordHeader, tail};
 use crate::error::{Corrupt, DirectoryProblem};
 use crate::hash::NameHash;
 use crate::ids::InodeNumber;
@@ -113,7 +113,10 @@ impl<'a> DirectoryBlock<'a> {
                 offset = next;
                 continue;
             };
-            offset += record.length;
+            // The record of a directory's own dot is its shortest: a longer one hides others.
+            let shortest = size_of::<RawRecordHeader>() + RECORD_ALIGNMENT;
+            let is_dot = offset == 0 && record.name == b"." && is_start(&shortest);
+            offset += if is_dot { shortest } else { record.length };
             records.push((Entry::from(record), is_behind));
         }
         records

@@ -1,7 +1,7 @@
 //! Group descriptors.
 
 use super::repairer::{Done, Repairer};
-use super::tables::{find_table, is_better_table, usual_table};
+use super::tables::{find_table, is_better_table, is_foreign_table, usual_table};
 use super::{superblock, totals};
 use crate::groups::is_location;
 use crate::image::Error;
@@ -276,6 +276,14 @@ pub(super) fn separate(
         };
         if repaired.is_some() {
             return Ok(repaired);
+        }
+    }
+    // Nothing is lost with a table that holds none of its group's inodes.
+    for part in parts {
+        if let FixedPart::InodeTable(group) = part
+            && is_foreign_table(repairer, group)?
+        {
+            return replace_table(repairer, group);
         }
     }
     Ok(None)

@@ -196,11 +196,9 @@ pub(super) fn repair_backup(
     issue: &BackupIssue,
 ) -> Result<Done, Error> {
     let layout = repairer.checker.image.layout;
-    if let BackupIssue::Descriptor { .. } = issue {
+    if let BackupIssue::Descriptor { descriptor } = issue {
         let mut bytes = repairer.checker.image.read_block(block)?;
-        let Some(base) = layout.group_base(group).descriptors else { return Ok(None) };
-        let index = block.get().saturating_sub(base.get()) as u32;
-        let first = index.saturating_mul(layout.descriptors_per_block());
+        let first = descriptor - descriptor % layout.descriptors_per_block();
         let copies = bytes.chunks_exact_mut(layout.descriptor_size());
         for (number, copy) in (first..layout.group_count()).zip(copies) {
             let descriptor: &GroupDescriptor =

@@ -159,6 +159,18 @@ pub(super) fn is_better_table(
     Ok(worth(place)? > worth(other)?)
 }
 
+/// Whether a group's table holds inodes, by their checksums, but none of the group's.
+pub(super) fn is_foreign_table(
+    repairer: &Repairer<'_, '_>,
+    group: GroupNumber,
+) -> Result<bool, Error> {
+    let place = repairer.checker.image.groups[group.index()].descriptor.inode_table;
+    let has_checksums = repairer.checker.image.layout.checksum_seed().is_some();
+    Ok(has_checksums
+        && likely_inodes(repairer, place)? > 0
+        && sound_inodes(repairer, group, place)?.is_empty())
+}
+
 /// How many more records of a table look like inodes in use than like something else.
 fn likely_inodes(repairer: &Repairer<'_, '_>, place: PhysicalBlock) -> Result<i64, Error> {
     let layout = repairer.checker.image.layout;

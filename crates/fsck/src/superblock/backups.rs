@@ -37,42 +37,56 @@ pub(crate) fn check_backups(checker: &mut Checker<'_>) -> Result<(), Error> {
     check_descriptor_backups(checker)
 }
 
-/// Compares copies of whole descriptor tables; meta block groups have none.
+/// Compares the copies of descriptors.
 fn check_descriptor_backups(checker: &mut Checker<'_>) -> Result<(), Error> {
     let layout = checker.image.layout;
     if layout.features().incompat.contains(Incompat::META_BG) {
+        for index in 0..layout.descriptor_blocks() {
+            for block in layout.descriptor_backups(index) {
+                check_descriptor_backup(checker, index, block)?;
+            }
+        }
         return Ok(());
     }
-    let per_block = layout.descriptors_per_block();
     for group in layout.superblock_groups().skip(1) {
         let base = layout.group_base(group);
         let Some(first) = base.descriptors else { continue };
         for index in 0..base.descriptor_blocks {
             let block = PhysicalBlock::new(first.get() + u64::from(index));
-            if !layout.contains_blocks(block, 1) {
-                break;
-            }
-            let bytes = checker.image.read_block(block)?;
-            let copies = bytes.chunks_exact(layout.descriptor_size());
-            let numbers = index * per_block..layout.group_count();
-            let different = numbers.zip(copies).find(|(number, copy)| {
-                let own = &checker.image.groups[*number as usize].descriptor;
-                GroupDescriptor::read(copy, &layout).is_ok_and(|copy| {
-                    copy.block_bitmap != own.block_bitmap
-                        || copy.inode_bitmap != own.inode_bitmap
-                        || copy.inode_table != own.inode_table
-                })
-            });
-            if let Some((descriptor, _)) = different {
-                let issue = BackupIssue::Descriptor { descriptor };
-                checker.reporter.report(Issue::Backup { group, block, issue });
-            }
+            check_descriptor_backup(checker, index, block)?;
         }
     }
     Ok(())
 }
 
-fn compare(primary: &Superblock, copy: &Superblock) -> Option<BackupIssue> {
+/// Compares a copy of a block of descriptors.
+fn check_descriptor_backup(
+    checker: &mut Checker<'_>,
+    index: u32,
+    block: PhysicalBlock,
+) -> Result<(), Error> {
+    let layout = checker.image.layout;
+    let Some(group) = layout.group_of_block(block) else { return Ok(()) };
+    let bytes = checker.image.read_block(block)?;
+    let copies = bytes.chunks_exact(layout.descriptor_size());
+    let numbers = index * layout.descriptors_per_block()..layout.group_count();
+    let different = numbers.zip(copies).find(|(number, copy)| {
+        let own = &checker.image.groups[*number as usize].descriptor;
+        GroupDescriptor::read(copy, &layout).is_ok_and(|copy| {
+            copy.block_bitmap != own.block_bitmap
+                || copy.inode_bitmap != own.inode_bitmap
+                || copy.inode_table != own.inode_table
+        })
+    });
+    if let Some((descriptor, _)) = different {
+        let issue = BackupIssue::Descriptor { descriptor };
+        checker.reporter.report(Issue::Backup { group, block, issue });
+    }
+    Ok(())
+}
+
+/// What a copy says otherwise than the primary superblock.
+pub(super) fn compare(primary: &Superblock, copy: &Superblock) -> Option<BackupIssue> {
     let (ours, theirs) = (primary.layout(), copy.layout());
     let different = [
         ("s_uuid", primary.uuid() == copy.uuid()),

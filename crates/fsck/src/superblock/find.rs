@@ -1,7 +1,8 @@
 //! Finds a superblock that can be used: the primary one, a copy, or what can be made of the primary one.
 
+use super::backups::compare;
 use crate::image::Error;
-use crate::issue::SuperblockIssue;
+use crate::issue::{BackupIssue, SuperblockIssue};
 use crate::report::Reporter;
 use drystone_blockdev::BlockDevice;
 use drystone_ext4_format::features::{Compat, Features, Incompat, ReadOnlyCompat};
@@ -88,7 +89,13 @@ fn find_usable(
                 reporter.report(SuperblockIssue::Field { field: "s_rev_level", value: 0 });
                 return Ok(Some(newer));
             }
-            check_checksum(device, reporter)?;
+            let Some(corrupt) = checksum_problem(device)? else { return Ok(Some(superblock)) };
+            if let Some((copy, backup)) = better_backup(device, &superblock)? {
+                let problem = corrupt.into();
+                reporter.report(SuperblockIssue::Unusable { problem, backup });
+                return Ok(Some(copy));
+            }
+            reporter.report(corrupt);
             return Ok(Some(superblock));
         }
         Err(FormatError::Unsupported(unsupported)) => {
@@ -229,13 +236,32 @@ fn marked(device: &dyn BlockDevice) -> Result<Option<Superblock>, Error> {
     Ok(superblock.filter(|found| found.features().difference(KNOWN_FEATURES) == Features::NONE))
 }
 
-fn check_checksum(device: &dyn BlockDevice, reporter: &mut Reporter<'_>) -> Result<(), Error> {
+/// What is wrong with the checksum of the primary superblock.
+fn checksum_problem(device: &dyn BlockDevice) -> Result<Option<Corrupt>, Error> {
     let mut bytes = [0; SUPERBLOCK_BYTES];
     device.read_at(SUPERBLOCK_OFFSET_BYTES, &mut bytes)?;
-    if let Err(FormatError::Corrupt(corrupt)) = Superblock::check(&bytes) {
-        reporter.report(corrupt);
+    match Superblock::check(&bytes) {
+        Err(FormatError::Corrupt(corrupt)) => Ok(Some(corrupt)),
+        _ => Ok(None),
     }
-    Ok(())
+}
+
+/// A copy whose checksum holds, if it says something else of what never changes in use: where structures
+/// lie, and what their checksums start from. Of the rest a primary superblock with a wrong checksum knows more.
+fn better_backup(
+    device: &dyn BlockDevice,
+    primary: &Superblock,
+) -> Result<Option<(Superblock, PhysicalBlock)>, Error> {
+    let found = find_backup(device)?.filter(|(copy, _)| {
+        let is_other = matches!(compare(primary, copy), Some(BackupIssue::Differs { .. }))
+            || primary.layout().checksum_seed() != copy.layout().checksum_seed();
+        copy.features().has_metadata_checksums() && is_other
+    });
+    let Some((copy, block)) = found else { return Ok(None) };
+    // It was read without regard to its checksum.
+    let mut bytes = [0; SUPERBLOCK_BYTES];
+    device.read_at(block.get() << copy.layout().log_block_size(), &mut bytes)?;
+    Ok(Superblock::check(&bytes).is_ok().then_some((copy, block)))
 }
 
 /// Looks where the first backups of each block size lie in full groups.

@@ -216,3 +216,26 @@ fn a_stray_block_takes_no_directory_away() {
     let ours = treated.ours.unwrap();
     assert!(ours.names + 1 >= treated.sound.names, "{ours:?} {:?}", treated.sound);
 }
+
+/// The record of `.` is so long that it hides names, and `..`.
+#[test]
+fn what_a_dot_hides_comes_back() {
+    for name in ["modern", "ext2"] {
+        let Some(treated) = treat(name, |map, device| {
+            let size = map.layout().block_size() as u64;
+            let is_linear =
+                |number: &InodeNumber| !inode_of(map, *number).flags.contains(InodeFlags::INDEX);
+            let number = inodes_of(map, Inode::is_directory).into_iter().rfind(is_linear).unwrap();
+            let first = |kind: &BlockContent| matches!(kind, BlockContent::Directory(of, _) if *of == number);
+            let block = blocks_of(map, first)[0];
+            let mut bytes = map.block(block);
+            let third = u16::from_le_bytes([bytes[28], bytes[29]]);
+            bytes[4..6].copy_from_slice(&(24 + third).to_le_bytes());
+            map.seal(device, block, map.blocks[&block], &mut bytes);
+            device.write_at(block * size, &bytes).unwrap();
+        }) else {
+            return;
+        };
+        assert!(all_is_saved(&treated), "{name}: {:?} {:?}", treated.ours, treated.sound);
+    }
+}

@@ -1,9 +1,14 @@
 //! Damage to what the whole image rests on: the superblock, descriptors, inode tables, the journal.
 
 use super::{all_is_saved, blocks_of, inode_of, inodes_of, place_of, treat, treat_with};
-use drystone_blockdev::BlockDevice;
-use drystone_ext4_format::InodeNumber;
+use crate::patient::{Patient, Verdict};
+use crate::repairing::content;
+use crate::sets;
+use drystone_blockdev::{BlockDevice, MemoryDevice};
 use drystone_ext4_format::superblock::mark_half_changed;
+use drystone_ext4_format::{GroupNumber, InodeNumber, PhysicalBlock};
+use drystone_fsck::CheckOptions;
+use drystone_testkit::judges::{Scratch, have};
 use drystone_testkit::metadata_map::BlockContent;
 
 /// The undo log of an interrupted change was lost: what the change has left is repaired.
@@ -209,6 +214,22 @@ fn a_table_that_lies_elsewhere_is_found_by_the_copies() {
     assert!(all_is_saved(&treated), "{:?} {:?}", treated.ours, treated.sound);
 }
 
+/// The same in a meta block group, whose descriptors have copies in two of its groups.
+#[test]
+fn a_table_of_a_meta_group_is_found_by_the_copies() {
+    let Some(treated) = treat_with(150, "group-checksums", |map, device| {
+        let group = map.layout().groups().nth(1).unwrap();
+        let first = map.layout().inodes_per_group() + 1;
+        assert!(inodes_of(map, |_| true).iter().any(|number| number.get() >= first));
+        map.reseal_group(device, group, |group| {
+            group.inode_table = PhysicalBlock::new(group.inode_table.get() + 1024);
+        });
+    }) else {
+        return;
+    };
+    assert!(all_is_saved(&treated), "{:?} {:?}", treated.ours, treated.sound);
+}
+
 /// Random bytes in place of the root, which happen to have the type of a directory: nothing of them stays.
 #[test]
 fn a_root_of_garbage_is_made_anew() {
@@ -242,4 +263,57 @@ fn no_more_blocks_are_reserved_than_the_copies_say() {
         return;
     };
     assert!(all_is_saved(&treated), "{:?} {:?}", treated.ours, treated.sound);
+}
+
+/// An image of a set with a copy of its superblock.
+fn with_copies(name: &str) -> Option<(Scratch, Patient)> {
+    if !have("mke2fs") {
+        return None;
+    }
+    let scratch = Scratch::new("fsck-copies").unwrap();
+    let set = sets::all().into_iter().find(|set| set.name == name).unwrap();
+    let patient = Patient::new(&scratch, &set, 20);
+    Some((scratch, patient))
+}
+
+/// All descriptors of an unused group name a part of another group's inode table.
+#[test]
+fn an_empty_table_gives_way() {
+    let Some((_scratch, patient)) = with_copies("default") else { return };
+    let map = &patient.map;
+    let device = MemoryDevice::from_bytes(&patient.bytes);
+    let (size, table) =
+        (map.layout().block_size() as u64, map.descriptor(GroupNumber::FIRST).inode_table);
+    map.reseal_group(&device, map.layout().groups().nth(1).unwrap(), |group| {
+        group.inode_table = PhysicalBlock::new(table.get() + 1);
+    });
+    let mut descriptors = vec![0; size as usize];
+    let block = blocks_of(map, |kind| matches!(kind, BlockContent::Descriptors))[0];
+    device.read_at(block * size, &mut descriptors).unwrap();
+    for block in blocks_of(map, |kind| matches!(kind, BlockContent::DescriptorsBackup)) {
+        device.write_at(block * size, &descriptors).unwrap();
+    }
+    let treated = patient.judge(&content(&device), vec!["overlap".to_owned()], true);
+    if let Verdict::Failed(why) = &treated.verdict {
+        panic!("{why}");
+    }
+    assert!(all_is_saved(&treated), "{:?} {:?}", treated.ours, treated.sound);
+}
+
+/// Half of the superblock was written, without what checksums start from: the copy has it.
+#[test]
+fn a_torn_superblock_comes_from_its_copy() {
+    let Some((_scratch, patient)) = with_copies("modern") else { return };
+    let mut bytes = patient.bytes.clone();
+    bytes[1024 + 512..2048].fill(0);
+    let treated = patient.judge(&bytes, vec!["torn".to_owned()], true);
+    if let Verdict::Failed(why) = &treated.verdict {
+        panic!("{why}");
+    }
+    assert!(all_is_saved(&treated), "{:?} {:?}", treated.ours, treated.sound);
+    // Nothing else seems to be damaged.
+    let options = CheckOptions::default();
+    let report = drystone_fsck::check(&MemoryDevice::from_bytes(&bytes), &options, &mut |_| {});
+    let report = report.unwrap();
+    assert_eq!(report.errors, 1, "{:?}", report.problems);
 }
