@@ -61,7 +61,8 @@ pub fn check_image(
 }
 
 /// Mends the ext4 image that `name` stands for; `choose` decides about each problem. Everything is
-/// written with an undo log. Before, the journal is replayed.
+/// written with an undo log. Before, the journal is replayed. Of the `options` of checks, those about threads
+/// and memory count.
 ///
 /// # Errors
 ///
@@ -71,7 +72,8 @@ pub fn check_image(
 /// the next time.
 pub fn repair_image(
     name: &Path,
-    options: &ChangeOptions,
+    change_options: &ChangeOptions,
+    options: &CheckOptions,
     choose: &mut Choose<'_>,
     progress: &mut dyn FnMut(CheckProgress<'_>),
 ) -> Result<RepairReport, Error> {
@@ -88,8 +90,8 @@ pub fn repair_image(
         }
         // The locks of this machine don't keep others out.
         drystone_ext4::check_multi_mount(image.volume.device())?;
-        change(&image, options, None, |device| {
-            let report = drystone_fsck::repair(device, now(), choose, progress)?;
+        change(&image, change_options, None, |device| {
+            let report = drystone_fsck::repair(device, options, now(), choose, progress)?;
             if report.is_cancelled {
                 return Err(ErrorCause::RepairCancelled.into());
             }
@@ -119,6 +121,7 @@ fn note_change(device: &dyn BlockDevice) -> Result<(), Error> {
 /// As for [`check_image`].
 pub fn plan_repair(
     name: &Path,
+    options: &CheckOptions,
     choose: &mut Choose<'_>,
     progress: &mut dyn FnMut(CheckProgress<'_>),
 ) -> Result<RepairReport, Error> {
@@ -130,7 +133,7 @@ pub fn plan_repair(
         {
             device = recovered;
         }
-        Ok(drystone_fsck::repair(&Overlay::new(&*device), now(), choose, progress)?)
+        Ok(drystone_fsck::repair(&Overlay::new(&*device), options, now(), choose, progress)?)
     })
 }
 

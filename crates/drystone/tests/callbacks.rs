@@ -145,7 +145,7 @@ fn nothing_is_locked_while_progress_is_told() {
     check_image(name, &options, &mut |_| tell()).unwrap();
     expect_told("check");
     let choose = &mut |_: &_, _| Decision::Repair;
-    repair_image(name, &change, choose, &mut |_| tell()).unwrap();
+    repair_image(name, &change, &CheckOptions::default(), choose, &mut |_| tell()).unwrap();
     expect_told("repair");
     fragmentation(name, &mut |_, _| tell()).unwrap();
     expect_told("fragmentation");

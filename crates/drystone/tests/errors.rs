@@ -23,11 +23,23 @@ const CALLS: &[Call] = &[
     }),
     ("repair", |name| {
         let options = ChangeOptions::default();
-        drystone::repair_image(name, &options, &mut |_, _| fsck::Decision::Repair, &mut |_| {})
-            .map(drop)
+        drystone::repair_image(
+            name,
+            &options,
+            &fsck::CheckOptions::default(),
+            &mut |_, _| fsck::Decision::Repair,
+            &mut |_| {},
+        )
+        .map(drop)
     }),
     ("plan the repair of", |name| {
-        drystone::plan_repair(name, &mut |_, _| fsck::Decision::Repair, &mut |_| {}).map(drop)
+        drystone::plan_repair(
+            name,
+            &fsck::CheckOptions::default(),
+            &mut |_, _| fsck::Decision::Repair,
+            &mut |_| {},
+        )
+        .map(drop)
     }),
     ("tune", |name| {
         let options = ChangeOptions::default();

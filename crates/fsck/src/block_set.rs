@@ -1,44 +1,62 @@
-//! Sets of blocks or clusters: bitmaps that take memory only where something is in them.
+//! Sets of blocks or clusters: bitmaps that take memory only where some numbers, but not all, are in them.
 
+use crate::image::Error;
+use crate::memory::{Memory, MemoryShare};
 use drystone_ondisk::bitmap;
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::ops::Range;
 
-const CHUNK_BYTES: usize = 4096;
+/// So small that a few numbers here and there take little, and that long runs fill whole chunks.
+const CHUNK_BYTES: usize = 512;
 const CHUNK_BITS: u64 = CHUNK_BYTES as u64 * 8;
+/// What an entry of the map takes beside its bits.
+const ENTRY_BYTES: u64 = 40;
+
+type Bits = [u8; CHUNK_BYTES];
+
+const ALL: Bits = [0xff; CHUNK_BYTES];
 
 /// A set of numbers below a bound.
 #[derive(Debug)]
 pub(crate) struct BlockSet {
-    chunks: BTreeMap<usize, Box<[u8; CHUNK_BYTES]>>,
+    /// The bits of each chunk that isn't empty; none for a full one.
+    chunks: BTreeMap<usize, Option<Box<Bits>>>,
     bound: u64,
-    limits: Limits,
-}
-
-/// What may still come into a set.
-#[derive(Debug)]
-struct Limits {
-    chunks: usize,
-    /// Numbers that come one by one.
-    numbers: usize,
+    memory: MemoryShare,
+    /// Numbers that may still come one by one.
+    numbers_left: usize,
     is_exceeded: bool,
 }
 
 impl BlockSet {
+    /// An empty set, which takes what it needs.
     pub fn new(bound: u64) -> Self {
-        Self::limited(bound, usize::MAX, usize::MAX)
+        Self::within(bound, &Memory::new(u64::MAX))
     }
 
-    /// A set that takes in no more than so many chunks of memory, and so many numbers that come one by one.
-    pub fn limited(bound: u64, chunks: usize, numbers: usize) -> Self {
-        let limits = Limits { chunks, numbers, is_exceeded: false };
-        Self { chunks: BTreeMap::new(), bound, limits }
+    /// An empty set, which shares a bound of memory.
+    pub fn within(bound: u64, memory: &Memory) -> Self {
+        Self::limited(bound, memory, usize::MAX)
+    }
+
+    /// The same for a set that takes in no more than so many numbers that come one by one.
+    pub fn limited(bound: u64, memory: &Memory, numbers: usize) -> Self {
+        let memory = memory.share();
+        Self { chunks: BTreeMap::new(), bound, memory, numbers_left: numbers, is_exceeded: false }
     }
 
     /// Whether something isn't in the set only because of its limits.
     pub fn is_exceeded(&self) -> bool {
-        self.limits.is_exceeded
+        self.is_exceeded || self.memory.is_exceeded()
+    }
+
+    /// Fails if something isn't in the set only because of its memory.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Memory`].
+    pub fn check_memory(&self) -> Result<(), Error> {
+        self.memory.check()
     }
 
     /// The parts of a range that lie in one chunk each; what lies beyond the bound is left out.
@@ -58,16 +76,34 @@ impl BlockSet {
         })
     }
 
-    fn chunk(&mut self, index: usize) -> Option<&mut [u8; CHUNK_BYTES]> {
-        match self.chunks.entry(index) {
-            Entry::Occupied(chunk) => Some(chunk.into_mut()),
-            Entry::Vacant(place) => {
-                let Some(left) = self.limits.chunks.checked_sub(1) else {
-                    self.limits.is_exceeded = true;
-                    return None;
-                };
-                self.limits.chunks = left;
-                Some(place.insert(Box::new([0; CHUNK_BYTES])))
+    /// The bits of a chunk, as far as they are known.
+    fn bits(&self, index: usize) -> Option<&Bits> {
+        self.chunks.get(&index).map(|bits| bits.as_deref().unwrap_or(&ALL))
+    }
+
+    /// Sets bits of a chunk. `before` is told which were set before.
+    fn set(&mut self, index: usize, piece: Range<usize>, before: impl FnOnce(&Bits)) {
+        let is_all = piece.len() as u64 == CHUNK_BITS;
+        match self.chunks.get_mut(&index) {
+            Some(None) => before(&ALL),
+            Some(place @ Some(_)) => {
+                let Some(bits) = place else { return };
+                before(bits);
+                bitmap::set_range(&mut bits[..], piece);
+                if **bits == ALL {
+                    *place = None;
+                    self.memory.shrink(CHUNK_BYTES as u64);
+                }
+            }
+            None => {
+                let bytes = if is_all { 0 } else { CHUNK_BYTES as u64 };
+                if self.memory.grow(bytes + ENTRY_BYTES) {
+                    let mut bits = (!is_all).then(|| Box::new([0; CHUNK_BYTES]));
+                    if let Some(bits) = &mut bits {
+                        bitmap::set_range(&mut bits[..], piece);
+                    }
+                    self.chunks.insert(index, bits);
+                }
             }
         }
     }
@@ -77,51 +113,44 @@ impl BlockSet {
         if number >= self.bound {
             return false;
         }
-        let Some(left) = self.limits.numbers.checked_sub(1) else {
-            self.limits.is_exceeded = true;
+        let Some(left) = self.numbers_left.checked_sub(1) else {
+            self.is_exceeded = true;
             return false;
         };
-        self.limits.numbers = left;
-        let chunk = self.chunk((number / CHUNK_BITS) as usize);
-        chunk.is_some_and(|chunk| !bitmap::set(&mut chunk[..], (number % CHUNK_BITS) as usize))
+        self.numbers_left = left;
+        let (index, bit) = ((number / CHUNK_BITS) as usize, (number % CHUNK_BITS) as usize);
+        let mut was_there = false;
+        self.set(index, bit..bit + 1, |bits| was_there = bitmap::test(&bits[..], bit));
+        !was_there && !self.memory.is_exceeded()
     }
 
     /// Adds a range; those that were in it before are added to `twice`.
-    pub fn insert_range(&mut self, range: Range<u64>, twice: &mut BlockSet) -> bool {
-        let mut any = false;
+    pub fn insert_range(&mut self, range: Range<u64>, twice: &mut BlockSet) {
         for (index, piece) in self.pieces(range) {
-            let Some(chunk) = self.chunk(index) else { continue };
             let base = index as u64 * CHUNK_BITS;
-            let mut from = piece.start;
-            while let Some(bit) = bitmap::find_one(&chunk[..], from..piece.end) {
-                any = true;
-                let end = bitmap::find_zero(&chunk[..], bit..piece.end).unwrap_or(piece.end);
-                twice.add_range(base + bit as u64..base + end as u64);
-                from = end;
-            }
-            bitmap::set_range(&mut chunk[..], piece);
+            self.set(index, piece.clone(), |bits| {
+                for run in one_runs(bits, piece) {
+                    twice.add_range(base + run.start as u64..base + run.end as u64);
+                }
+            });
         }
-        any
     }
 
     pub fn add_range(&mut self, range: Range<u64>) {
         for (index, piece) in self.pieces(range) {
-            if let Some(chunk) = self.chunk(index) {
-                bitmap::set_range(&mut chunk[..], piece);
-            }
+            self.set(index, piece, |_| {});
         }
     }
 
     /// Adds the numbers of another set of the same bound.
     pub fn add_all(&mut self, other: BlockSet) {
-        for (index, chunk) in other.chunks {
-            match self.chunks.entry(index) {
-                Entry::Vacant(place) => drop(place.insert(chunk)),
-                Entry::Occupied(mut own) => {
-                    for (own, other) in own.get_mut().iter_mut().zip(&chunk[..]) {
-                        *own |= other;
-                    }
-                }
+        for (index, bits) in other.chunks {
+            let Some(bits) = bits else {
+                self.set(index, 0..CHUNK_BITS as usize, |_| {});
+                continue;
+            };
+            for run in one_runs(&bits, 0..CHUNK_BITS as usize) {
+                self.set(index, run, |_| {});
             }
         }
     }
@@ -129,13 +158,13 @@ impl BlockSet {
     /// The numbers that another set of the same bound has as well.
     pub fn shared_with(&self, other: &BlockSet) -> BlockSet {
         let mut shared = BlockSet::new(self.bound);
-        for (&index, chunk) in &other.chunks {
-            let Some(own) = self.chunks.get(&index) else { continue };
-            let pairs = || own.iter().zip(&chunk[..]).map(|(own, other)| own & other);
-            if pairs().any(|both| both != 0)
-                && let Some(shared) = shared.chunk(index)
-            {
-                shared.iter_mut().zip(pairs()).for_each(|(byte, both)| *byte = both);
+        for (index, bits) in &other.chunks {
+            let Some(own) = self.bits(*index) else { continue };
+            let mut both = *own;
+            let bits = bits.as_deref().unwrap_or(&ALL);
+            both.iter_mut().zip(bits).for_each(|(own, other)| *own &= other);
+            for run in one_runs(&both, 0..CHUNK_BITS as usize) {
+                shared.set(*index, run, |_| {});
             }
         }
         shared
@@ -149,17 +178,14 @@ impl BlockSet {
     pub fn runs(&self, range: Range<u64>) -> Vec<Range<u64>> {
         let mut runs: Vec<Range<u64>> = Vec::new();
         for (index, piece) in self.pieces(range) {
-            let Some(chunk) = self.chunks.get(&index) else { continue };
+            let Some(bits) = self.bits(index) else { continue };
             let base = index as u64 * CHUNK_BITS;
-            let mut from = piece.start;
-            while let Some(bit) = bitmap::find_one(&chunk[..], from..piece.end) {
-                let end = bitmap::find_zero(&chunk[..], bit..piece.end).unwrap_or(piece.end);
-                let run = base + bit as u64..base + end as u64;
+            for run in one_runs(bits, piece) {
+                let run = base + run.start as u64..base + run.end as u64;
                 match runs.last_mut() {
                     Some(last) if last.end == run.start => last.end = run.end,
                     _ => runs.push(run),
                 }
-                from = end;
             }
         }
         runs
@@ -178,14 +204,25 @@ impl BlockSet {
         debug_assert!(start.is_multiple_of(8));
         let mut bytes = vec![0; count.div_ceil(8) as usize];
         for (index, piece) in self.pieces(start..start + count) {
-            let Some(chunk) = self.chunks.get(&index) else { continue };
+            let Some(bits) = self.bits(index) else { continue };
             // Pieces start and, but for the last, end at whole bytes.
             let from = (index as u64 * CHUNK_BITS + piece.start as u64 - start) as usize / 8;
-            let held = &chunk[piece.start / 8..piece.end.div_ceil(8)];
+            let held = &bits[piece.start / 8..piece.end.div_ceil(8)];
             bytes[from..from + held.len()].copy_from_slice(held);
         }
         bytes
     }
+}
+
+/// The runs of ones in a piece of a chunk.
+fn one_runs(bits: &Bits, piece: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+    let mut from = piece.start;
+    std::iter::from_fn(move || {
+        let start = bitmap::find_one(&bits[..], from..piece.end)?;
+        let end = bitmap::find_zero(&bits[..], start..piece.end).unwrap_or(piece.end);
+        from = end;
+        Some(start..end)
+    })
 }
 
 #[cfg(test)]
@@ -197,8 +234,9 @@ mod tests {
         let mut set = BlockSet::new(100_000);
         let mut twice = BlockSet::new(100_000);
         assert!(set.is_empty());
-        assert!(!set.insert_range(32_000..70_000, &mut twice));
-        assert!(set.insert_range(69_999..70_002, &mut twice));
+        set.insert_range(32_000..70_000, &mut twice);
+        assert!(twice.is_empty());
+        set.insert_range(69_999..70_002, &mut twice);
         assert_eq!(twice.runs(0..100_000).first(), Some(&(69_999..70_000)));
         assert_eq!(set.runs(0..200_000).last(), Some(&(32_000..70_002)));
         assert!(set.insert(5) && !set.insert(5) && !set.insert(100_000));
@@ -220,15 +258,37 @@ mod tests {
     }
 
     #[test]
+    fn full_chunks_take_no_bits() {
+        let memory = Memory::new(3 * (ENTRY_BYTES + CHUNK_BYTES as u64));
+        let mut set = BlockSet::within(1 << 40, &memory);
+        for chunk in 0..10 {
+            set.add_range(chunk * CHUNK_BITS..(chunk + 1) * CHUNK_BITS - 1);
+            set.add_range((chunk + 1) * CHUNK_BITS - 1..(chunk + 1) * CHUNK_BITS);
+        }
+        set.add_range(10 * CHUNK_BITS..20 * CHUNK_BITS);
+        assert!(set.runs(0..1 << 20).iter().eq([&(0..20 * CHUNK_BITS)]));
+        assert!(!set.is_exceeded() && !set.insert(17));
+        let mut twice = BlockSet::new(1 << 40);
+        set.insert_range(19 * CHUNK_BITS + 5..20 * CHUNK_BITS + 7, &mut twice);
+        assert!(twice.runs(0..1 << 20).iter().eq([&(19 * CHUNK_BITS + 5..20 * CHUNK_BITS)]));
+        assert_eq!(set.bytes(20 * CHUNK_BITS - 8, 16), [0xff, 0x7f]);
+        let mut other = BlockSet::new(1 << 40);
+        other.add_all(set);
+        assert!(other.runs(0..1 << 20).iter().eq([&(0..20 * CHUNK_BITS + 7)]));
+        assert_eq!(memory.left(), 3 * (ENTRY_BYTES + CHUNK_BYTES as u64));
+    }
+
+    #[test]
     fn limits_are_kept_and_told() {
-        let mut set = BlockSet::limited(1 << 20, 2, 3);
-        set.add_range(0..2 * CHUNK_BITS);
+        let memory = Memory::new(2 * (ENTRY_BYTES + CHUNK_BYTES as u64));
+        let mut set = BlockSet::within(1 << 20, &memory);
+        set.add_range(1..2 * CHUNK_BITS - 1);
         assert!(!set.is_exceeded());
         set.add_range(CHUNK_BITS..2 * CHUNK_BITS + 1);
-        assert!(set.is_exceeded());
-        assert_eq!(set.runs(0..1 << 20).last(), Some(&(0..2 * CHUNK_BITS)));
-        let mut set = BlockSet::limited(1 << 20, 2, 3);
+        assert!(set.is_exceeded() && set.check_memory().is_err());
+        assert_eq!(set.runs(0..1 << 20).last(), Some(&(1..2 * CHUNK_BITS)));
+        let mut set = BlockSet::limited(1 << 20, &Memory::new(u64::MAX), 3);
         assert_eq!([1, 2, 2, 3].map(|number| set.insert(number)), [true, true, false, false]);
-        assert!(set.is_exceeded());
+        assert!(set.is_exceeded() && set.check_memory().is_ok());
     }
 }

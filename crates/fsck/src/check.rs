@@ -1,16 +1,18 @@
 //! The passes of a check, and their order.
 
-use crate::checker::{Checker, Findings, Orphans};
+use crate::checker::{Checker, Findings, Orphans, PART_BYTES};
 use crate::image::{Error, Image};
 use crate::inode_states::InodeStates;
+use crate::memory::Memory;
 use crate::report::{CheckOptions, CheckProgress, Pass, Report, Reporter};
 use crate::{
-    bitmaps, directories, duplicates, groups, inodes, links, orphans, paths, quota, replay,
-    special, superblock, xattrs,
+    bitmaps, directories, duplicates, groups, inodes, links, orphans, parallel, paths, quota,
+    replay, special, superblock, xattrs,
 };
 use drystone_blockdev::{BlockDevice, Overlay};
 use drystone_ext4_format::GroupNumber;
 use drystone_ext4_format::features::Incompat;
+use drystone_ext4_format::layout::Layout;
 use drystone_ext4_format::superblock::StateFlags;
 
 /// More threads wait for the one that takes what they find.
@@ -40,7 +42,7 @@ pub fn check(
         image
     };
     let is_clean = image.superblock.state().contains(StateFlags::CLEAN);
-    Ok(match examine(image, reporter, is_clean && !needs_recovery, options.threads)? {
+    Ok(match examine(image, reporter, is_clean && !needs_recovery, options)? {
         Examined::Whole(checker) => checker.reporter.report,
         Examined::Hopeless(report) => report,
     })
@@ -69,24 +71,37 @@ pub(crate) fn examine<'a>(
     mut image: Image<'a>,
     mut reporter: Reporter<'a>,
     counts_settled: bool,
-    threads: usize,
+    options: &CheckOptions,
 ) -> Result<Examined<'a>, Error> {
     let Some(groups) = groups::load(&image, &mut reporter)? else {
         return Ok(Examined::Hopeless(reporter.report));
     };
     image.groups = groups;
     let layout = image.layout;
+    let (threads, memory) = share_memory(options, &layout);
     let mut checker = Box::new(Checker {
+        states: InodeStates::new(&image, &memory)?,
         image,
         reporter,
-        states: InodeStates::new(&layout),
         orphans: Orphans::default(),
-        found: Findings::new(&layout),
+        found: Findings::new(&layout, &memory),
         counts_settled,
-        threads: threads.clamp(1, THREADS_MAX),
+        threads,
+        memory,
     });
     run(&mut checker)?;
     Ok(Examined::Whole(checker))
+}
+
+/// How many threads may work, and what is left for tables beside what the threads have in hand.
+fn share_memory(options: &CheckOptions, layout: &Layout) -> (usize, Memory) {
+    let tables = layout.blocks_count() / 2 + u64::from(layout.inodes_count());
+    let per_thread = parallel::AHEAD as u64 * PART_BYTES;
+    let threads = options.memory_max.saturating_sub(tables) / per_thread;
+    let threads =
+        options.threads.min(usize::try_from(threads).unwrap_or(usize::MAX)).clamp(1, THREADS_MAX);
+    let in_hand = if threads > 1 { threads as u64 * per_thread } else { 0 };
+    (threads, Memory::new(options.memory_max - in_hand))
 }
 
 fn run(checker: &mut Checker<'_>) -> Result<(), Error> {

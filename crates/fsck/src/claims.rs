@@ -6,6 +6,7 @@
 
 use crate::block_set::BlockSet;
 use crate::issue::FixedPart;
+use crate::memory::Memory;
 use drystone_ext4_format::extent::Extent;
 use drystone_ext4_format::layout::Layout;
 use drystone_ext4_format::{GroupNumber, PhysicalBlock};
@@ -31,20 +32,19 @@ pub(crate) struct Claims {
 }
 
 impl Claims {
-    pub fn new(layout: &Layout) -> Self {
-        let clusters = u64::from(layout.group_count()) * u64::from(layout.clusters_per_group());
-        Self {
-            layout: *layout,
-            used: BlockSet::new(clusters),
-            twice: BlockSet::new(clusters),
-            fixed: Arc::default(),
-        }
+    pub fn new(layout: &Layout, memory: &Memory) -> Self {
+        Self::beside(Arc::default(), layout, memory)
     }
 
-    /// None yet, beside the same fixed metadata; each set takes in so many chunks of memory.
-    pub fn part(&self, chunks: usize) -> Self {
-        let set = || BlockSet::limited(self.bound(), chunks, usize::MAX);
-        Self { layout: self.layout, used: set(), twice: set(), fixed: Arc::clone(&self.fixed) }
+    /// None yet, beside the same fixed metadata.
+    pub fn part(&self, memory: &Memory) -> Self {
+        Self::beside(Arc::clone(&self.fixed), &self.layout, memory)
+    }
+
+    fn beside(fixed: Arc<Vec<FixedRange>>, layout: &Layout, memory: &Memory) -> Self {
+        let clusters = u64::from(layout.group_count()) * u64::from(layout.clusters_per_group());
+        let set = || BlockSet::within(clusters, memory);
+        Self { layout: *layout, used: set(), twice: set(), fixed }
     }
 
     /// Adds the claims of a part.

@@ -31,20 +31,28 @@ struct Part {
 /// Checks all directories.
 pub(crate) fn check(checker: &mut Checker<'_>) -> Result<(), Error> {
     checker.start_visits();
-    let Checker { image, reporter, states, found, threads, .. } = checker;
-    let (image, states) = (&*image, &*states);
+    let Checker { image, reporter, states, found, threads, memory, .. } = checker;
+    let (image, states, memory) = (&*image, &*states, &*memory);
     let Findings { visited, directories, policies, .. } = found;
     let policies = &*policies;
     let all: Vec<u32> = directories.all.iter().map(|directory| directory.inode).collect();
     let total = all.len() as u64;
     let mut done = 0;
-    if reporter.report.errors > 0 {
-        // A block may belong to two directories: it is read as one of the first.
+    // A block may belong to two directories of a damaged image: it is read as one of the first.
+    if *threads == 1 || reporter.report.errors > 0 {
         for piece in all.chunks(PIECE_MAX) {
             let places = Places::Known(directories);
             let (reporter, visited, is_counted) = (&mut *reporter, &mut *visited, false);
-            let pass =
-                DirectoryPass { image, states, policies, reporter, visited, places, is_counted };
+            let pass = DirectoryPass {
+                image,
+                states,
+                policies,
+                reporter,
+                memory,
+                visited,
+                places,
+                is_counted,
+            };
             check_piece(pass, piece)?;
             done += piece.len() as u64;
             reporter.step(Pass::Directories, done, total);
@@ -58,7 +66,16 @@ pub(crate) fn check(checker: &mut Checker<'_>) -> Result<(), Error> {
         let (mut part_reporter, mut links) = (Reporter::of_part(now_seconds), Vec::new());
         let (reporter, places) = (&mut part_reporter, Places::Kept(&mut links));
         let (visited, is_counted) = (&mut BlockSet::new(image.layout.blocks_count()), false);
-        let pass = DirectoryPass { image, states, policies, reporter, visited, places, is_counted };
+        let pass = DirectoryPass {
+            image,
+            states,
+            policies,
+            reporter,
+            memory,
+            visited,
+            places,
+            is_counted,
+        };
         check_piece(pass, pieces[index])?;
         let report = part_reporter.into_part().filter(|_| links.len() < PART_LINKS_MAX);
         Ok::<_, Error>(report.map(|report| Part { report, links }))
@@ -74,6 +91,7 @@ pub(crate) fn check(checker: &mut Checker<'_>) -> Result<(), Error> {
                     states,
                     policies,
                     reporter,
+                    memory,
                     visited,
                     places,
                     is_counted,
@@ -134,7 +152,9 @@ fn check_blocks(
         Index::default()
     };
     let mut buffer = pass.image.block_buffer();
+    let mut memory = pass.memory.share();
     for block in &blocks {
+        memory.grow_to(names.memory_bytes())?;
         if index.is_node(block.logical) {
             if block.logical == LogicalBlock::FIRST {
                 pass.image.read_blocks(block.physical, &mut buffer)?;

@@ -58,8 +58,8 @@ pub(crate) fn name_owners(checker: &mut Checker<'_>) -> Result<(), Error> {
     let layout = checker.image.layout;
     let may_share_data = layout.features().read_only_compat.contains(ReadOnlyCompat::SHARED_BLOCKS);
     // Blocks of attributes have one claim, however many inodes share them.
-    let mut shared = BlockSet::new(layout.blocks_count());
-    let mut told = BlockSet::new(layout.blocks_count());
+    let mut shared = BlockSet::within(layout.blocks_count(), &checker.memory);
+    let mut told = BlockSet::within(layout.blocks_count(), &checker.memory);
     let has_growth = special::has_resize_inode(&checker.image);
     for group in layout.groups() {
         let inodes: Vec<InodeNumber> = checker.states.used_in(group).collect();
@@ -102,6 +102,9 @@ pub(crate) fn name_owners(checker: &mut Checker<'_>) -> Result<(), Error> {
                 }
             }
         }
+        shared.check_memory()?;
+        told.check_memory()?;
+        checker.found.check_memory()?;
         checker.reporter.step(Pass::Duplicates, u64::from(group.get()) + 1, checker.group_count());
     }
     if !may_share_data {

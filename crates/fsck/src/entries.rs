@@ -59,6 +59,11 @@ impl Names {
         self.hashes.push(self.hash(name));
     }
 
+    /// Bytes that the hashes take.
+    pub fn memory_bytes(&self) -> u64 {
+        (self.hashes.capacity() * size_of::<u64>()) as u64
+    }
+
     /// Whether two names have one hash.
     pub fn may_repeat(&mut self) -> bool {
         self.hashes.sort_unstable();

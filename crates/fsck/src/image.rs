@@ -1,12 +1,15 @@
 //! The image that is checked: a device and a superblock whose geometry is sound.
 
 use drystone_blockdev::{BlockDevice, DeviceError};
+use drystone_ext4_format::checksum::Checksums;
 use drystone_ext4_format::features::{Compat, ReadOnlyCompat};
 use drystone_ext4_format::group::{GroupDescriptor, GroupFlags};
 use drystone_ext4_format::inode::Inode;
 use drystone_ext4_format::layout::Layout;
 use drystone_ext4_format::superblock::Superblock;
-use drystone_ext4_format::{Corrupt, FormatError, InodeNumber, PhysicalBlock, Unsupported};
+use drystone_ext4_format::{
+    Corrupt, FormatError, GroupNumber, InodeNumber, PhysicalBlock, Unsupported,
+};
 use thiserror::Error;
 
 /// Why an image could not be checked.
@@ -31,6 +34,15 @@ pub enum Error {
     /// The journal must be replayed, and lies on another device.
     #[error("the journal needs to be replayed, and lies on another device")]
     ExternalJournal,
+    /// What has to be known of the image doesn't fit the memory that the caller allows.
+    #[error(
+        "{} MiB of memory, which is the limit, are too few to check this image",
+        bytes_max >> 20
+    )]
+    Memory {
+        /// The limit.
+        bytes_max: u64,
+    },
 }
 
 pub(crate) struct Image<'a> {
@@ -105,6 +117,17 @@ impl<'a> Image<'a> {
         let Some(bytes) = self.inode_bytes(number)? else { return Ok(None) };
         let inode = self.parse_inode(&bytes, number).ok();
         Ok(inode.map(|inode| (inode, bytes)))
+    }
+
+    /// How many inodes of a group, from its first on, may be in use as its descriptor says.
+    pub fn initialised_inodes(&self, group: GroupNumber) -> u32 {
+        let state = &self.groups[group.index()];
+        if !state.has_inode_table || state.flags.contains(GroupFlags::INODE_UNINIT) {
+            return 0;
+        }
+        let counts_unused = self.layout.checksums() != Checksums::None;
+        let unused = if counts_unused { state.descriptor.unused_inodes_count } else { 0 };
+        self.layout.inodes_per_group().saturating_sub(unused)
     }
 
     /// Whether an inode serves the image itself, though it isn't among the reserved ones.

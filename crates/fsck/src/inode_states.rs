@@ -5,12 +5,16 @@
 //! Threads share the states: a byte is changed as an atomic, and what few inodes have is kept in maps behind
 //! locks. The order of changes makes no difference to the result.
 
+use crate::image::{Error, Image};
+use crate::memory::{Memory, MemoryShare};
 use drystone_ext4_format::dir::EntryType;
-use drystone_ext4_format::layout::Layout;
 use drystone_ext4_format::{GroupNumber, InodeNumber};
 use drystone_sync::atomic::{AtomicU8, Ordering};
 use drystone_sync::{LockClass, Mutex, OnceLock};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// What a group takes: its descriptor, its place here, and some places of fixed metadata.
+const GROUP_BYTES: u64 = 256;
 
 const TYPE_MASK: u8 = 0x07;
 const IN_USE: u8 = 0x08;
@@ -34,18 +38,31 @@ pub(crate) struct InodeStates {
     seen_many: Mutex<HashMap<u32, u32>>,
     /// Inodes that need no name: other programs open them by number.
     nameless: Mutex<BTreeSet<u32>>,
+    /// What the states take, and the groups.
+    _memory: MemoryShare,
 }
 
 impl InodeStates {
-    pub fn new(layout: &Layout) -> Self {
-        Self {
+    /// # Errors
+    ///
+    /// [`Error::Memory`].
+    pub fn new(image: &Image<'_>, memory: &Memory) -> Result<Self, Error> {
+        let layout = &image.layout;
+        let has_inodes =
+            |group: &GroupNumber| group.get() == 0 || image.initialised_inodes(*group) > 0;
+        let with_inodes = layout.groups().filter(has_inodes).count() as u64;
+        let mut share = memory.share();
+        let groups = u64::from(layout.group_count()) * GROUP_BYTES;
+        share.grow_to(groups + with_inodes * u64::from(layout.inodes_per_group()))?;
+        Ok(Self {
             groups: (0..layout.group_count()).map(|_| OnceLock::new()).collect(),
             per_group: layout.inodes_per_group(),
             count: layout.inodes_count(),
             stored_links: Mutex::new(&FEW_INODES, BTreeMap::new()),
             seen_many: Mutex::new(&FEW_INODES, HashMap::new()),
             nameless: Mutex::new(&FEW_INODES, BTreeSet::new()),
-        }
+            _memory: share,
+        })
     }
 
     fn get(&self, inode: InodeNumber) -> u8 {

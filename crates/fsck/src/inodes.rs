@@ -50,7 +50,7 @@ pub(crate) fn scan(checker: &mut Checker<'_>) -> Result<(), Error> {
     let (empty, now_seconds) = (found.part(&layout), reporter.now_seconds);
     let discarded = AtomicU32::new(0);
     let work = |index: usize| {
-        if discarded.load(Ordering::Relaxed) >= DISCARDED_MAX {
+        if *threads == 1 || discarded.load(Ordering::Relaxed) >= DISCARDED_MAX {
             return None;
         }
         let (mut reporter, mut part) = (Reporter::of_part(now_seconds), empty.part(&layout));
@@ -73,11 +73,13 @@ pub(crate) fn scan(checker: &mut Checker<'_>) -> Result<(), Error> {
                 scan_piece(&mut pass, &pieces[index], |_| false)?;
             }
         }
+        found.check_memory()?;
         reporter.step(Pass::Inodes, u64::from(pieces[index].groups_done), group_count);
         Ok::<(), Error>(())
     })?;
     reporter.step(Pass::Inodes, group_count, group_count);
     xattrs::claim_blocks(found);
+    found.check_memory()?;
     // One that is in use was looked at.
     if !states.is_used(InodeNumber::ROOT) {
         let issue = InodeIssue::RootNotDirectory;
@@ -89,23 +91,14 @@ pub(crate) fn scan(checker: &mut Checker<'_>) -> Result<(), Error> {
 /// The inodes that may be in use, in order.
 fn pieces(image: &Image<'_>, threads: usize) -> Vec<Piece> {
     let layout = image.layout;
-    let counts_unused = layout.checksums() != Checksums::None;
-    let initialised = |group: GroupNumber| {
-        let state = &image.groups[group.index()];
-        if !state.has_inode_table || state.flags.contains(GroupFlags::INODE_UNINIT) {
-            return 0;
-        }
-        let unused = if counts_unused { state.descriptor.unused_inodes_count } else { 0 };
-        layout.inodes_per_group().saturating_sub(unused)
-    };
-    let inodes: u64 = layout.groups().map(|group| u64::from(initialised(group))).sum();
+    let inodes: u64 = layout.groups().map(|group| u64::from(image.initialised_inodes(group))).sum();
     let inode_size = layout.inode_size() as u64;
     let per_read = READ_BYTES as u64 / inode_size;
     let reads = inodes / per_read / (threads as u64 * PIECES_PER_THREAD);
     let per_piece = (reads.clamp(1, READS_MAX) * per_read) as u32;
     let mut pieces = Vec::new();
     for group in layout.groups() {
-        let initialised = initialised(group);
+        let initialised = image.initialised_inodes(group);
         for first in (0..initialised).step_by(per_piece as usize) {
             let count = per_piece.min(initialised - first);
             let is_last = first + count == initialised;

@@ -45,6 +45,7 @@ mod inodes;
 mod issue;
 mod links;
 mod mapping;
+mod memory;
 mod orphans;
 mod parallel;
 mod paths;

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 /// Pieces for each thread that are worked on, or done and not taken.
-const AHEAD: usize = 4;
+pub(crate) const AHEAD: usize = 4;
 
 static PIECES: LockClass = LockClass::new("pieces of a pass", 5);
 
@@ -24,8 +24,8 @@ struct Queue<T> {
     is_over: bool,
 }
 
-/// Does `work` for the pieces `0..count` on so many threads, and calls `take` with each result on this one, in
-/// order, until it fails.
+/// Does `work` for the pieces `0..count` on so many threads, or with one on this thread, and calls `take` with
+/// each result on this one, in order, until it fails.
 ///
 /// # Errors
 ///
@@ -36,6 +36,9 @@ pub(crate) fn in_order<T: Send, E>(
     work: impl Fn(usize) -> T + Sync,
     mut take: impl FnMut(usize, T) -> Result<(), E>,
 ) -> Result<(), E> {
+    if threads == 1 {
+        return (0..count).try_for_each(|piece| take(piece, work(piece)));
+    }
     let queue = Queue { next: 0, taken: 0, done: BTreeMap::new(), is_over: false };
     let queue = Mutex::new(&PIECES, queue);
     let (has_room, has_more) = (Condvar::new(), Condvar::new());

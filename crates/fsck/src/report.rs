@@ -9,6 +9,9 @@ use std::fmt;
 /// Problems of a part of a pass that are kept. A part with more is examined once more, and reports them one by one.
 const PART_PROBLEMS_MAX: usize = 1 << 12;
 
+/// What a problem takes of the memory that the caller allows: a share of it, by far more than what it needs.
+const PROBLEM_BYTES: u64 = 2048;
+
 /// How to check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -22,6 +25,9 @@ pub struct CheckOptions {
     pub now_seconds: Option<u64>,
     /// Threads that examine inodes and directories, from 1 to 64. The report is the same with any number.
     pub threads: usize,
+    /// Bytes that the tables of the check may take together; by default as many as they need. With little
+    /// memory fewer threads work, and the report holds fewer problems.
+    pub memory_max: u64,
 }
 
 drystone_options::setters! {
@@ -30,13 +36,20 @@ drystone_options::setters! {
         problems_max: usize,
         now_seconds: impl Into<Option<u64>>,
         threads: usize,
+        memory_max: u64,
     }
 }
 
 impl Default for CheckOptions {
     fn default() -> Self {
         let threads = thread::available_parallelism().map_or(1, usize::from);
-        Self { replay: true, problems_max: usize::MAX, now_seconds: None, threads }
+        Self {
+            replay: true,
+            problems_max: usize::MAX,
+            now_seconds: None,
+            threads,
+            memory_max: u64::MAX,
+        }
     }
 }
 
@@ -226,7 +239,9 @@ pub(crate) struct Reporter<'a> {
 
 impl<'a> Reporter<'a> {
     pub fn new(options: &CheckOptions, callback: &'a mut dyn FnMut(CheckProgress<'_>)) -> Self {
-        let CheckOptions { problems_max, now_seconds, .. } = *options;
+        let CheckOptions { problems_max, now_seconds, memory_max, .. } = *options;
+        let that_fit = usize::try_from(memory_max / PROBLEM_BYTES).unwrap_or(usize::MAX);
+        let problems_max = problems_max.min(that_fit);
         Self { report: Report::default(), problems_max, now_seconds, callback: Some(callback) }
     }
 

@@ -6,6 +6,7 @@ use crate::global::Global;
 use crate::location::Location;
 use crate::output::{Escaped, counted};
 use crate::progress::Steps;
+use crate::size;
 use crate::terminal::Output;
 use drystone::FileSystemKind;
 use drystone::fsck::CheckOptions;
@@ -38,6 +39,7 @@ or the result could not be printed; 16 wrong usage of --repair; 32 the repair wa
 Examples:
   drystone check disk.img
   drystone check --json disk.img | jq -r '.problems[].problem'
+  drystone check --memory 256M disk.img
   drystone check -n disk.img
   drystone check -y disk.img --undo repair.undo")]
 pub struct Arguments {
@@ -47,8 +49,23 @@ pub struct Arguments {
     /// Check the image as it is, without replaying its journal.
     #[arg(long)]
     no_replay: bool,
+    /// Use at most so much memory for what must be known of blocks, inodes and directories: 64M, 1G, ….
+    ///
+    /// By default as much as the image needs: about one byte for each inode and two bits for each block in use.
+    /// With little memory fewer threads work, and fewer problems are listed; if it isn't enough, the check ends
+    /// with exit code 8.
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    memory: Option<u64>,
     #[command(flatten)]
     repair: RepairArguments,
+}
+
+impl Arguments {
+    fn options(&self) -> CheckOptions {
+        let memory_max = self.memory.unwrap_or(u64::MAX);
+        let options = CheckOptions::default().replay(!self.no_replay).problems_max(PROBLEMS_MAX);
+        options.memory_max(memory_max)
+    }
 }
 
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
@@ -65,7 +82,8 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
 fn check(arguments: &Arguments, global: &Global) -> Outcome {
     let path = &arguments.image.image;
     if arguments.repair.is_wanted() {
-        return super::repair::run(path, &arguments.repair, arguments.no_replay, global);
+        let options = arguments.options();
+        return super::repair::run(path, &arguments.repair, &options, global);
     }
     match drystone::kind_of(path).map_err(|error| impossible(path, &error.into()))? {
         Some(FileSystemKind::Nilfs2) => check_nilfs2(path, arguments, global),
@@ -93,7 +111,7 @@ fn impossible(path: &Path, error: &drystone::Error) -> Failure {
 
 fn check_ext4(path: &Path, arguments: &Arguments, global: &Global) -> Outcome {
     let steps = Steps::new(global.quiet);
-    let options = CheckOptions::default().replay(!arguments.no_replay).problems_max(PROBLEMS_MAX);
+    let options = arguments.options();
     let checked = drystone::check_image(path, &options, &mut |progress| steps.follow(&progress));
     steps.end();
     let report = checked.map_err(|error| impossible(path, &error))?;
@@ -127,6 +145,9 @@ fn check_ext4(path: &Path, arguments: &Arguments, global: &Global) -> Outcome {
 fn check_nilfs2(path: &Path, arguments: &Arguments, global: &Global) -> Outcome {
     if arguments.no_replay {
         return Err(Failure::Usage("NILFS2 has no journal: --no-replay means nothing".to_string()));
+    }
+    if arguments.memory.is_some() {
+        return Err(Failure::Usage("--memory is for ext4; this is NILFS2".to_string()));
     }
     let options = Nilfs2CheckOptions::default().problems_max(PROBLEMS_MAX);
     let checked = drystone::check_nilfs2(path, &options);

@@ -8,7 +8,9 @@ use crate::output::{Escaped, counted};
 use crate::progress::Steps;
 use crate::terminal::Output;
 use drystone::ChangeOptions;
-use drystone::fsck::{Decision, Problem, RepairOutcome, RepairReport, RepairedProblem, Severity};
+use drystone::fsck::{
+    CheckOptions, Decision, Problem, RepairOutcome, RepairReport, RepairedProblem, Severity,
+};
 use std::io::{BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
@@ -56,12 +58,17 @@ impl RepairArguments {
     }
 }
 
-pub fn run(path: &Path, arguments: &RepairArguments, no_replay: bool, global: &Global) -> Outcome {
+pub fn run(
+    path: &Path,
+    arguments: &RepairArguments,
+    options: &CheckOptions,
+    global: &Global,
+) -> Outcome {
     let is_plan = arguments.dry_run;
     if global.read_only && !is_plan {
         return usage("a repair changes the image: with --read-only, only -n can be used");
     }
-    if no_replay {
+    if !options.replay {
         return usage("a repair replays the journal: --no-replay can't be used with it");
     }
     let mut consent = match (arguments.safe, arguments.yes || is_plan) {
@@ -78,10 +85,10 @@ pub fn run(path: &Path, arguments: &RepairArguments, no_replay: bool, global: &G
         Consent::Ask => ask(problem, &mut consent),
     };
     let repaired = if is_plan {
-        drystone::plan_repair(path, &mut choose, &mut |progress| steps.follow(&progress))
+        drystone::plan_repair(path, options, &mut choose, &mut |progress| steps.follow(&progress))
     } else {
-        let options = ChangeOptions::default().undo(arguments.undo.clone());
-        drystone::repair_image(path, &options, &mut choose, &mut |progress| {
+        let change = ChangeOptions::default().undo(arguments.undo.clone());
+        drystone::repair_image(path, &change, options, &mut choose, &mut |progress| {
             steps.follow(&progress);
         })
     };

@@ -71,6 +71,19 @@ fn errors_are_repaired() {
     assert_eq!(fixture.line("check -p disk.img").code, Some(1));
 }
 
+#[test]
+fn memory_is_bounded_on_request() {
+    let fixture = Fixture::new();
+    fixture.fill(&["a"]);
+    let clean = fixture.line("check disk.img").good();
+    assert_eq!(fixture.line("check --memory 1M disk.img").good(), clean);
+    for command in ["check --memory 64 disk.img", "check -n --memory 64 disk.img"] {
+        let failed = fixture.line(command);
+        assert_eq!(failed.code, Some(8), "{failed:?}");
+        assert!(failed.stderr.contains("memory, which is the limit, are too few"), "{failed:?}");
+    }
+}
+
 /// At a terminal each problem is asked about.
 #[test]
 fn a_repair_asks_at_a_terminal() {

@@ -2,7 +2,7 @@
 
 use crate::support::Sample;
 use crate::tuning::label;
-use drystone::fsck::Decision;
+use drystone::fsck::{CheckOptions, Decision};
 use drystone::reshape::{FreeSpaceAction, NewSize, Tuning};
 use drystone::{
     ChangeOptions, Error, ErrorCause, Features, Image, VolumeName, clear_free_space, make_image,
@@ -84,7 +84,8 @@ fn what_another_machine_uses_is_not_repaired() {
     let bytes = claim(&sample, MmpState::Checking);
     let mut yes = |_: &_, _| Decision::Repair;
     let options = ChangeOptions::default();
-    let refused = repair_image(&sample.path(), &options, &mut yes, &mut |_| {});
+    let refused =
+        repair_image(&sample.path(), &options, &CheckOptions::default(), &mut yes, &mut |_| {});
     assert!(matches!(refused.map_err(Error::into_cause), Err(ErrorCause::Engine(_))));
     assert!(std::fs::read(sample.path()).unwrap() == bytes);
 }
@@ -141,7 +142,14 @@ fn a_kept_log_does_not_fit_an_image_that_changed_since() {
             std::fs::write(sample.path(), damaged).unwrap();
             let mut yes = |_: &_, _| Decision::Repair;
             let options = ChangeOptions::default();
-            let report = repair_image(&sample.path(), &options, &mut yes, &mut |_| {}).unwrap();
+            let report = repair_image(
+                &sample.path(),
+                &options,
+                &CheckOptions::default(),
+                &mut yes,
+                &mut |_| {},
+            )
+            .unwrap();
             assert_eq!(report.repaired, 1);
         },
         &|| clear(&sample, FreeSpaceAction::Discard),

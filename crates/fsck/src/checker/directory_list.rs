@@ -46,6 +46,11 @@ impl Directories {
         }
     }
 
+    /// Bytes that the list takes, as it grows and with copies of its numbers.
+    pub fn memory_bytes(&self) -> u64 {
+        (self.all.len() * (2 * size_of::<Directory>() + size_of::<u32>())) as u64
+    }
+
     pub fn position(&self, inode: InodeNumber) -> Option<usize> {
         self.all.binary_search_by_key(&inode.get(), |directory| directory.inode).ok()
     }

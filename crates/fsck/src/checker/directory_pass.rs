@@ -6,6 +6,7 @@ use crate::encryption::EncryptionPolicies;
 use crate::image::Image;
 use crate::inode_states::InodeStates;
 use crate::issue::{InodeIssue, Issue};
+use crate::memory::Memory;
 use crate::report::Reporter;
 use drystone_ext4_format::InodeNumber;
 
@@ -18,6 +19,7 @@ pub(crate) struct DirectoryPass<'p, 'r> {
     pub states: &'p InodeStates,
     pub policies: &'p EncryptionPolicies,
     pub reporter: &'p mut Reporter<'r>,
+    pub memory: &'p Memory,
     /// Blocks that were read.
     pub visited: &'p mut BlockSet,
     pub places: Places<'p>,

@@ -4,10 +4,12 @@ use super::{AttributeUse, Directories, QuotaUsage};
 use crate::block_set::BlockSet;
 use crate::claims::Claims;
 use crate::encryption::EncryptionPolicies;
+use crate::image::Error;
+use crate::memory::{Memory, MemoryShare};
 use drystone_ext4_format::layout::Layout;
 
-/// Chunks of memory that each set of a part takes in: 16 MiB.
-const PART_CHUNKS: usize = 1 << 12;
+/// Memory of the sets of a part.
+pub(crate) const PART_BYTES: u64 = 32 << 20;
 /// Nodes of maps that a part reads.
 const PART_NODES: usize = 1 << 14;
 /// Inodes with values of attributes that a part reads.
@@ -25,22 +27,26 @@ pub(crate) struct Findings {
     pub usage: QuotaUsage,
     /// Whether a regular file is of 2 GiB or more.
     pub has_large_file: bool,
+    /// What the list of directories takes.
+    directory_memory: MemoryShare,
 }
 
 impl Findings {
     /// Empty findings for all inodes.
-    pub fn new(layout: &Layout) -> Self {
-        Self::empty(Claims::new(layout), BlockSet::new(layout.blocks_count()))
+    pub fn new(layout: &Layout, memory: &Memory) -> Self {
+        let visited = BlockSet::within(layout.blocks_count(), memory);
+        Self::empty(Claims::new(layout, memory), visited, memory)
     }
 
     /// Empty findings for a part of the inodes. They have limits: another part may find the same, so that all parts
     /// of a damaged image together could find more than the image has.
     pub fn part(&self, layout: &Layout) -> Self {
-        let visited = BlockSet::limited(layout.blocks_count(), usize::MAX, PART_NODES);
-        Self::empty(self.claims.part(PART_CHUNKS), visited)
+        let memory = Memory::new(PART_BYTES);
+        let visited = BlockSet::limited(layout.blocks_count(), &memory, PART_NODES);
+        Self::empty(self.claims.part(&memory), visited, &memory)
     }
 
-    fn empty(claims: Claims, visited: BlockSet) -> Self {
+    fn empty(claims: Claims, visited: BlockSet, memory: &Memory) -> Self {
         Self {
             claims,
             visited,
@@ -49,6 +55,7 @@ impl Findings {
             policies: EncryptionPolicies::default(),
             usage: QuotaUsage::default(),
             has_large_file: false,
+            directory_memory: memory.share(),
         }
     }
 
@@ -58,6 +65,18 @@ impl Findings {
             || self.claims.used.is_exceeded()
             || self.claims.twice.is_exceeded()
             || self.attributes.values.len() > PART_VALUES
+    }
+
+    /// Fails if these findings don't fit the memory of the check.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Memory`].
+    pub fn check_memory(&mut self) -> Result<(), Error> {
+        self.claims.used.check_memory()?;
+        self.claims.twice.check_memory()?;
+        self.visited.check_memory()?;
+        self.directory_memory.grow_to(self.directories.memory_bytes())
     }
 
     /// Whether the part would have other findings, had it been examined after these: a node of a map is read, and

@@ -10,13 +10,14 @@ mod quota_usage;
 pub(crate) use attribute_use::{AttributeUse, SharedBlock, ValueInode};
 pub(crate) use directory_list::Directories;
 pub(crate) use directory_pass::{DirectoryLink, DirectoryPass, PART_LINKS_MAX, Places};
-pub(crate) use findings::Findings;
+pub(crate) use findings::{Findings, PART_BYTES};
 pub(crate) use inode_pass::InodePass;
 pub(crate) use quota_usage::{QuotaUsage, QuotaUse};
 
 use crate::block_set::BlockSet;
 use crate::image::Image;
 use crate::inode_states::InodeStates;
+use crate::memory::Memory;
 use crate::report::Reporter;
 use drystone_ext4_format::InodeNumber;
 use std::collections::BTreeSet;
@@ -44,12 +45,14 @@ pub(crate) struct Checker<'a> {
     pub counts_settled: bool,
     /// Threads that passes may use.
     pub threads: usize,
+    /// What all tables may take.
+    pub memory: Memory,
 }
 
 impl Checker<'_> {
     /// Forgets which blocks were read, for a pass that reads them again.
     pub fn start_visits(&mut self) {
-        self.found.visited = BlockSet::new(self.image.layout.blocks_count());
+        self.found.visited = BlockSet::within(self.image.layout.blocks_count(), &self.memory);
     }
 
     pub fn group_count(&self) -> u64 {

@@ -14,7 +14,7 @@ use drystone_ext4_format::inode::{BLOCK_AREA_BYTES, Inode, InodeFlags};
 use drystone_ext4_format::{LogicalBlock, PhysicalBlock};
 
 /// Entries of the root of an extent tree.
-const ROOT_ENTRIES: usize = 4;
+pub(super) const ROOT_ENTRIES: usize = 4;
 
 /// Writes the nodes of a map of `extents`, which are in order and don't overlap. Returns what the inode
 /// then has for its root; nothing if there is no room. When no block is free, nodes go into `old_nodes`.

@@ -192,21 +192,36 @@ pub(super) fn unshare(
     number: InodeNumber,
     is_own_twice: bool,
 ) -> Result<Done, Error> {
-    const DONE: Done = Some("the inode got copies of the blocks that it shared");
-    const NO_ROOM: Done = Some("the inode lost blocks that it shared: there is no room for copies");
-    let mut done = DONE;
-    if !repairer.rebuilt_maps.insert(number.get()) {
-        return Ok(DONE);
+    if let Some(done) = repairer.unshared.get(&number.get()) {
+        return Ok(*done);
     }
+    let done = if repairer.rebuilt_maps.insert(number.get()) {
+        unshare_map(repairer, number, is_own_twice)?
+    } else {
+        GOT_COPIES
+    };
+    repairer.unshared.insert(number.get(), done);
+    Ok(done)
+}
+
+const GOT_COPIES: Done = Some("the inode got copies of the blocks that it shared");
+
+fn unshare_map(
+    repairer: &mut Repairer<'_, '_>,
+    number: InodeNumber,
+    is_own_twice: bool,
+) -> Result<Done, Error> {
+    const NO_ROOM: Done = Some("the inode lost blocks that it shared: there is no room for copies");
+    let mut done = GOT_COPIES;
     let layout = repairer.checker.image.layout;
     let Some((inode, _)) = repairer.checker.image.inode(number)? else { return Ok(None) };
     unshare_attributes(repairer, &inode)?;
-    let Some(mut pieces) = take_apart(repairer, number)? else { return Ok(DONE) };
+    let Some(mut pieces) = take_apart(repairer, number)? else { return Ok(GOT_COPIES) };
     let ratio = u64::from(layout.blocks_per_cluster());
     let mut met = BlockSet::new(repairer.checker.found.claims.bound());
     // The last cluster of the file, and where it lies.
     let mut current: Option<(u64, u64)> = None;
-    let mut unshared: Vec<Extent> = Vec::new();
+    let (mut unshared, mut own): (Vec<Extent>, Vec<Extent>) = (Vec::new(), Vec::new());
     let mut buffer = repairer.checker.image.block_buffer();
     for extent in std::mem::take(&mut pieces.extents) {
         for offset in 0..extent.length {
@@ -246,10 +261,21 @@ pub(super) fn unshare(
             }
             let next = Extent { logical, length: 1, physical, unwritten: extent.unwritten };
             next.append_to(&mut unshared);
+            if target == cluster {
+                next.append_to(&mut own);
+            }
         }
     }
-    pieces.extents = unshared;
-    Ok(store(repairer, pieces)?.and(done))
+    // Where there is no room for the nodes of such a map either, the inode keeps what needs fewer or none.
+    let few: Vec<Extent> = own.iter().take(map_writer::ROOT_ENTRIES).copied().collect();
+    for (extents, done) in [(unshared, done), (own, NO_ROOM), (few, NO_ROOM), (Vec::new(), NO_ROOM)]
+    {
+        let (inode, nodes) = (pieces.inode.clone(), pieces.nodes.clone());
+        if store(repairer, Pieces { inode, extents, nodes })?.is_some() {
+            return Ok(done);
+        }
+    }
+    Ok(None)
 }
 
 /// Gives an inode an attribute block of its own, if something else has its block.

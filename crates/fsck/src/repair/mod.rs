@@ -123,19 +123,22 @@ pub struct RepairReport {
 /// a file holds, and nothing chosen between two possibilities.
 pub type Choose<'a> = dyn FnMut(&Problem, bool) -> Decision + 'a;
 
-/// Repairs the image on a device, which is written. The journal is replayed first.
+/// Repairs the image on a device, which is written. The journal is replayed first. Of the options, those about
+/// threads and memory count.
 ///
 /// # Errors
 /// The device fails, or it holds nothing that could be checked. What was written until then has to be
 /// taken back.
 pub fn repair(
     device: &dyn BlockDevice,
+    options: &CheckOptions,
     now_seconds: u64,
     choose: &mut Choose<'_>,
     progress: &mut dyn FnMut(CheckProgress<'_>),
 ) -> Result<RepairReport, Error> {
     let mut session = Session {
         device,
+        options: *options,
         now_seconds,
         choose,
         left: HashMap::new(),
@@ -177,6 +180,7 @@ enum Round {
 
 struct Session<'a> {
     device: &'a dyn BlockDevice,
+    options: CheckOptions,
     now_seconds: u64,
     choose: &'a mut Choose<'a>,
     /// Problems that are left, by their text.
@@ -213,7 +217,7 @@ impl Session<'_> {
             replay: true,
             problems_max: ROUND_PROBLEMS_MAX,
             now_seconds: Some(self.now_seconds),
-            ..CheckOptions::default()
+            ..self.options
         };
         let mut reporter = Reporter::new(&options, progress);
         reporter.step(Pass::Groups, 0, 1);
@@ -236,7 +240,7 @@ impl Session<'_> {
             }
         }
         let is_kept = self.is_journal_kept;
-        match check::examine(image, reporter, true, options.threads)? {
+        match check::examine(image, reporter, true, &options)? {
             Examined::Hopeless(report) => {
                 self.conclude(report);
                 Ok(Round::Settled)

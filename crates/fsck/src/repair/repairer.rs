@@ -11,7 +11,7 @@ use drystone_ext4_format::inode::{Inode, InodeFlags};
 use drystone_ext4_format::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, Superblock};
 use drystone_ext4_format::{GroupNumber, InodeNumber, LogicalBlock, PhysicalBlock};
 use drystone_ondisk::bitmap;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 
 /// How a problem was repaired; nothing if it can't be.
@@ -37,6 +37,8 @@ pub(super) struct Repairer<'m, 'i> {
     pub rebuilt_groups: BTreeSet<u32>,
     /// Inodes whose maps were made anew in this round.
     pub rebuilt_maps: BTreeSet<u32>,
+    /// Inodes that were to share no blocks any more in this round, and what came of it.
+    pub unshared: BTreeMap<u32, Done>,
     /// Directories that have lost their index in this round.
     pub unindexed: BTreeSet<u32>,
     /// Directories whose blocks were.
@@ -67,6 +69,7 @@ impl<'m, 'i> Repairer<'m, 'i> {
             garbled: HashMap::new(),
             rebuilt_groups: BTreeSet::new(),
             rebuilt_maps: BTreeSet::new(),
+            unshared: BTreeMap::new(),
             rebuilt_directories: BTreeSet::new(),
             unindexed: BTreeSet::new(),
             is_swept: false,

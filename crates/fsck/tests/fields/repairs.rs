@@ -29,15 +29,21 @@ struct Patient<'a> {
 }
 
 fn repair_all(device: &dyn BlockDevice) -> RepairReport {
-    repair(device, NOW_SECONDS, &mut |_, _| Decision::Repair, &mut |_| {}).unwrap()
+    repair(device, &CheckOptions::default(), NOW_SECONDS, &mut |_, _| Decision::Repair, &mut |_| {})
+        .unwrap()
 }
 
 impl Patient<'_> {
     /// Repairs the image; what is wrong with the result.
     fn treat(&self, theirs: &mut dyn FnMut() -> Judgement) -> (RepairReport, Option<String>) {
         let repaired = Overlay::new(&self.bench.device);
-        let report = match repair(&repaired, NOW_SECONDS, &mut |_, _| Decision::Repair, &mut |_| {})
-        {
+        let report = match repair(
+            &repaired,
+            &CheckOptions::default(),
+            NOW_SECONDS,
+            &mut |_, _| Decision::Repair,
+            &mut |_| {},
+        ) {
             Ok(report) => report,
             Err(error) => return (RepairReport::default(), Some(error.to_string())),
         };
@@ -280,8 +286,14 @@ fn a_repair_that_is_cut_is_rolled_back() {
                     Ok(()) => Decision::Repair,
                     Err(_) => Decision::Cancel,
                 };
-                let report = repair(&device, NOW_SECONDS, &mut choose, &mut |_| {})
-                    .map_err(|error| error.to_string())?;
+                let report = repair(
+                    &device,
+                    &CheckOptions::default(),
+                    NOW_SECONDS,
+                    &mut choose,
+                    &mut |_| {},
+                )
+                .map_err(|error| error.to_string())?;
                 assert!(report.is_cancelled || report.is_clean(), "{:?}", report.problems);
                 device.finish().map_err(|error| error.to_string())?;
                 Ok(())

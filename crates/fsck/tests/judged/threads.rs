@@ -2,7 +2,7 @@
 
 use crate::{editor, images};
 use drystone_blockdev::{BlockDevice, DeviceError, DeviceResult, MemoryDevice};
-use drystone_fsck::{CheckOptions, CheckProgress, Report, check};
+use drystone_fsck::{CheckOptions, CheckProgress, Error, Report, check};
 use drystone_testkit::judges::{Scratch, debugfs, have, run};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -59,6 +59,26 @@ fn checked_alike(device: &dyn BlockDevice) -> (Result<Report, String>, Vec<Strin
         assert!(checked(device, threads) == one, "one thread and {threads}");
     }
     one
+}
+
+/// With less and less memory the report stays the same, until there is an error.
+fn bounded(device: &dyn BlockDevice) {
+    let within = |bytes| {
+        let options = CheckOptions::default().threads(3).memory_max(bytes);
+        check(device, &options, &mut |_| {})
+    };
+    let unbounded = within(u64::MAX).unwrap();
+    let enough = (0..30).find(|power| within(1 << power).is_ok()).unwrap();
+    assert!((12..20).contains(&enough), "{enough}");
+    for power in enough..40 {
+        assert_eq!(within(1 << power).unwrap(), unbounded);
+    }
+    for quarter in 0..4 {
+        match within((4 + quarter) << (enough - 3)) {
+            Ok(report) => assert_eq!(report, unbounded),
+            Err(error) => assert!(matches!(error, Error::Memory { .. }), "{error}"),
+        }
+    }
 }
 
 /// An image with many files and directories, and attributes that files share; it is clean.
@@ -121,6 +141,7 @@ fn the_report_is_that_of_one_thread() {
     let image = make(&scratch);
     let (report, _) = checked_alike(&load(&image));
     assert_eq!(report.unwrap().summary.directories, DIRECTORIES as u64 + 3);
+    bounded(&load(&image));
 
     // Names of one directory in many others, and of many in one.
     let links = (0..DIRECTORIES)

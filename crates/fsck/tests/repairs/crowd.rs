@@ -15,8 +15,9 @@ static RESULTS: LockClass = LockClass::new("results of damaged images", 1);
 const RESIDENT_MAX_KIB: u64 = 256 << 10;
 const RESIDENT_MAX_KIB_PER_THREAD: u64 = 192 << 10;
 
-/// Seconds that an image may take, with all that e2fsck does: its runs are limited too.
-const IMAGE_SECONDS_MAX: u64 = 300;
+/// Seconds that an image may take, with all that e2fsck does: its runs are limited too, but by the time that they
+/// have a processor.
+const IMAGE_SECONDS_MAX: u64 = 1200;
 
 /// How often the watching thread looks.
 const WATCH: Duration = Duration::from_millis(100);

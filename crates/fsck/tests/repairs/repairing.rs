@@ -8,7 +8,7 @@ use drystone_testkit::judges::Judgement;
 pub const NOW_SECONDS: u64 = 1_800_000_000;
 
 pub fn repair_all(device: &dyn BlockDevice) -> Result<RepairReport, Error> {
-    repair(device, NOW_SECONDS, &mut |_, _| Decision::Repair, &mut |_| {})
+    repair(device, &CheckOptions::default(), NOW_SECONDS, &mut |_, _| Decision::Repair, &mut |_| {})
 }
 
 /// Repairs a copy of an image. Nothing if it can't be made clean; an error if it only seems so, or if a second

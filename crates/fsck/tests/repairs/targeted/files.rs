@@ -2,12 +2,17 @@
 
 use super::{blocks_of, inode_of, inodes_of, place_of, treat};
 use crate::patient::Patient;
-use crate::repairing::repair_all;
+use crate::repairing::{content, repair_all};
 use drystone_blockdev::{BlockDevice, MemoryDevice};
 use drystone_ext4_format::InodeNumber;
 use drystone_ext4_format::inode::{Inode, InodeFlags};
-use drystone_testkit::judges::{SMALL_IMAGES, Scratch, have};
+use drystone_fsck::{CheckOptions, check};
+use drystone_testkit::contents::ImageContents;
+use drystone_testkit::judges::{SMALL_IMAGES, Scratch, e2fsck_check, have, make_small_image, run};
 use drystone_testkit::metadata_map::{BlockContent, MetadataMap};
+use std::ffi::OsStr;
+use std::fmt::Write;
+use std::fs;
 
 const SIZE: usize = 4;
 const SIZE_HIGH: usize = 108;
@@ -157,4 +162,58 @@ fn extents_between_clusters_are_dropped() {
         return;
     };
     assert!(nodes_met > 0 && treated.ours.is_some());
+}
+
+/// An extent that became longer claims the blocks of many files, and there is no room for copies.
+#[test]
+fn a_file_that_claims_more_than_there_is_room_for_gives_way() {
+    if !have("mke2fs") {
+        return;
+    }
+    let scratch = Scratch::new("fsck-full").unwrap();
+    let set = SMALL_IMAGES.iter().find(|set| set.name == "modern").unwrap();
+    let path = make_small_image(&scratch, set, 200);
+    let summary = |device: &MemoryDevice| {
+        check(device, &CheckOptions::default(), &mut |_| {}).unwrap().summary
+    };
+    let read = || MemoryDevice::from_bytes(&fs::read(&path).unwrap());
+    // A file takes all but some blocks.
+    let before = summary(&read());
+    let filler = scratch.join("filler");
+    let free = before.blocks_total - before.blocks_used - 16;
+    fs::write(&filler, vec![1; (free << 10) as usize]).unwrap();
+    let mut script = format!("write {} filler\n", filler.display());
+    // The damaged one claims what they leave, too, so that it is left with many pieces.
+    let contents = ImageContents::of(read()).unwrap();
+    let small = contents.names.iter().filter(|(_, inode)| contents.files[inode].mode >> 12 == 8);
+    for (path, _) in small.filter(|(path, _)| path.starts_with(b"/more/")).step_by(3) {
+        writeln!(script, "rm {}", str::from_utf8(path).unwrap()).unwrap();
+    }
+    let file = scratch.join("script");
+    fs::write(&file, script).unwrap();
+    let arguments = [OsStr::new("-w"), OsStr::new("-f"), file.as_os_str(), path.as_os_str()];
+    run("debugfs", arguments).unwrap().expect_clean("filled");
+    let map = MetadataMap::of(read());
+    let is_mapped = |inode: &Inode| {
+        inode.is_regular() && inode.flags.contains(InodeFlags::EXTENTS) && inode.size_bytes == 7
+    };
+    let damaged = inodes_of(&map, is_mapped)[0];
+    let device = read();
+    let area = inode_of(&map, damaged).block_area;
+    let start = u32::from_le_bytes(*area[20..].first_chunk().unwrap());
+    let length = (map.layout().blocks_count() - u64::from(start)).min(1500) as u16;
+    edit(&map, &device, damaged, |inode| {
+        inode[BLOCK_AREA + 16..][..2].copy_from_slice(&length.to_le_bytes());
+    });
+    let before = check(&device, &CheckOptions::default(), &mut |_| {}).unwrap();
+    assert!(before.errors > 10, "{:?}", before.problems);
+    let report = repair_all(&device).unwrap();
+    assert!(report.is_clean() && report.repaired < 2 * before.errors, "{:?}", report.problems);
+    fs::write(&path, content(&device)).unwrap();
+    e2fsck_check(&path).unwrap().expect_clean("repaired");
+    let sound = ImageContents::of(map.device.clone()).unwrap();
+    let repaired = ImageContents::of(device).unwrap();
+    assert_eq!(sound.names, repaired.names);
+    let others = sound.files.iter().filter(|(inode, _)| **inode != damaged.get());
+    assert!(others.into_iter().all(|(inode, content)| repaired.files.get(inode) == Some(content)));
 }
