@@ -7,6 +7,7 @@ mod bench_mount;
 mod bench_tables;
 mod book;
 mod capi;
+mod ceph;
 mod ci;
 mod demo;
 mod ending;
@@ -121,6 +122,8 @@ enum Task {
     Install(install::Options),
     /// A package of the command.
     Package(package::Options),
+    /// A Ceph cluster on this machine, and the tests that need one.
+    Ceph(ceph::Options),
     /// Builds and installs the library for C.
     Capi(capi::Options),
     /// The library's interface, compared with that of a release or a commit.
@@ -169,6 +172,7 @@ fn run(task: Task) -> anyhow::Result<()> {
         Task::Book => book::run(),
         Task::Install(options) => install::run(&options),
         Task::Package(options) => package::run(&options),
+        Task::Ceph(options) => ceph::run(&options),
         Task::Capi(options) => capi::run(&options),
         Task::Semver(options) => semver::run(&options),
         Task::Python(options) => python::run(&options),

@@ -67,6 +67,15 @@ pub enum DeviceError {
         path: PathBuf,
     },
 
+    /// Another client of the server has the device open, and is alive.
+    #[error("{} is in use by {owner}", path.display())]
+    Locked {
+        /// The name of the volume.
+        path: PathBuf,
+        /// What the server calls that client.
+        owner: String,
+    },
+
     /// The kernel uses the file as a disk: writing it would damage both.
     #[error("{} is {usage}", path.display())]
     InUseByKernel {

@@ -140,6 +140,7 @@ mod replace;
 #[cfg(feature = "reshape")]
 mod reshaping;
 mod settled;
+mod snapshot;
 pub mod transfer;
 #[cfg(feature = "fsck")]
 mod undelete;
@@ -191,8 +192,9 @@ pub use drystone_sources as sources;
 pub use drystone_vfs as vfs;
 pub use drystone_vfs::{Exclude, glob};
 pub use drystone_volumes::{
-    FileSystemKind, Partition, PartitionTable, PartitionType, TableKind, VolumeError, VolumeName,
-    create_qcow2, is_named_qcow2, kind_of, open_as_named, open_unless_raw, parse_size,
+    FileSystemKind, Partition, PartitionTable, PartitionType, SnapshotWatch, TableKind,
+    VolumeError, VolumeName, create_qcow2, is_named_qcow2, kind_of, open_as_named, open_unless_raw,
+    parse_size,
 };
 pub use error::{Error, ErrorCause, Result};
 pub use fs::{File, Fs, OpenOptions};
@@ -213,6 +215,7 @@ pub use make::{make_image, make_nilfs2};
 pub use replace::replace;
 #[cfg(feature = "reshape")]
 pub use reshaping::{clear_free_space, defragment_image, resize_image, tune_image};
+pub use snapshot::{freeze_for_snapshots, snapshot};
 #[cfg(feature = "fsck")]
 pub use undelete::{UndeleteOptions, Undeleted, undelete};
 pub use way::EntryPath;

@@ -19,12 +19,15 @@ mod kind;
 mod name;
 mod nbd;
 mod open;
+mod remote;
 mod size;
+mod snapshot;
 mod table;
 mod undo;
 
 pub use container::{ContainerError, ContainerFormat, create_qcow2, is_named_qcow2};
 pub use content::{FoundPartition, VolumeContent};
+pub use drystone_rbd::{Freezing, RbdAddress, RbdDevice, SnapshotWatch};
 pub use error::{PartitionList, VolumeError};
 pub use kind::{FileSystemKind, nilfs2_superblock};
 pub use name::{NameError, PartitionChoice, VolumeName, VolumePart};
@@ -34,5 +37,6 @@ pub use open::{
     repair_unclosed,
 };
 pub use size::parse_size;
+pub use snapshot::{snapshot, watch_snapshots};
 pub use table::{Partition, PartitionTable, PartitionType, TableError, TableKind};
 pub use undo::{undo_file, undo_file_as_named};

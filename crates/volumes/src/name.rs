@@ -1,6 +1,6 @@
 //! The names of volumes.
 
-use crate::{nbd, parse_size};
+use crate::{parse_size, remote};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -16,6 +16,7 @@ use uuid::Uuid;
 /// | `disk.img@offset=1M` | what begins there; `,size=64M` says how much it is |
 /// | `log.img@12` | a checkpoint of NILFS2 |
 /// | `nbd://host/export`, `nbd+unix:///export?socket=/path` | an export of an NBD server |
+/// | `rbd:pool/image`, `rbd:pool/image@snapshot` | an image in a Ceph cluster |
 ///
 /// These may follow one another. A name is taken apart only where a file is in front: `a#2` may also be the
 /// name of a file, and is that if the file is there.
@@ -68,13 +69,14 @@ impl VolumeName {
     /// [`NameError`] if an offset or a size isn't a number.
     pub fn find(name: &Path) -> Result<VolumeName, NameError> {
         let bytes = name.as_os_str().as_bytes();
-        let is_address = nbd::is_address(bytes);
+        let is_address = remote::is_address(bytes);
+        let base = if is_address { remote::base_length(bytes) } else { 0 };
         let is_source = |length: usize| {
             let source = Path::new(OsStr::from_bytes(&bytes[..length]));
             source.metadata().is_ok_and(|found| !found.is_dir())
         };
         let marks = bytes.iter().enumerate().filter(|(_, byte)| b"#@".contains(byte));
-        let mut ends = marks.map(|(at, _)| at).filter(|at| *at > 0);
+        let mut ends = marks.map(|(at, _)| at).filter(|at| *at > 0 && *at >= base);
         let length = match is_source(bytes.len()) {
             true => bytes.len(),
             false if is_address => {
@@ -136,7 +138,7 @@ impl VolumeName {
     pub(crate) fn address(&self) -> Option<&str> {
         self.source
             .to_str()
-            .filter(|name| nbd::is_address(name.as_bytes()) && !self.source.exists())
+            .filter(|name| remote::is_address(name.as_bytes()) && !self.source.exists())
     }
 
     /// Which part of it is meant; of that, the next part, and so on.
@@ -321,6 +323,9 @@ mod tests {
         for (name, source, parts) in [
             ("nbd://host:1/e", "nbd://host:1/e", vec![]),
             ("nbd://host/a@b#2", "nbd://host/a@b", vec![partition("2")]),
+            ("rbd:pool/image", "rbd:pool/image", vec![]),
+            ("rbd:pool/image@12#2", "rbd:pool/image@12", vec![partition("2")]),
+            ("rbd:pool/image@a?conf=/x#2", "rbd:pool/image@a?conf=/x", vec![partition("2")]),
             ("nbd+unix:///?socket=/a@b#home", "nbd+unix:///?socket=/a@b", vec![partition("home")]),
         ] {
             let volume = VolumeName::find(Path::new(name)).unwrap();

@@ -8,9 +8,9 @@
 //! possible while a part of it is open.
 
 use crate::{
-    ContainerError, ContainerFormat, FileSystemKind, FoundPartition, NbdDevice, PartitionChoice,
+    ContainerError, ContainerFormat, FileSystemKind, FoundPartition, PartitionChoice,
     PartitionList, PartitionTable, PartitionType, VolumeContent, VolumeError, VolumeName,
-    VolumePart,
+    VolumePart, remote,
 };
 use drystone_blockdev::{
     BlockDevice, DeviceError, DeviceResult, FileDevice, OpenMode, Region, UndoTarget,
@@ -129,14 +129,14 @@ pub(crate) enum Source<'n> {
     Raw(FileDevice),
     /// A disk image.
     Container(&'n Path, ContainerFormat),
-    /// An export of a server.
-    Nbd(&'n str),
+    /// A volume behind a server.
+    Remote(&'n str),
 }
 
 /// Finds out what holds a volume.
 pub(crate) fn look(name: &VolumeName) -> Result<Source<'_>, VolumeError> {
     if let Some(address) = name.address() {
-        return Ok(Source::Nbd(address));
+        return Ok(Source::Remote(address));
     }
     let file = FileDevice::open_to_look(name.source())?;
     Ok(match ContainerFormat::of(&file)? {
@@ -153,7 +153,7 @@ impl Source<'_> {
             Source::Container(path, format) => {
                 crate::container::open(path, format, OpenMode::ReadOnly)?
             }
-            Source::Nbd(address) => Arc::new(NbdDevice::open(address, OpenMode::ReadOnly)?),
+            Source::Remote(address) => remote::open_to_look(address)?,
         })
     }
 }
@@ -184,7 +184,7 @@ pub fn open_unless_raw(
 ) -> Result<Option<Arc<dyn BlockDevice>>, VolumeError> {
     match look(name)? {
         Source::Raw(_) => Ok(None),
-        Source::Container(..) | Source::Nbd(_) => open_as_named(name, mode).map(Some),
+        Source::Container(..) | Source::Remote(_) => open_as_named(name, mode).map(Some),
     }
 }
 
@@ -218,9 +218,7 @@ fn open_found(
         Source::Container(_, format) => {
             fixed(crate::container::open(path, format, mode)?, name, is_file_system)
         }
-        Source::Nbd(address) => {
-            fixed(Arc::new(NbdDevice::open(address, mode)?), name, is_file_system)
-        }
+        Source::Remote(address) => fixed(remote::open(address, mode)?, name, is_file_system),
     }
 }
 

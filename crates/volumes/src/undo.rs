@@ -5,11 +5,11 @@
 //! The next opening has to find the log, whatever name the volume is given. So symbolic links are followed
 //! first. The log of a file is beside it. Beside a block device it would be in memory only, and lost when
 //! the machine stops: it is in [`LOG_FOLDER`], by a name that the device has after the next start too. A
-//! partition with a device of its own has the log that it has as a part of its disk. The log of an export of
-//! a server is there too, by its address without what else is said of the connection.
+//! partition with a device of its own has the log that it has as a part of its disk. The log of a volume
+//! behind a server is there too, by its address without what else is said of the connection.
 
 use crate::open::{find_range, look};
-use crate::{NbdAddress, VolumeError, VolumeName};
+use crate::{VolumeError, VolumeName, remote};
 use drystone_blockdev::UndoFile;
 use std::ops::Range;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -60,9 +60,8 @@ fn log_of(name: &VolumeName, range: Option<Range<u64>>) -> UndoFile {
 /// What the log is beside, and where the source begins in it, if the source is a partition of it.
 fn beside(name: &VolumeName) -> (PathBuf, Option<u64>) {
     if let Some(address) = name.address() {
-        let export = NbdAddress::parse(address).map(|address| address.export_name());
-        let export = export.unwrap_or_else(|_| address.to_owned());
-        return (Path::new(LOG_FOLDER).join(export.replace('/', "%2F")), None);
+        let volume = remote::volume_name(address).replace('/', "%2F");
+        return (Path::new(LOG_FOLDER).join(volume), None);
     }
     let source = name.source().canonicalize().unwrap_or_else(|_| name.source().to_owned());
     let Some(found) = source.metadata().ok().filter(|found| found.file_type().is_block_device())

@@ -7,7 +7,7 @@ use serde::Deserialize;
 /// Which packages of the workspace a package may use, in tests included where not said otherwise:
 /// the layers. Nothing points up. The checker and the image builder never see the engine, so that
 /// they can't share its bugs.
-const LAYERS: [(&str, &[&str]); 27] = [
+const LAYERS: [(&str, &[&str]); 28] = [
     ("drystone-sync", &[]),
     ("drystone-ondisk", &[]),
     ("drystone-options", &[]),
@@ -16,7 +16,8 @@ const LAYERS: [(&str, &[&str]); 27] = [
     ("drystone-nilfs2-format", &["ondisk"]),
     ("drystone-nilfs2-check", &["blockdev", "nilfs2-format", "ondisk", "options"]),
     ("drystone-blockdev", &["ondisk", "sync"]),
-    ("drystone-volumes", &["blockdev", "ext4-format", "nilfs2-format", "sync"]),
+    ("drystone-rbd", &["blockdev", "sync"]),
+    ("drystone-volumes", &["blockdev", "ext4-format", "nilfs2-format", "rbd", "sync"]),
     ("drystone-cache", &["blockdev", "sync"]),
     ("drystone-jbd2", &["blockdev", "cache", "jbd2-format", "ondisk", "options", "sync"]),
     ("drystone-vfs", &[]),

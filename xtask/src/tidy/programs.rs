@@ -7,7 +7,8 @@ const CALLS: [&str; 7] =
     ["Command::new(\"", "have(\"", "has(\"", " run(\"", "try_run(\"", "tool(\"", "(run(\""];
 
 /// Programs that come with a package which `./dev` names by another program.
-const RELATED: [(&str, &[&str]); 8] = [
+const RELATED: [(&str, &[&str]); 9] = [
+    ("rbd", &["ceph"]),
     ("cc", &["c++", "nm"]),
     (
         "mke2fs",

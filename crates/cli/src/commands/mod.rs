@@ -43,6 +43,7 @@ pub mod set;
 pub mod setfacl;
 pub mod setfattr;
 pub mod shell;
+pub mod snapshot;
 pub mod stat;
 pub mod top;
 pub mod touch;
@@ -112,6 +113,7 @@ pub enum Command {
     Defragment(defragment::Arguments),
     Trim(trim::Arguments),
     ZeroFree(zero_free::Arguments),
+    Snapshot(snapshot::Arguments),
     Undo(undo::Arguments),
     Checkpoints(checkpoints::Arguments),
     History(history::Arguments),
@@ -175,6 +177,7 @@ pub fn run(command: &Command, global: &Global, definition: fn() -> clap::Command
         Command::Defragment(arguments) => defragment::run(arguments, global),
         Command::Trim(arguments) => trim::run(arguments, global),
         Command::ZeroFree(arguments) => zero_free::run(arguments, global),
+        Command::Snapshot(arguments) => snapshot::run(arguments, global),
         Command::Undo(arguments) => undo::run(arguments, global),
         Command::Bench(arguments) => bench::run(arguments, global),
         Command::Shell(arguments) => shell::run(arguments, global, definition),

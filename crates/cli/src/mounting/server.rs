@@ -9,8 +9,8 @@ use crate::mounting::registry::MountEntry;
 use crate::mounting::served::Served;
 use crate::mounting::utab;
 use anyhow::Context;
-use drystone::Image;
 use drystone::vfs::DeviceNumber;
+use drystone::{Image, SnapshotWatch, freeze_for_snapshots};
 use drystone_fuse::attach::{self, AttachError, Unmount};
 use drystone_fuse::{Mount, Operations};
 use drystone_sync::atomic::{AtomicBool, Ordering};
@@ -50,7 +50,9 @@ impl MountServer {
         let image = Arc::new(image);
         let operations = Operations::new(image.shared_file_system(), self.options.fuse.clone());
         let operations = Arc::new(operations);
+        let snapshots = self.watch_snapshots(&image);
         let served = self.serve(&image, &operations);
+        drop(snapshots);
         // The mount's threads have ended; a signal or a client may still be at work.
         drop(operations);
         let closed = when_alone(image).close().context("the image was not closed cleanly");
@@ -92,6 +94,17 @@ impl MountServer {
                 opened => return opened,
             }
         }
+    }
+
+    /// Has the image frozen for snapshots that its storage makes. A mount works without that.
+    fn watch_snapshots(&self, image: &Image) -> Option<SnapshotWatch> {
+        if self.options.fuse.read_only {
+            return None;
+        }
+        freeze_for_snapshots(image, &self.image).unwrap_or_else(|error| {
+            tracing::warn!("snapshots of the image are as after a crash: {error}");
+            None
+        })
     }
 
     fn serve(

@@ -94,6 +94,14 @@ fn the_examples_of_mounts_work() {
     }
 }
 
+/// The examples of snapshot need a cluster; `./dev ceph test` makes some.
+#[test]
+fn files_have_no_snapshots() {
+    let fixture = Fixture::empty();
+    let message = fixture.line("snapshot disk.img@monday").bad(1);
+    assert!(message.contains("only images of Ceph have snapshots"), "{message}");
+}
+
 /// Nothing is left out.
 #[test]
 fn every_command_is_tried() {

@@ -18,6 +18,9 @@ pub enum ErrorCause {
     /// Somebody else has it open.
     #[error("in use by another process")]
     InUse,
+    /// Another client of its server has it open, and is alive.
+    #[error("in use by {0}")]
+    InUseBy(String),
     /// The kernel uses it as a disk, and it was to be written.
     #[error("{0}")]
     InUseByKernel(KernelUse),
@@ -134,9 +137,10 @@ impl ErrorCause {
     pub fn errno(&self) -> Errno {
         match self {
             ErrorCause::File(error) => error.errno,
-            ErrorCause::InUse | ErrorCause::InUseByKernel(_) | ErrorCause::StillUsed => {
-                Errno::EBUSY
-            }
+            ErrorCause::InUse
+            | ErrorCause::InUseBy(_)
+            | ErrorCause::InUseByKernel(_)
+            | ErrorCause::StillUsed => Errno::EBUSY,
             ErrorCause::HoldsData => Errno::EEXIST,
             ErrorCause::Lacks { .. } => Errno::EOPNOTSUPP,
             ErrorCause::Engine(error) => error.errno(),
@@ -222,6 +226,7 @@ impl From<DeviceError> for ErrorCause {
     fn from(error: DeviceError) -> ErrorCause {
         match error {
             DeviceError::InUse { .. } => ErrorCause::InUse,
+            DeviceError::Locked { owner, .. } => ErrorCause::InUseBy(owner),
             DeviceError::InUseByKernel { usage, .. } => ErrorCause::InUseByKernel(usage),
             DeviceError::Open { source, .. } => ErrorCause::Host(source),
             other => ErrorCause::Device(other),
