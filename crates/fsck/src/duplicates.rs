@@ -5,12 +5,12 @@
 
 use crate::block_set::BlockSet;
 use crate::checker::{Checker, Findings};
-use crate::claims::InodeClaims;
+use crate::claims::{Claims, InodeClaims};
 use crate::image::Error;
 use crate::inode_content;
 use crate::issue::{BlockIssue, Issue, Owner};
 use crate::mapping::{self, MapEvent};
-use crate::report::Pass;
+use crate::report::{Pass, Reporter};
 use crate::special::{self, GROWTH_POINTER};
 use drystone_ext4_format::features::ReadOnlyCompat;
 use drystone_ext4_format::{InodeNumber, block_map};
@@ -62,13 +62,12 @@ pub(crate) fn name_owners(checker: &mut Checker<'_>) -> Result<(), Error> {
     let mut told = BlockSet::within(layout.blocks_count(), &checker.memory);
     let has_growth = special::has_resize_inode(&checker.image);
     for group in layout.groups() {
-        let inodes: Vec<InodeNumber> = checker.states.used_in(group).collect();
-        for number in inodes {
-            let Some((inode, _)) = checker.image.inode(number)? else { continue };
+        let Checker { image, reporter, states, found, .. } = &mut *checker;
+        let Findings { claims, visited, .. } = found;
+        image.visit_inodes(states.used_in(group), |inode| {
+            let number = inode.number;
             let mut runs = Vec::new();
             let mut own = InodeClaims::default();
-            let Checker { image, found, .. } = &mut *checker;
-            let Findings { claims, visited, .. } = found;
             let maps_growth = number == InodeNumber::RESIZE && has_growth;
             if maps_growth {
                 let found =
@@ -97,11 +96,12 @@ pub(crate) fn name_owners(checker: &mut Checker<'_>) -> Result<(), Error> {
             let second = Owner::Inode(number);
             for run in runs {
                 if let Some(first) = owners.add(&run, second) {
-                    report(checker, &run, first, second);
+                    report(claims, reporter, &run, first, second);
                     told.add_range(run);
                 }
             }
-        }
+            Ok(())
+        })?;
         shared.check_memory()?;
         told.check_memory()?;
         checker.found.check_memory()?;
@@ -124,15 +124,24 @@ fn report_rest(checker: &mut Checker<'_>, told: &BlockSet, owners: &FirstOwners)
             from = next.map_or(run.end, |next| next.end);
             if !rest.is_empty() {
                 let first = owners.find(&rest).unwrap_or(Owner::Unknown);
-                report(checker, &rest, first, Owner::Unknown);
+                report(&checker.found.claims, &mut checker.reporter, &rest, first, Owner::Unknown);
             }
         }
     }
 }
 
-fn report(checker: &mut Checker<'_>, run: &Range<u64>, first: Owner, second: Owner) {
-    let block = checker.found.claims.block(run.start);
-    let count = (run.end - run.start) << checker.image.layout.log_cluster_ratio();
-    let issue = BlockIssue::ClaimedTwice { first, second };
-    checker.reporter.report(Issue::Blocks { block, count, issue });
+fn report(
+    claims: &Claims,
+    reporter: &mut Reporter<'_>,
+    run: &Range<u64>,
+    first: Owner,
+    second: Owner,
+) {
+    let block = claims.block(run.start);
+    let count = claims.block(run.end).get() - block.get();
+    reporter.report(Issue::Blocks {
+        block,
+        count,
+        issue: BlockIssue::ClaimedTwice { first, second },
+    });
 }

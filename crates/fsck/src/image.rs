@@ -12,6 +12,9 @@ use drystone_ext4_format::{
 };
 use thiserror::Error;
 
+/// Read at once of an inode table: inodes of every size fit without a rest.
+pub(crate) const TABLE_READ_BYTES: usize = 128 << 10;
+
 /// Why an image could not be checked.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -128,6 +131,40 @@ impl<'a> Image<'a> {
         let counts_unused = self.layout.checksums() != Checksums::None;
         let unused = if counts_unused { state.descriptor.unused_inodes_count } else { 0 };
         self.layout.inodes_per_group().saturating_sub(unused)
+    }
+
+    /// Calls `visit` for inodes of one group, which come in rising order. Tables are read in large pieces.
+    ///
+    /// # Errors
+    /// The device fails, or `visit` does.
+    pub fn visit_inodes(
+        &self,
+        numbers: impl Iterator<Item = InodeNumber>,
+        mut visit: impl FnMut(Inode) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let layout = &self.layout;
+        let inode_size = layout.inode_size();
+        let (mut buffer, mut start) = (Vec::new(), 0);
+        for number in numbers {
+            let Ok((group, bit)) = layout.bit_of_inode(number) else { continue };
+            let state = &self.groups[group.index()];
+            if !state.has_inode_table {
+                continue;
+            }
+            let at = bit as usize * inode_size;
+            if at >= start + buffer.len() {
+                start = at;
+                let left = (layout.inodes_per_group() - bit) as usize * inode_size;
+                buffer.resize(TABLE_READ_BYTES.min(left), 0);
+                let table = state.descriptor.inode_table.get() << layout.log_block_size();
+                self.device.read_at(table + start as u64, &mut buffer)?;
+            }
+            let bytes = &buffer[at - start..][..inode_size];
+            if let Ok(inode) = self.parse_inode(bytes, number) {
+                visit(inode)?;
+            }
+        }
+        Ok(())
     }
 
     /// Whether an inode serves the image itself, though it isn't among the reserved ones.

@@ -1,7 +1,7 @@
 //! All inodes, group by group: which are in use, and whether their fields hold.
 
 use crate::checker::{Checker, Findings, InodePass};
-use crate::image::{Error, Image};
+use crate::image::{Error, Image, TABLE_READ_BYTES};
 use crate::issue::{GroupIssue, InodeIssue, Issue};
 use crate::report::{Pass, Reporter};
 use crate::{inode_content, parallel, xattrs};
@@ -12,9 +12,6 @@ use drystone_ext4_format::dir::EntryType;
 use drystone_ext4_format::group::GroupFlags;
 use drystone_ext4_format::inode::{Inode, InodeFlags};
 use drystone_sync::atomic::{AtomicU32, Ordering};
-
-/// Read at once of a table.
-const READ_BYTES: usize = 128 << 10;
 
 /// Reads of a piece, which one thread examines. There are fewer where threads would have few pieces.
 const READS_MAX: u64 = 8;
@@ -93,7 +90,7 @@ fn pieces(image: &Image<'_>, threads: usize) -> Vec<Piece> {
     let layout = image.layout;
     let inodes: u64 = layout.groups().map(|group| u64::from(image.initialised_inodes(group))).sum();
     let inode_size = layout.inode_size() as u64;
-    let per_read = READ_BYTES as u64 / inode_size;
+    let per_read = TABLE_READ_BYTES as u64 / inode_size;
     let reads = inodes / per_read / (threads as u64 * PIECES_PER_THREAD);
     let per_piece = (reads.clamp(1, READS_MAX) * per_read) as u32;
     let mut pieces = Vec::new();
@@ -119,8 +116,8 @@ fn scan_piece(
     let inode_size = layout.inode_size();
     let table = pass.image.groups[piece.group.index()].descriptor.inode_table;
     let start = table.get() << layout.log_block_size();
-    let per_read = (READ_BYTES / inode_size) as u32;
-    let mut buffer = vec![0; READ_BYTES];
+    let per_read = (TABLE_READ_BYTES / inode_size) as u32;
+    let mut buffer = vec![0; TABLE_READ_BYTES];
     let end = piece.first + piece.count;
     for first in (piece.first..end).step_by(per_read as usize) {
         let bytes = &mut buffer[..per_read.min(end - first) as usize * inode_size];
