@@ -10,7 +10,8 @@ const ZERO_PIECE_BYTES: usize = 64 * 1024;
 
 static ZEROS: [u8; ZERO_PIECE_BYTES] = [0; ZERO_PIECE_BYTES];
 
-/// A fixed number of bytes that outlive the process, read and written by position.
+/// A number of bytes that outlive the process, read and written by position. The number changes only by
+/// [`set_size`](Self::set_size).
 ///
 /// All methods take `&self` and may run at once. Where writes that run at once overlap, each byte
 /// is one of theirs. Offsets need no alignment.
@@ -107,6 +108,16 @@ pub trait BlockDevice: Send + Sync + Debug {
         Ok((offset < self.size_bytes()).then_some(offset))
     }
 
+    /// Gives the device this size, if it can have it: a regular file can have any, whose new bytes are zeros
+    /// and take no space; another device may have become larger since it was opened.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::FixedSize`]; a read-only device; what the system says. The size is as before.
+    fn set_size(&self, _size_bytes: u64) -> DeviceResult {
+        Err(DeviceError::FixedSize { size: self.size_bytes() })
+    }
+
     /// Whether every change is refused with [`DeviceError::ReadOnly`].
     fn is_read_only(&self) -> bool {
         false
@@ -193,6 +204,10 @@ macro_rules! forward {
 
             fn next_data(&self, offset: u64) -> DeviceResult<Option<u64>> {
                 (**self).next_data(offset)
+            }
+
+            fn set_size(&self, size_bytes: u64) -> DeviceResult {
+                (**self).set_size(size_bytes)
             }
 
             fn is_read_only(&self) -> bool {

@@ -29,6 +29,13 @@ pub enum DeviceError {
     #[error("device is read-only")]
     ReadOnly,
 
+    /// The device can't have another size.
+    #[error("the device has {size} bytes and can't have more or fewer")]
+    FixedSize {
+        /// Size of the device in bytes.
+        size: u64,
+    },
+
     /// The medium behind the device is full.
     #[error("no space for {length} bytes at byte {offset} on the medium of the device")]
     NoSpace {

@@ -186,6 +186,10 @@ impl<D: BlockDevice> BlockDevice for Stepped<D> {
         self.step(DeviceOperation::Zero, offset, length, |inner| inner.zero_range(offset, length))
     }
 
+    fn set_size(&self, size_bytes: u64) -> DeviceResult {
+        self.inner.set_size(size_bytes)
+    }
+
     fn is_read_only(&self) -> bool {
         self.inner.is_read_only()
     }

@@ -164,6 +164,10 @@ impl<D: BlockDevice> BlockDevice for Timed<D> {
         self.inner.refresh(offset, length);
     }
 
+    fn set_size(&self, size_bytes: u64) -> DeviceResult {
+        self.inner.set_size(size_bytes)
+    }
+
     fn is_read_only(&self) -> bool {
         self.inner.is_read_only()
     }

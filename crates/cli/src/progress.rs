@@ -207,6 +207,11 @@ impl Steps {
         Steps { start: clock::now(), bar }
     }
 
+    /// Whether there is a line to show anything in.
+    pub fn are_shown(&self) -> bool {
+        !self.bar.is_hidden()
+    }
+
     /// Takes a step.
     pub fn follow(&self, progress: &fsck::CheckProgress<'_>) {
         if let &fsck::CheckProgress::Step { pass, done, total } = progress {

@@ -202,6 +202,8 @@ pub use fs::{File, Fs, OpenOptions};
 pub use grow_nilfs2::grow_nilfs2;
 #[cfg(feature = "mkfs")]
 pub use image::CreateOptions;
+#[cfg(feature = "reshape")]
+pub use image::ImageShape;
 pub use image::{Image, ImageOptions};
 pub use information::{Ext4Information, Information, Nilfs2Information};
 #[cfg(feature = "fsck")]

@@ -41,6 +41,9 @@ pub enum Error {
     /// The mount is read-only, for the reason given.
     #[error("the mount is read-only: {0}")]
     ReadOnly(&'static str),
+    /// The image can't grow, for the reason given.
+    #[error(transparent)]
+    Growth(drystone_vfs::Error),
     /// The image can't be mounted as asked; the text says why and what to do.
     #[error("{0}")]
     Mount(String),
@@ -61,6 +64,7 @@ impl Error {
             },
             Error::ReadOnly(_) => Errno::EROFS,
             Error::Journal(_) => Errno::EIO,
+            Error::Growth(error) => error.errno,
             Error::Mount(_) => Errno::EINVAL,
         }
     }
@@ -97,6 +101,7 @@ impl From<Error> for drystone_vfs::Error {
     fn from(error: Error) -> drystone_vfs::Error {
         match error {
             Error::Errno(errno) => drystone_vfs::Error::new(errno),
+            Error::Growth(error) => error,
             Error::NoSpace => drystone_vfs::Error::new(Errno::ENOSPC),
             other => drystone_vfs::Error::with_detail(other.errno(), other.to_string()),
         }

@@ -56,7 +56,7 @@ pub use drystone_jbd2::JournalStatistics;
 pub use error::{Error, Result};
 pub use extent_status::ExtentStatusStatistics;
 pub use mmp::check_multi_mount;
-pub use mount::{Ext4, MountOptions, recovered};
+pub use mount::{Ext4, GrowthPlanner, MountOptions, PlannedGrowth, recovered};
 pub use operations::{AccessTimes, EngineStatistics, MemoryUse, QuotaReport};
 pub use policy::{
     BlockGoal, ExtentReclaim, GroupLock, GroupScan, InodeClaim, InodeSearch, OrphanPolicy, Policy,

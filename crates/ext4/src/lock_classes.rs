@@ -10,6 +10,9 @@ use drystone_sync::LockClass;
 /// Held while a mount ends.
 pub(crate) static CLOSING: LockClass = LockClass::new("closing", 30);
 
+/// Held while the image grows.
+pub(crate) static GROWING: LockClass = LockClass::new("growing", 35);
+
 /// The handle of the thread that rewrites the MMP block. Held by the call that joins it.
 pub(crate) static MMP_THREAD: LockClass = LockClass::new("MMP thread", 40);
 
@@ -111,6 +114,9 @@ pub(crate) static FREE_SPACE: LockClass = LockClass::new("free space", 540);
 
 /// The superblock in memory.
 pub(crate) static SUPERBLOCK: LockClass = LockClass::new("superblock", 550);
+
+/// What a growth of the image publishes. Held to replace it.
+pub(crate) static PUBLISHED: LockClass = LockClass::new("published state", 555);
 
 /// A core's share of the writes in place that are under way. Held during the write.
 pub(crate) static IN_PLACE: LockClass = LockClass::new("write in place", 870);

@@ -1,12 +1,13 @@
 //! The image as every part of the engine sees it: device, cache, journal, geometry, superblock.
 //!
 //! # State
-//! Geometry and features never change while mounted, except feature bits that an operation turns on by
-//! itself; those are in the superblock.
+//! Features never change while mounted, except feature bits that an operation turns on by itself; those are
+//! in the superblock. The layout changes when the image grows, while it is frozen. A thread that got
+//! the layout before goes on with the old one: it must ask again once it has a handle.
 //!
 //! # Locking
 //! The superblock in memory has a lock of the class `superblock`, under which only locks of the journal
-//! and the buffers are taken. Everything else here is immutable or atomic.
+//! and the buffers are taken. Everything else here is immutable, atomic, or published as a whole.
 
 use crate::error::{Error, Result};
 use crate::freeze_gate::FreezeGate;
@@ -20,7 +21,7 @@ use drystone_ext4_format::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES
 use drystone_ext4_format::{ChecksumSeed, Corrupt, InodeNumber, PhysicalBlock};
 use drystone_jbd2::{Handle, Journal};
 use drystone_sync::atomic::{AtomicU64, Ordering};
-use drystone_sync::{Arc, Mutex, PerCore, thread};
+use drystone_sync::{Arc, Mutex, PerCore, PublishedValue, thread};
 
 /// Where a core's generations start: elsewhere in each mount.
 fn first_generation(slot: usize) -> AtomicU64 {
@@ -64,7 +65,8 @@ pub(crate) struct Volume {
     /// Transactions, with or without a log.
     pub journal: Arc<Journal>,
     /// Geometry.
-    pub layout: Layout,
+    layout: PublishedValue<Layout>,
+    block_size: usize,
     /// Features as they were at mount.
     pub features: Features,
     /// Where metadata checksums start; `None` without `metadata_csum`.
@@ -102,7 +104,8 @@ impl Volume {
             journal,
             features: superblock.features(),
             seed: layout.checksum_seed(),
-            layout,
+            block_size: layout.block_size(),
+            layout: PublishedValue::new(&lock_classes::PUBLISHED, layout),
             read_only,
             own_inodes: own_inodes(&superblock),
             superblock: Mutex::new(&lock_classes::SUPERBLOCK, superblock),
@@ -133,9 +136,21 @@ impl Volume {
         StopOnPanic(&self.journal)
     }
 
+    /// Where everything is. It grows with the image.
+    #[inline]
+    pub fn layout(&self) -> &Layout {
+        self.layout.get()
+    }
+
     /// Bytes in a block.
+    #[inline]
     pub fn block_size(&self) -> usize {
-        self.layout.block_size()
+        self.block_size
+    }
+
+    /// Shows the layout of an image that has grown. Whatever it refers to is there by now.
+    pub fn publish_layout(&self, layout: Layout) {
+        self.layout.replace(layout);
     }
 
     /// A metadata block, after a check that it is inside the image.
@@ -152,17 +167,16 @@ impl Volume {
 
     /// Checks a block number from the image.
     pub fn check_block(&self, block: PhysicalBlock) -> Result<()> {
-        if block.get() >= self.layout.blocks_count() {
-            return Err(
-                Corrupt::BlockOutOfRange { block, blocks: self.layout.blocks_count() }.into()
-            );
+        let blocks = self.layout().blocks_count();
+        if block.get() >= blocks {
+            return Err(Corrupt::BlockOutOfRange { block, blocks }.into());
         }
         Ok(())
     }
 
     /// Checks that an inode may have a name: all but those that the file system itself uses.
     pub fn check_nameable(&self, inode: InodeNumber) -> Result<()> {
-        let is_reserved = inode < self.layout.first_inode() && inode != InodeNumber::ROOT;
+        let is_reserved = inode < self.layout().first_inode() && inode != InodeNumber::ROOT;
         if is_reserved || self.own_inodes.contains(&Some(inode)) {
             return Err(Corrupt::InodeReserved { inode }.into());
         }

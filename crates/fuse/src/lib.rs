@@ -18,6 +18,7 @@ mod device;
 mod dirty_limit;
 #[cfg(feature = "fuser")]
 mod fuser_transport;
+mod grow;
 mod held;
 mod leader_followers;
 mod mount;
@@ -36,6 +37,7 @@ mod write_back;
 
 pub use capabilities::{KernelCapabilities, wanted_capabilities};
 pub use counters::{CountedOperation, Counters};
+pub use grow::grow;
 pub use mount::{Mount, MountError, Transport, UnknownTransport, remount};
 pub use operations::{
     BLOCK_BYTES, Created, DIRECTORY_ENTRY_BYTES, DIRECTORY_PLUS_ENTRY_BYTES, EntryReply,

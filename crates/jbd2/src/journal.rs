@@ -109,6 +109,31 @@ impl Journal {
         self.core.running.max_blocks()
     }
 
+    /// Starts a handle that may change more than transactions have room for otherwise: up to three quarters of the
+    /// log. The caller keeps other threads from starting handles until the transaction is durable.
+    ///
+    /// # Errors
+    /// As for [`start`](Self::start).
+    pub fn start_alone(&self, credits: u32) -> JournalResult<Handle<'_>> {
+        let max = self.max_credits_alone();
+        if credits > max {
+            let (credits, max) = (credits.into(), max.into());
+            return Err(JournalError::TransactionTooLarge { credits, max });
+        }
+        if self.core.options.read_only {
+            return Err(JournalError::ReadOnly);
+        }
+        Handle::start_alone(&self.core, credits)
+    }
+
+    /// Most credits that such a handle can ask for.
+    #[must_use]
+    pub fn max_credits_alone(&self) -> u32 {
+        // The rest is for the log's own blocks.
+        let log = self.core.log.as_ref().map_or(0, |log| log.capacity_blocks() / 4 * 3);
+        self.max_credits().max(log)
+    }
+
     /// Tells `listener` about every commit from now on.
     pub fn add_listener(&self, listener: Arc<dyn CommitListener>) {
         self.core.add_listener(listener);

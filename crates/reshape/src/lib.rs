@@ -1,4 +1,5 @@
-//! Changes ext4 images as a whole, while nothing has them open: settings, identity, features, size.
+//! Changes ext4 images as a whole: settings, identity, features, size. Nothing has them open, except where
+//! [`plan_growth`] plans for an engine that has.
 //!
 //! [`tune`] changes what the superblock says and what follows from it; [`resize`] grows and shrinks.
 //! Both work on the device directly, like the builder and the checker: formats and devices, no engine
@@ -28,5 +29,5 @@ pub use defragment::{Defragmented, defragment};
 pub use error::{Refusal, ReshapeError};
 pub use free_space::{FreeSpaceAction, FreedSpace, clear_free_space};
 pub use image::{ReshapeDevice, needs_recovery};
-pub use resize::{NewSize, ReshapeProgress, Resized, new_size_bytes, resize};
+pub use resize::{Growth, NewSize, ReshapeProgress, Resized, new_size_bytes, plan_growth, resize};
 pub use tune::{MountOptionChange, ReservedSpace, Tuned, Tuning, mount_option_names, tune};

@@ -23,6 +23,8 @@
 //! assert_eq!(free_blocks.into_inner(), 99);
 //! ```
 //!
+//! [`PublishedValue`] needs no lock to be read.
+//!
 //! # Limits under loom
 //!
 //! [`Arc`] and [`OnceLock`] are not modelled (loom's `Arc` can't hold a
@@ -45,6 +47,7 @@ mod condvar;
 mod held;
 mod mutex;
 mod per_core;
+mod published_value;
 mod rwlock;
 mod spin;
 mod statistics;
@@ -56,6 +59,7 @@ pub use condvar::Condvar;
 pub use held::{CallersLocks, assert_none_held};
 pub use mutex::{Mutex, MutexGuard};
 pub use per_core::{BatchedCounter, PerCore, PerCoreCounter, core_slots, current_core};
+pub use published_value::PublishedValue;
 pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use spin::{SpinLock, SpinLockGuard};
 pub use statistics::{ClassStatistics, lock_statistics, statistics_between};

@@ -7,7 +7,8 @@
 
 use drystone_sync::atomic::{AtomicU64, Ordering};
 use drystone_sync::{
-    Arc, BatchedCounter, Condvar, LockClass, Mutex, PerCoreCounter, RwLock, SpinLock, model, thread,
+    Arc, BatchedCounter, Condvar, LockClass, Mutex, PerCoreCounter, PublishedValue, RwLock,
+    SpinLock, model, thread,
 };
 
 static OUTER: LockClass = LockClass::new("outer", 1);
@@ -97,5 +98,30 @@ fn a_counter_is_exact_when_its_users_are_done() {
         counter.add(-1);
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         assert_eq!(counter.sum(), 7);
+    });
+}
+
+#[test]
+fn a_published_value_is_whole_and_stays() {
+    model(|| {
+        let published = Arc::new(PublishedValue::new(&OUTER, Box::new(1_u64)));
+        let reader = {
+            let published = Arc::clone(&published);
+            thread::spawn("reader", move || {
+                let first = published.get();
+                let second = published.get();
+                assert!(**first <= **second);
+                **first
+            })
+            .unwrap()
+        };
+        let other = {
+            let published = Arc::clone(&published);
+            thread::spawn("other", move || published.replace(Box::new(2))).unwrap()
+        };
+        published.replace(Box::new(2));
+        assert!([1, 2].contains(&reader.join().unwrap()));
+        other.join().unwrap();
+        assert_eq!(**published.get(), 2);
     });
 }

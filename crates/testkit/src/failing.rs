@@ -94,6 +94,7 @@ impl FileSystem for FailingFileSystem<'_> {
         fn sync_inode(inode: InodeNumber, data_only: bool) -> ();
         fn sync() -> ();
         fn statistics() -> FileSystemStatistics;
+        fn grow(size_bytes: u64) -> ();
         fn freeze() -> ();
         fn thaw() -> ();
     }

@@ -252,6 +252,13 @@ pub trait FileSystem: Send + Sync {
         self.statistics()
     }
 
+    /// Gives the image as much of this size as it can use, while other calls go on. `EINVAL` if it is larger, `ENOSPC`
+    /// if the device can't be as large, `EOPNOTSUPP` where images only grow while nothing uses them.
+    fn grow(&self, size_bytes: u64) -> Result<()> {
+        let _ = size_bytes;
+        Err(Errno::EOPNOTSUPP.into())
+    }
+
     /// Makes everything durable and the image consistent as it stands, and holds back changes
     /// until [`thaw`](FileSystem::thaw).
     fn freeze(&self) -> Result<()>;

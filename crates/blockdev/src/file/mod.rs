@@ -249,6 +249,19 @@ impl BlockDevice for FileDevice {
         }
     }
 
+    fn set_size(&self, size_bytes: u64) -> DeviceResult {
+        if !self.is_block_device {
+            return self.resize(size_bytes);
+        }
+        self.check_writable()?;
+        let size = self.measure()?;
+        if size < size_bytes {
+            return Err(DeviceError::FixedSize { size });
+        }
+        self.size_bytes.store(size, Ordering::Release);
+        Ok(())
+    }
+
     fn is_read_only(&self) -> bool {
         self.mode == OpenMode::ReadOnly
     }

@@ -144,6 +144,12 @@ impl FileDevice {
         Self::locked(claimed(file, path, mode)?, path, mode, Extent::Whole)
     }
 
+    /// How large the file or block device is now.
+    pub(super) fn measure(&self) -> DeviceResult<u64> {
+        // The end of a block device is its size, which its metadata doesn't tell.
+        (&self.file).seek(SeekFrom::End(0)).map_err(|error| open_error(&self.path, error))
+    }
+
     fn locked(file: File, path: &Path, mode: OpenMode, extent: Extent) -> DeviceResult<Self> {
         let found = file.metadata().map_err(|error| open_error(path, error))?;
         check_type(path, &found)?;
@@ -173,8 +179,7 @@ impl FileDevice {
         {
             return Err(DeviceError::InUseByKernel { path: path.to_owned(), usage });
         }
-        // The end of a block device is its size, which its metadata doesn't tell.
-        let end = device.file.seek(SeekFrom::End(0)).map_err(|error| open_error(path, error))?;
+        let end = device.measure()?;
         device.size_bytes = AtomicU64::new(end);
         if let Extent::Part(part) = extent {
             check_range(end, part.start, part.end.saturating_sub(part.start))?;

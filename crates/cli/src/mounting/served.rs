@@ -7,7 +7,7 @@
 
 use crate::mounting::options::MountOptions;
 use crate::mounting::registry::Answers;
-use crate::mounting::status::{CommitStatus, SpaceStatus, Status};
+use crate::mounting::status::{CommitStatus, ShapeStatus, SpaceStatus, Status};
 use anyhow::{Context, anyhow};
 use drystone::Image;
 use drystone::vfs::{DeviceNumber, FileSystemStatistics};
@@ -118,6 +118,12 @@ impl Answers for Served {
             dentry_bytes: memory.map_or(0, |memory| memory.dentry_bytes),
             waiting_bytes: memory.map_or(0, |memory| memory.waiting_bytes),
             resident_bytes: resident_bytes(),
+            shape: image.as_ref().and_then(|image| image.shape()).map(|shape| ShapeStatus {
+                block_size: shape.block_size,
+                blocks: shape.blocks,
+                groups: shape.groups,
+                inodes: shape.inodes,
+            }),
             space: space.as_ref().map(space_status),
             commits: journal.map(|journal| CommitStatus {
                 count: journal.commits,

@@ -42,6 +42,9 @@ pub struct Status {
     /// Bytes of memory that the server has in all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resident_bytes: Option<u64>,
+    /// How large the image is as a whole, if it can grow.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shape: Option<ShapeStatus>,
     /// The space of the image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub space: Option<SpaceStatus>,
@@ -56,6 +59,19 @@ pub struct Status {
     pub io_errors: u64,
     /// Requests of each kind that came.
     pub requests: BTreeMap<String, u64>,
+}
+
+/// What an image consists of.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct ShapeStatus {
+    /// Bytes in a block.
+    pub block_size: u32,
+    /// Blocks, metadata among them.
+    pub blocks: u64,
+    /// Block groups.
+    pub groups: u32,
+    /// Inodes, in use or not.
+    pub inodes: u32,
 }
 
 /// Bytes of an image.

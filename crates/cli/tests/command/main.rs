@@ -21,6 +21,7 @@ mod editing;
 mod examples;
 mod extracting;
 mod full_host;
+mod growing;
 mod hostile;
 mod importing;
 mod inspecting;

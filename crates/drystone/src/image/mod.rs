@@ -2,10 +2,14 @@
 
 #[cfg(feature = "mkfs")]
 mod create;
+#[cfg(feature = "reshape")]
+mod growing;
 mod options;
 
 #[cfg(feature = "mkfs")]
 pub use create::CreateOptions;
+#[cfg(feature = "reshape")]
+pub use growing::ImageShape;
 pub use options::ImageOptions;
 
 use crate::engine::{Engine, ImageReference, OpenImage};

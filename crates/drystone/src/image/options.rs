@@ -137,6 +137,10 @@ impl ImageOptions {
             .last_mounted(
                 last_mounted.map_or_else(Vec::new, |path| path.as_os_str().as_bytes().to_vec()),
             );
+        #[cfg(feature = "reshape")]
+        {
+            options.growth_planner = Some(super::growing::plan);
+        }
         if let Some(interval) = self.commit_interval {
             options.commit_interval = interval;
         }

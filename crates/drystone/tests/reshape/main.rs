@@ -7,6 +7,7 @@ mod converting;
 mod cuts;
 mod defragmenting;
 mod free_space;
+mod growing;
 mod resizing;
 mod sequences;
 mod support;

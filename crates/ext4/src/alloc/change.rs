@@ -73,7 +73,7 @@ impl GroupChange<'_> {
         let mut bytes = handle.write(buffer, None)?;
         let find_wrong = if used { bitmap::find_one } else { bitmap::find_zero };
         if let Some(bit) = find_wrong(&bytes, bits.clone()) {
-            let block = self.volume.layout.block_of_bit(self.group, bit as u32);
+            let block = self.volume.layout().block_of_bit(self.group, bit as u32);
             let problem = if used { BlockProblem::Used } else { BlockProblem::Free };
             return Err(Corrupt::Block { block, problem }.into());
         }
@@ -99,7 +99,7 @@ impl GroupChange<'_> {
         let count = bits.len() as u32;
         let used_end = bits.iter().map(|bit| bit + 1).max().unwrap_or(0);
         let used_before = self.loaded.used_inodes(self.volume);
-        let inodes = self.volume.layout.inodes_per_group();
+        let inodes = self.volume.layout().inodes_per_group();
         let LoadedGroup { descriptor, changes, .. } = &mut *self.loaded;
         descriptor.unused_inodes_count = inodes - used_before.max(used_end);
         descriptor.free_inodes_count -= count;
@@ -118,7 +118,7 @@ impl GroupChange<'_> {
         inode: InodeNumber,
         directory: bool,
     ) -> Result<()> {
-        let (_, bit) = self.volume.layout.bit_of_inode(inode)?;
+        let (_, bit) = self.volume.layout().bit_of_inode(inode)?;
         self.join(handle)?;
         if self.loaded.changes.inode_bitmap.is_none() {
             let buffer = self.loaded.inode_bitmap(self.volume, self.group)?;
@@ -142,7 +142,7 @@ impl GroupChange<'_> {
         if !self.loaded.descriptor.flags.contains(GroupFlags::INODE_UNINIT) {
             return Ok(());
         }
-        let inodes = self.volume.layout.inodes_per_group();
+        let inodes = self.volume.layout().inodes_per_group();
         self.join(handle)?;
         let LoadedGroup { descriptor, changes, .. } = &mut *self.loaded;
         let buffer = self.volume.zeroed(descriptor.inode_bitmap)?;
@@ -177,7 +177,7 @@ impl GroupChange<'_> {
         if self.loaded.changes.descriptor.is_some() {
             return Ok(());
         }
-        let (block, _) = descriptor_location(self.volume, self.group);
+        let (block, _) = descriptor_location(self.volume.layout(), self.group);
         let buffer = self.volume.read(block)?;
         handle.access(&buffer, None)?;
         self.loaded.changes.descriptor = Some(buffer);
@@ -194,7 +194,7 @@ impl LoadedGroup {
         volume: &Volume,
         group: GroupNumber,
     ) -> Result<()> {
-        let layout = &volume.layout;
+        let layout = volume.layout();
         let changes = std::mem::take(&mut self.changes);
         let Some(block) = changes.descriptor else { return Ok(()) };
         if let Some(buffer) = changes.block_bitmap {
@@ -203,7 +203,7 @@ impl LoadedGroup {
         if let Some(buffer) = changes.inode_bitmap {
             self.descriptor.inode_bitmap_checksum = inode_bitmap_checksum(&buffer.read(), layout);
         }
-        let (_, offset) = descriptor_location(volume, group);
+        let (_, offset) = descriptor_location(layout, group);
         let mut bytes = handle.write(&block, None)?;
         let place = &mut bytes[offset..offset + layout.descriptor_size()];
         self.descriptor.encode_into(place, group, layout);

@@ -24,6 +24,10 @@
 
 use super::request::Reach;
 use crate::lock_classes;
+use crate::volume::Volume;
+use drystone_ext4_format::features::Incompat;
+use drystone_ext4_format::layout::Layout;
+use drystone_ext4_format::superblock::Superblock;
 use drystone_sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use drystone_sync::{Mutex, PerCore};
 
@@ -36,8 +40,31 @@ const NODES_ONE_IN: u64 = 50;
 const NODES_MAX: u64 = 4096;
 
 /// How many clusters of `total` are reserved for nodes.
-pub(super) fn kept_for_nodes(total: u64) -> u64 {
+fn kept_for_nodes(total: u64) -> u64 {
     (total / NODES_ONE_IN).min(NODES_MAX)
+}
+
+/// Clusters of the whole image, and those that not everybody may have.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SpaceLimits {
+    pub total: u64,
+    /// For privileged callers.
+    pub reserved: u64,
+    /// For nodes of mappings.
+    pub for_nodes: u64,
+}
+
+impl SpaceLimits {
+    pub fn of(volume: &Volume, layout: &Layout) -> SpaceLimits {
+        let total = layout.clusters_for(layout.blocks_count());
+        let reserved_blocks = volume.with_superblock(Superblock::reserved_blocks_count);
+        let has_extents = volume.features.incompat.contains(Incompat::EXTENTS);
+        SpaceLimits {
+            total,
+            reserved: reserved_blocks >> layout.log_cluster_ratio(),
+            for_nodes: if has_extents { kept_for_nodes(total) } else { 0 },
+        }
+    }
 }
 
 /// The number of free clusters.
@@ -49,44 +76,50 @@ pub(super) struct FreeSpace {
     stashes: PerCore<AtomicI64>,
     /// Set while the pool is so near the reserve that nothing may be stashed.
     low: AtomicBool,
-    /// Clusters that only privileged callers and nodes of mappings may have.
-    reserved: i64,
+    /// Clusters that only privileged callers and nodes of mappings may have. It and the next three
+    /// change only when the image grows.
+    reserved: AtomicI64,
     /// Of these, the clusters that only nodes may have.
-    for_nodes: i64,
-    batch: i64,
-    low_mark: i64,
+    for_nodes: AtomicI64,
+    batch: AtomicI64,
+    low_mark: AtomicI64,
 }
 
 impl FreeSpace {
-    /// Starts with `free` clusters of `total`, of which `reserved` are for privileged callers, and
-    /// `for_nodes` for nodes.
-    pub fn new(free: u64, total: u64, reserved: u64, for_nodes: u64) -> Self {
-        Self::with_stashes(PerCore::new(|_| AtomicI64::new(0)), free, total, reserved, for_nodes)
+    /// Starts with `free` clusters.
+    pub fn new(free: u64, limits: SpaceLimits) -> Self {
+        Self::with_stashes(PerCore::new(|_| AtomicI64::new(0)), free, limits)
     }
 
-    fn with_stashes(
-        stashes: PerCore<AtomicI64>,
-        free: u64,
-        total: u64,
-        reserved: u64,
-        for_nodes: u64,
-    ) -> Self {
-        let reserved = reserved + for_nodes;
-        let slots = stashes.slot_count() as i64;
-        let batch = (total as i64 / (slots * 64)).min(BATCH_MAX);
+    fn with_stashes(stashes: PerCore<AtomicI64>, free: u64, limits: SpaceLimits) -> Self {
+        let [reserved, for_nodes, batch, low_mark] = [(); 4].map(|()| AtomicI64::new(0));
         let space = Self {
             change: Mutex::new(&lock_classes::FREE_SPACE, ()),
-            pool: AtomicI64::new(free as i64),
+            pool: AtomicI64::new(0),
             stashes,
             low: AtomicBool::new(false),
-            reserved: reserved as i64,
-            for_nodes: for_nodes as i64,
+            reserved,
+            for_nodes,
             batch,
-            // Each core may hold two batches before it gives one back.
-            low_mark: reserved as i64 + slots * batch * 2,
+            low_mark,
         };
-        space.settle();
+        space.grow(free as i64, limits);
         space
+    }
+
+    /// Adds the clusters that are `free` in what the image has grown by, and sets its new limits.
+    pub fn grow(&self, free: i64, limits: SpaceLimits) {
+        let _change = self.change.lock();
+        let reserved = (limits.reserved + limits.for_nodes) as i64;
+        let slots = self.stashes.slot_count() as i64;
+        let batch = (limits.total as i64 / (slots * 64)).min(BATCH_MAX);
+        self.reserved.store(reserved, Ordering::Relaxed);
+        self.for_nodes.store(limits.for_nodes as i64, Ordering::Relaxed);
+        self.batch.store(batch, Ordering::Relaxed);
+        // Each core may hold two batches before it gives one back.
+        self.low_mark.store(reserved + slots * batch * 2, Ordering::Relaxed);
+        self.add(free);
+        self.settle();
     }
 
     /// Takes up to `wanted` clusters out of the count; returns how many were granted.
@@ -96,20 +129,21 @@ impl FreeSpace {
             return wanted;
         }
         let _change = self.change.lock();
-        if self.pool() - amount < self.low_mark {
+        if self.pool() - amount < self.low_mark.load(Ordering::Relaxed) {
             self.drain();
         }
         let floor = match reach {
-            Reach::Common => self.reserved,
-            Reach::Privileged => self.for_nodes,
+            Reach::Common => self.reserved.load(Ordering::Relaxed),
+            Reach::Privileged => self.for_nodes.load(Ordering::Relaxed),
             Reach::All => 0,
         };
         let granted = amount.min(self.pool() - floor).max(0);
         self.add(-granted);
         self.settle();
         if !self.low.load(Ordering::Relaxed) {
-            self.add(-self.batch);
-            self.stashes.current().fetch_add(self.batch, Ordering::Relaxed);
+            let batch = self.batch();
+            self.add(-batch);
+            self.stashes.current().fetch_add(batch, Ordering::Relaxed);
         }
         // Not above `wanted`, so it fits.
         granted as u32
@@ -125,7 +159,7 @@ impl FreeSpace {
             return;
         }
         let stash = self.stashes.current();
-        if stash.fetch_add(amount, Ordering::Relaxed) + amount > 2 * self.batch {
+        if stash.fetch_add(amount, Ordering::Relaxed) + amount > 2 * self.batch() {
             let _change = self.change.lock();
             self.add(stash.swap(0, Ordering::Relaxed));
         }
@@ -152,7 +186,11 @@ impl FreeSpace {
 
     /// The number of clusters that only privileged callers and nodes may have.
     pub fn reserved(&self) -> u64 {
-        self.reserved as u64
+        self.reserved.load(Ordering::Relaxed) as u64
+    }
+
+    fn batch(&self) -> i64 {
+        self.batch.load(Ordering::Relaxed)
     }
 
     fn pool(&self) -> i64 {
@@ -173,7 +211,9 @@ impl FreeSpace {
     /// Decides anew whether the pool is low. Called whenever the pool has shrunk, or has grown
     /// while low.
     fn settle(&self) {
-        let low = self.batch == 0 || self.pool() < self.low_mark + self.batch;
+        let batch = self.batch();
+        let low_mark = self.low_mark.load(Ordering::Relaxed);
+        let low = batch == 0 || self.pool() < low_mark + batch;
         if low != self.low.load(Ordering::Relaxed) {
             self.low.store(low, Ordering::Relaxed);
             self.drain();
@@ -198,7 +238,7 @@ mod tests {
 
     fn space(slots: usize, free: u64, total: u64, reserved: u64, for_nodes: u64) -> FreeSpace {
         let stashes = PerCore::with_slots(slots, |_| AtomicI64::new(0));
-        FreeSpace::with_stashes(stashes, free, total, reserved, for_nodes)
+        FreeSpace::with_stashes(stashes, free, SpaceLimits { total, reserved, for_nodes })
     }
 
     #[test]

@@ -169,6 +169,14 @@ impl BlockGroup {
         }
     }
 
+    /// Starts the hints again for a group whose map is not loaded. Its lock is held.
+    pub fn note_unmapped(&self, free_clusters: u32) {
+        self.available.store(free_clusters, Ordering::Relaxed);
+        self.largest_order.store(order_of(free_clusters), Ordering::Relaxed);
+        self.fragments.store(1, Ordering::Relaxed);
+        self.has_map.store(false, Ordering::Relaxed);
+    }
+
     /// The inodes that are clear in the bitmap, but that no search may find.
     pub fn withheld(&self) -> &AtomicBits {
         self.withheld.get_or_init(|| AtomicBits::new(self.inodes))
@@ -254,7 +262,7 @@ impl LoadedGroup {
         if self.descriptor.flags.contains(GroupFlags::INODE_UNINIT) {
             0
         } else {
-            volume.layout.inodes_per_group() - self.descriptor.unused_inodes_count
+            volume.layout().inodes_per_group() - self.descriptor.unused_inodes_count
         }
     }
 
@@ -268,7 +276,7 @@ impl LoadedGroup {
         if self.map.is_some() {
             return Ok(());
         }
-        let layout = &volume.layout;
+        let layout = volume.layout();
         let taken = if self.descriptor.flags.contains(GroupFlags::BLOCK_UNINIT) {
             initial_block_bitmap(volume, number, metadata)
         } else {
@@ -292,7 +300,7 @@ impl LoadedGroup {
     pub fn block_bitmap(&self, volume: &Volume, number: GroupNumber) -> Result<Arc<Buffer>> {
         let buffer = volume.read(self.descriptor.block_bitmap)?;
         buffer.check_once(block_use::block_bitmap(number), |bytes| {
-            check_block_bitmap(bytes, number, &self.descriptor, &volume.layout)?;
+            check_block_bitmap(bytes, number, &self.descriptor, volume.layout())?;
             Ok::<_, Error>(())
         })?;
         Ok(buffer)
@@ -302,8 +310,8 @@ impl LoadedGroup {
     pub fn inode_bitmap(&self, volume: &Volume, number: GroupNumber) -> Result<Arc<Buffer>> {
         let buffer = volume.read(self.descriptor.inode_bitmap)?;
         buffer.check_once(block_use::inode_bitmap(number), |bytes| {
-            check_inode_bitmap(bytes, number, &self.descriptor, &volume.layout)?;
-            let inodes = volume.layout.inodes_per_group() as usize;
+            check_inode_bitmap(bytes, number, &self.descriptor, volume.layout())?;
+            let inodes = volume.layout().inodes_per_group() as usize;
             let counted = bitmap::count_zeros(bytes, 0..inodes) as u32;
             let stored = self.descriptor.free_inodes_count;
             if counted != stored {

@@ -37,6 +37,8 @@ pub(super) struct GroupIndex {
     sets: [Box<[GroupSet]>; 2],
     /// A group that shrinks stays where it is until a search settles it.
     is_lazy: bool,
+    /// Groups that the bits are enough for.
+    room: u32,
 }
 
 /// Numbers of groups.
@@ -53,7 +55,9 @@ impl GroupSet {
             GroupSet::Ordered(groups) => drop(groups.lock().insert(group)),
             GroupSet::Bits(groups, count) => {
                 count.fetch_add(1, Ordering::Relaxed);
-                groups.set(group);
+                if groups.set(group) {
+                    count.fetch_sub(1, Ordering::Relaxed);
+                }
             }
         }
     }
@@ -62,8 +66,10 @@ impl GroupSet {
         match self {
             GroupSet::Ordered(groups) => drop(groups.lock().remove(&group)),
             GroupSet::Bits(groups, count) => {
-                groups.clear(group);
-                count.fetch_sub(1, Ordering::Relaxed);
+                // Not there if the index was replaced just now, as the image grew.
+                if groups.clear(group) {
+                    count.fetch_sub(1, Ordering::Relaxed);
+                }
             }
         }
     }
@@ -81,14 +87,35 @@ impl GroupSet {
 impl GroupIndex {
     pub fn new(groups: &[BlockGroup], is_lazy: bool) -> GroupIndex {
         // Groups are numbered with 32 bits.
+        let index = GroupIndex::empty(groups.len() as u32, is_lazy);
+        groups.iter().for_each(|group| index.settle(group));
+        index
+    }
+
+    /// The index of an image that has grown too large for the one before, which was lazy. There is room for the
+    /// image to double, so that few indexes are made and kept.
+    pub fn again<'a>(groups: impl Iterator<Item = &'a BlockGroup>, count: u32) -> GroupIndex {
+        let index = GroupIndex::empty(count.saturating_mul(2), true);
+        for group in groups {
+            let _state = group.state.lock();
+            group.indexed.iter().for_each(|order| order.store(NO_ORDER, Ordering::Relaxed));
+            index.settle(group);
+        }
+        index
+    }
+
+    /// Whether numbers below `count` have room.
+    pub fn has_room(&self, count: u32) -> bool {
+        !self.is_lazy || count <= self.room
+    }
+
+    fn empty(room: u32, is_lazy: bool) -> GroupIndex {
         let set = || match is_lazy {
-            true => GroupSet::Bits(AtomicBits::new(groups.len() as u32), AtomicU32::new(0)),
+            true => GroupSet::Bits(AtomicBits::new(room), AtomicU32::new(0)),
             false => GroupSet::Ordered(SpinLock::new(&lock_classes::GROUP_INDEX, BTreeSet::new())),
         };
         let sets = || (0..ORDERS).map(|_| set()).collect();
-        let index = GroupIndex { sets: [sets(), sets()], is_lazy };
-        groups.iter().for_each(|group| index.settle(group));
-        index
+        GroupIndex { sets: [sets(), sets()], is_lazy, room }
     }
 
     fn set(&self, kind: IndexedSize, order: u32) -> Option<&GroupSet> {

@@ -5,26 +5,27 @@ use crate::error::Result;
 use crate::volume::Volume;
 use drystone_ext4_format::error::GroupCounter;
 use drystone_ext4_format::group::{GroupDescriptor, GroupFlags};
+use drystone_ext4_format::layout::Layout;
 use drystone_ext4_format::{Corrupt, GroupNumber, PhysicalBlock};
 use drystone_ondisk::bitmap;
 
 /// A group's descriptor from its buffer.
 pub(super) fn read_descriptor(volume: &Volume, group: GroupNumber) -> Result<GroupDescriptor> {
-    let (block, offset) = descriptor_location(volume, group);
+    let layout = volume.layout();
+    let (block, offset) = descriptor_location(layout, group);
     let buffer = volume.read(block)?;
     let bytes = buffer.read();
-    Ok(check_descriptor(&bytes[offset..], group, volume)?)
+    Ok(descriptor_in(&bytes[offset..], group, layout)?)
 }
 
-/// Checks a descriptor in every way that doesn't need the bitmaps.
-pub(super) fn check_descriptor(
+/// Decodes a descriptor and checks it in every way that doesn't need the bitmaps.
+pub(super) fn descriptor_in(
     bytes: &[u8],
     group: GroupNumber,
-    volume: &Volume,
+    layout: &Layout,
 ) -> std::result::Result<GroupDescriptor, Corrupt> {
-    let layout = &volume.layout;
     let mut descriptor = GroupDescriptor::check(bytes, group, layout)?;
-    if !has_uninit(volume) {
+    if !has_uninit(layout) {
         // Without descriptor checksums the flags mean nothing, and neither does the count of
         // unused inodes.
         descriptor.flags -= GroupFlags::BLOCK_UNINIT | GroupFlags::INODE_UNINIT;
@@ -43,13 +44,13 @@ pub(super) fn check_descriptor(
 }
 
 /// Whether groups of this image may be uninitialised.
-fn has_uninit(volume: &Volume) -> bool {
-    volume.layout.checksums() != drystone_ext4_format::checksum::Checksums::None
+fn has_uninit(layout: &Layout) -> bool {
+    layout.checksums() != drystone_ext4_format::checksum::Checksums::None
 }
 
 /// The block of a group's descriptor, and the offset in it.
-pub(super) fn descriptor_location(volume: &Volume, group: GroupNumber) -> (PhysicalBlock, usize) {
-    match volume.layout.descriptor_location(group) {
+pub(super) fn descriptor_location(layout: &Layout, group: GroupNumber) -> (PhysicalBlock, usize) {
+    match layout.descriptor_location(group) {
         Some(location) => location,
         // Group numbers come from the layout's own count.
         None => unreachable!("group {group} does not exist"),
@@ -62,7 +63,7 @@ pub(super) fn initial_block_bitmap(
     group: GroupNumber,
     metadata: &SystemZones,
 ) -> Box<[u8]> {
-    let layout = &volume.layout;
+    let layout = volume.layout();
     let mut bytes = vec![0; volume.block_size()].into_boxed_slice();
     let behind = bytes.len() * 8;
     bitmap::set_range(&mut bytes, layout.group_cluster_count(group) as usize..behind);
@@ -78,9 +79,9 @@ fn metadata_bits(
     group: GroupNumber,
     metadata: &SystemZones,
 ) -> impl Iterator<Item = std::ops::Range<usize>> {
-    let first = volume.layout.group_first_block(group).get();
-    let end = first + u64::from(volume.layout.group_block_count(group));
-    let ratio = volume.layout.log_cluster_ratio();
+    let first = volume.layout().group_first_block(group).get();
+    let end = first + u64::from(volume.layout().group_block_count(group));
+    let ratio = volume.layout().log_cluster_ratio();
     metadata.within(first..end).map(move |run| {
         // Offsets in a group fit.
         let (start, last) = (run.start - first, run.end - 1 - first);
@@ -97,7 +98,7 @@ pub(super) fn check_metadata_is_marked(
 ) -> Result<()> {
     for run in metadata_bits(volume, group, metadata) {
         if let Some(free) = bitmap::find_zero(bytes, run) {
-            let block = volume.layout.block_of_bit(group, free as u32);
+            let block = volume.layout().block_of_bit(group, free as u32);
             return Err(Corrupt::BitmapMetadata { group, block }.into());
         }
     }

@@ -2,16 +2,17 @@
 //!
 //! # State
 //! A record for each group (`group`), sums over all groups, kept per core, and the lists of groups
-//! that have changed or wait for a commit.
+//! that have changed or wait for a commit. The image may grow (`growth`).
 //!
 //! # Locking
 //! None of its own: `blocks` and `inodes` lock the groups that they look into.
 
 use super::block_map::BlockMap;
 use super::change::{ChangedGroups, GroupChange};
-use super::free_space::{FreeSpace, kept_for_nodes};
+use super::free_space::{FreeSpace, SpaceLimits};
 use super::group::{BlockGroup, BlockGroupState, LoadedGroup, NO_ORDER};
 use super::group_index::GroupIndex;
+use super::group_list::GroupList;
 use super::load::load_groups;
 use super::pending::PendingGroups;
 use super::request::BlockRun;
@@ -19,24 +20,26 @@ use super::statistics::AllocationCounts;
 use super::statistics::AllocationStatistics;
 use super::system_zones::SystemZones;
 use crate::error::{Error, Result};
+use crate::lock_classes;
 use crate::policy::GroupScan;
 use crate::volume::Volume;
 use drystone_ext4_format::error::MappedBlockProblem;
-use drystone_ext4_format::features::Incompat;
 use drystone_ext4_format::superblock::Superblock;
 use drystone_ext4_format::{Corrupt, GroupNumber, InodeNumber, PhysicalBlock};
 use drystone_jbd2::Handle;
 use drystone_sync::atomic::Ordering;
-use drystone_sync::{Arc, PerCoreCounter};
+use drystone_sync::{Arc, PerCoreCounter, PublishedValue};
 use std::ops::Range;
 
 /// The groups of an image.
 pub(crate) struct BlockGroups {
     pub(super) volume: Arc<Volume>,
-    groups: Box<[BlockGroup]>,
+    pub(super) groups: GroupList,
     /// The group index; `None` if searches go through the groups in order.
-    pub(super) index: Option<GroupIndex>,
-    pub(super) metadata: SystemZones,
+    pub(super) index: Option<PublishedValue<GroupIndex>>,
+    pub(super) metadata: PublishedValue<SystemZones>,
+    /// The blocks of the journal.
+    pub(super) journal: Box<[Range<u64>]>,
     pub(super) free_space: FreeSpace,
     pub(super) free_inodes: PerCoreCounter,
     pub(super) directories: PerCoreCounter,
@@ -69,23 +72,19 @@ impl BlockGroups {
         scan: GroupScan,
         journal: &[Range<u64>],
     ) -> Result<BlockGroups> {
-        let loaded = load_groups(&volume, journal)?;
-        let layout = &volume.layout;
-        let total = layout.clusters_for(layout.blocks_count());
-        let reserved_blocks = volume.with_superblock(Superblock::reserved_blocks_count);
-        let reserved = reserved_blocks >> layout.log_cluster_ratio();
-        let has_extents = volume.features.incompat.contains(Incompat::EXTENTS);
-        let for_nodes = if has_extents { kept_for_nodes(total) } else { 0 };
+        let loaded = load_groups(&volume, volume.layout(), journal, 0)?;
         let index = match scan {
             GroupScan::Linear => None,
             GroupScan::SizeOrdered => Some(GroupIndex::new(&loaded.groups, false)),
             GroupScan::SizeLazy => Some(GroupIndex::new(&loaded.groups, true)),
         };
+        let limits = SpaceLimits::of(&volume, volume.layout());
         Ok(BlockGroups {
-            index,
-            groups: loaded.groups,
-            metadata: loaded.metadata,
-            free_space: FreeSpace::new(loaded.free_clusters, total, reserved, for_nodes),
+            index: index.map(|index| PublishedValue::new(&lock_classes::PUBLISHED, index)),
+            groups: GroupList::new(loaded.groups.into()),
+            metadata: PublishedValue::new(&lock_classes::PUBLISHED, loaded.metadata),
+            journal: journal.into(),
+            free_space: FreeSpace::new(loaded.free_clusters, limits),
             free_inodes: PerCoreCounter::new(loaded.free_inodes as i64),
             directories: PerCoreCounter::new(loaded.directories as i64),
             pending: PendingGroups::new(),
@@ -97,16 +96,29 @@ impl BlockGroups {
 
     /// The number of groups.
     pub(super) fn count(&self) -> u32 {
-        // Groups are numbered with 32 bits.
-        self.groups.len() as u32
+        self.volume.layout().group_count()
     }
 
+    #[inline]
     pub(super) fn at(&self, number: GroupNumber) -> &BlockGroup {
-        &self.groups[number.index()]
+        self.groups.at(number)
     }
 
-    pub(super) fn iter(&self) -> std::slice::Iter<'_, BlockGroup> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &BlockGroup> {
         self.groups.iter()
+    }
+
+    /// The group index, if searches use one.
+    #[inline]
+    pub(super) fn index(&self) -> Option<&GroupIndex> {
+        self.index.as_ref().map(PublishedValue::get)
+    }
+
+    /// The starts of the inode tables.
+    pub(super) fn tables(&self) -> impl Iterator<Item = (PhysicalBlock, GroupNumber)> {
+        let tables = self.iter().map(|group| (group.inode_table, group.number));
+        // A damaged descriptor has no table.
+        tables.filter(|(start, _)| start.get() != 0)
     }
 
     /// Checks that a mapping of an inode leads to no fixed metadata.
@@ -116,7 +128,7 @@ impl BlockGroups {
         start: PhysicalBlock,
         length: u32,
     ) -> Result<()> {
-        match self.metadata.first_in(start.get()..start.get() + u64::from(length)) {
+        match self.metadata.get().first_in(start.get()..start.get() + u64::from(length)) {
             Some(block) => {
                 Err(Corrupt::MappedBlock { inode, block, problem: MappedBlockProblem::Metadata }
                     .into())
@@ -127,7 +139,7 @@ impl BlockGroups {
 
     /// What is free: exact while no thread allocates or frees.
     pub fn free_counts(&self) -> FreeCounts {
-        let ratio = self.volume.layout.log_cluster_ratio();
+        let ratio = self.volume.layout().log_cluster_ratio();
         FreeCounts {
             blocks: self.free_space.sum() << ratio,
             reserved_blocks: self.free_space.reserved() << ratio,
@@ -157,7 +169,7 @@ impl BlockGroups {
     ) -> GroupChange<'a> {
         GroupChange {
             volume: &self.volume,
-            metadata: &self.metadata,
+            metadata: self.metadata.get(),
             changed: &self.changed,
             group,
             loaded,
@@ -174,7 +186,7 @@ impl BlockGroups {
     ) -> Result<Option<&'a mut LoadedGroup>> {
         let result = state.load(&self.volume, group.number).and_then(|loaded| {
             if with_map {
-                loaded.load_map(&self.volume, group.number, &self.metadata)
+                loaded.load_map(&self.volume, group.number, self.metadata.get())
             } else {
                 Ok(())
             }
@@ -243,14 +255,14 @@ impl BlockGroups {
     }
 
     fn note_moved(&self, group: &BlockGroup) {
-        if let Some(index) = &self.index {
+        if let Some(index) = self.index() {
             index.changed(group);
         }
     }
 
     /// The blocks of a run of clusters.
     pub(super) fn block_run(&self, group: GroupNumber, bit: u32, clusters: u32) -> BlockRun {
-        let layout = &self.volume.layout;
+        let layout = self.volume.layout();
         let start = layout.block_of_bit(group, bit);
         // The last cluster of an image may be cut short.
         let whole = u64::from(clusters) << layout.log_cluster_ratio();

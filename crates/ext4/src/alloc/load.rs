@@ -1,11 +1,11 @@
-//! Reads the group descriptors when the image is mounted.
+//! Reads the group descriptors when the image is mounted or has grown.
 //!
 //! # State
 //! None of its own. The result is the groups, their sums, and the map of fixed metadata; bitmaps
 //! are not read.
 
 use super::group::{BlockGroup, BlockGroupState};
-use super::group_metadata::check_descriptor;
+use super::group_metadata::descriptor_in;
 use super::system_zones::SystemZones;
 use crate::error::Result;
 use crate::volume::Volume;
@@ -24,38 +24,44 @@ const TOLD_MAX: u32 = 16;
 /// The most damaged groups with which an image is still opened: 1 MiB of descriptors.
 const DAMAGED_MAX: u32 = 1 << 14;
 
-/// The groups of an image.
+/// The groups of an image, from one on.
 #[derive(Debug)]
 pub(super) struct LoadedGroups {
-    pub groups: Box<[BlockGroup]>,
+    /// Those that were asked for; the sums are theirs.
+    pub groups: Vec<BlockGroup>,
+    /// The fixed metadata of all groups.
     pub metadata: SystemZones,
     pub free_clusters: u64,
     pub free_inodes: u64,
     pub directories: u64,
 }
 
-/// Reads all descriptors. `journal` holds the blocks of the journal.
+/// Reads all descriptors, and makes the groups from number `first` on. `journal` holds the blocks of the
+/// journal.
 ///
 /// # Errors
 /// Those of the device. [`Corrupt::GroupsDamaged`] if more than `DAMAGED_MAX` groups are damaged;
 /// fewer are only taken out of use.
-pub(super) fn load_groups(volume: &Volume, journal: &[Range<u64>]) -> Result<LoadedGroups> {
-    let layout = &volume.layout;
+pub(super) fn load_groups(
+    volume: &Volume,
+    layout: &Layout,
+    journal: &[Range<u64>],
+    first: u32,
+) -> Result<LoadedGroups> {
     let block_size = volume.block_size();
     // The descriptor table may be one large hole, so the vectors grow as descriptors are read.
     let mut groups = Vec::new();
     let mut parts = Vec::new();
     let mut bytes = Vec::new();
     let mut damages = Damages::default();
-    for blocks in descriptor_block_runs(volume) {
+    let mut numbers = (0..layout.group_count()).map(GroupNumber::new);
+    for blocks in descriptor_block_runs(layout) {
         bytes.resize((blocks.end - blocks.start) as usize * block_size, 0);
         volume.device.read_at(blocks.start * block_size as u64, &mut bytes)?;
         let in_block = |block| <[u8]>::chunks_exact(block, layout.descriptor_size());
-        let groups_left = layout.group_count() as usize - groups.len();
-        for bytes in bytes.chunks_exact(block_size).flat_map(in_block).take(groups_left) {
-            // The layout has checked that group numbers fit.
-            let number = GroupNumber::new(groups.len() as u32);
-            let group = match check_descriptor(bytes, number, volume) {
+        let descriptors = bytes.chunks_exact(block_size).flat_map(in_block);
+        for (bytes, number) in descriptors.zip(numbers.by_ref()) {
+            let group = match descriptor_in(bytes, number, layout) {
                 Ok(descriptor) => {
                     parts.extend(GroupPartBlocks::of(number, &descriptor, layout));
                     BlockGroup::new(number, &descriptor, layout.inodes_per_group())
@@ -66,12 +72,16 @@ pub(super) fn load_groups(volume: &Volume, journal: &[Range<u64>]) -> Result<Loa
                 }
             };
             parts.extend(GroupPartBlocks::base(number, layout));
-            groups.push(group);
+            if number.get() >= first {
+                groups.push(group);
+            }
         }
     }
     parts.sort_unstable_by_key(|part| part.blocks.start);
     for (part, block) in overlaps(&parts) {
-        let group = &mut groups[part.group.index()];
+        // One from before was found damaged when it was loaded.
+        let Some(index) = part.group.get().checked_sub(first) else { continue };
+        let group = &mut groups[index as usize];
         let corrupt = Corrupt::GroupOverlap { group: part.group, block };
         if !matches!(*group.state.lock(), BlockGroupState::Damaged(..)) {
             damages.note(part.group, &corrupt)?;
@@ -87,7 +97,7 @@ pub(super) fn load_groups(volume: &Volume, journal: &[Range<u64>]) -> Result<Loa
         free_clusters: sum(|group| &group.available),
         free_inodes: sum(|group| &group.free_inodes),
         directories: sum(|group| &group.directories),
-        groups: groups.into_boxed_slice(),
+        groups,
     })
 }
 
@@ -176,9 +186,8 @@ fn overlaps(parts: &[GroupPartBlocks]) -> Vec<(&GroupPartBlocks, PhysicalBlock)>
 }
 
 /// The blocks of the descriptor table in order, as runs of neighbours.
-fn descriptor_block_runs(volume: &Volume) -> impl Iterator<Item = Range<u64>> {
-    let blocks_max = (READ_BYTES_MAX / volume.block_size()) as u64;
-    let layout = volume.layout;
+fn descriptor_block_runs(layout: &Layout) -> impl Iterator<Item = Range<u64>> {
+    let blocks_max = (READ_BYTES_MAX / layout.block_size()) as u64;
     let mut blocks = (0..layout.descriptor_blocks())
         .map_while(move |index| layout.descriptor_block(index))
         .map(PhysicalBlock::get)

@@ -32,8 +32,10 @@ mod cluster_cuts;
 mod free_space;
 mod group;
 mod group_index;
+mod group_list;
 mod group_metadata;
 mod groups;
+mod growth;
 mod inodes;
 mod load;
 mod pending;
@@ -73,6 +75,8 @@ pub(crate) struct Allocator {
     pub inodes: InodeAllocator,
     pub cluster_cuts: ClusterCuts,
     table_seal: Arc<dyn Seal>,
+    /// The same seal.
+    tables: Arc<TableSeal>,
 }
 
 impl std::fmt::Debug for Allocator {
@@ -95,11 +99,10 @@ impl Allocator {
         journal: &[Range<u64>],
     ) -> Result<Arc<Allocator>> {
         let groups = Arc::new(BlockGroups::open(volume, policy.group_scan, journal)?);
-        let tables = groups.iter().map(|group| (group.inode_table, group.number));
-        // A damaged descriptor has no table.
-        let tables = tables.filter(|(start, _)| start.get() != 0);
+        let tables = Arc::new(TableSeal::new(*groups.volume.layout(), groups.tables()));
         let allocator = Arc::new(Allocator {
-            table_seal: Arc::new(TableSeal::new(groups.volume.layout, tables)),
+            table_seal: Arc::clone(&tables) as Arc<dyn Seal>,
+            tables,
             blocks: BlockAllocator::new(Arc::clone(&groups), policy),
             inodes: InodeAllocator::new(Arc::clone(&groups), policy),
             cluster_cuts: ClusterCuts::new(),
@@ -112,7 +115,7 @@ impl Allocator {
 
     /// Where the first block of an inode should go: into the inode's group.
     pub fn data_goal(&self, inode: InodeNumber) -> PhysicalBlock {
-        let layout = &self.groups.volume.layout;
+        let layout = self.groups.volume.layout();
         let group = layout.group_of_inode(inode).unwrap_or(GroupNumber::FIRST);
         layout.group_first_block(group)
     }

@@ -6,13 +6,20 @@
 //! block is sealed, the record has the checksum of an earlier state. Only readers of the buffer can
 //! see that: blocks are sealed when they are frozen for the log, and so before they are written.
 
+use crate::lock_classes;
 use drystone_cache::{PARTS, Seal};
 use drystone_ext4_format::inode::Inode;
 use drystone_ext4_format::layout::Layout;
 use drystone_ext4_format::{GroupNumber, PhysicalBlock};
+use drystone_sync::PublishedValue;
 
 /// Seals blocks of the inode tables.
-pub(super) struct TableSeal {
+#[derive(Debug)]
+pub(super) struct TableSeal(PublishedValue<InodeTables>);
+
+/// Where the inode tables are.
+#[derive(Debug)]
+struct InodeTables {
     layout: Layout,
     /// The start of each table and its group, in the order of blocks.
     tables: Box<[(PhysicalBlock, GroupNumber)]>,
@@ -24,28 +31,43 @@ impl TableSeal {
         layout: Layout,
         tables: impl Iterator<Item = (PhysicalBlock, GroupNumber)>,
     ) -> TableSeal {
+        TableSeal(PublishedValue::new(&lock_classes::PUBLISHED, InodeTables::new(layout, tables)))
+    }
+
+    /// Takes over the tables of an image that has grown.
+    pub fn grow(&self, layout: Layout, tables: impl Iterator<Item = (PhysicalBlock, GroupNumber)>) {
+        self.0.replace(InodeTables::new(layout, tables));
+    }
+}
+
+impl InodeTables {
+    fn new(
+        layout: Layout,
+        tables: impl Iterator<Item = (PhysicalBlock, GroupNumber)>,
+    ) -> InodeTables {
         let mut tables: Box<[_]> = tables.collect();
         tables.sort_unstable_by_key(|(start, _)| *start);
-        TableSeal { layout, tables }
+        InodeTables { layout, tables }
     }
 }
 
 impl Seal for TableSeal {
     fn seal(&self, block: u64, bytes: &mut [u8], mut parts: u64) {
-        let behind = self.tables.partition_point(|(start, _)| start.get() <= block);
-        let table = behind.checked_sub(1).and_then(|index| self.tables.get(index));
+        let InodeTables { layout, tables } = self.0.get();
+        let behind = tables.partition_point(|(start, _)| start.get() <= block);
+        let table = behind.checked_sub(1).and_then(|index| tables.get(index));
         let Some(&(start, group)) = table else { return };
         // A table has fewer than 2^32 blocks.
-        let first = (block - start.get()) as u32 * self.layout.inodes_per_block();
-        let size = self.layout.inode_size();
+        let first = (block - start.get()) as u32 * layout.inodes_per_block();
+        let size = layout.inode_size();
         while parts != 0 {
-            let offset = offset_of_part(&self.layout, parts.trailing_zeros());
+            let offset = offset_of_part(layout, parts.trailing_zeros());
             parts &= parts - 1;
             let bit = first + (offset / size) as u32;
-            if let Some(inode) = self.layout.inode_of_bit(group, bit)
+            if let Some(inode) = layout.inode_of_bit(group, bit)
                 && let Some(record) = bytes.get_mut(offset..offset + size)
             {
-                Inode::seal(record, inode, &self.layout);
+                Inode::seal(record, inode, layout);
             }
         }
     }

@@ -54,12 +54,12 @@ impl<'a> Directory<'a> {
         let blocks = match shape {
             DirectoryForm::Inline => 0,
             DirectoryForm::Linear | DirectoryForm::Hashed => {
-                u32::try_from(size_bytes >> volume.layout.log_block_size())
+                u32::try_from(size_bytes >> volume.layout().log_block_size())
                     .ok()
                     .filter(|_| size_bytes.is_multiple_of(volume.block_size() as u64))
                     // Directories have no holes, so there can't be more blocks; and walks over all
                     // blocks must end.
-                    .filter(|&blocks| u64::from(blocks) <= volume.layout.blocks_count())
+                    .filter(|&blocks| u64::from(blocks) <= volume.layout().blocks_count())
                     .ok_or(Corrupt::Inode {
                         inode: inode.number,
                         problem: InodeProblem::Size { bytes: size_bytes },
@@ -71,7 +71,7 @@ impl<'a> Directory<'a> {
             checksum: inode.seed(),
             encrypted: flags.contains(InodeFlags::ENCRYPT),
             casefolded: flags.contains(InodeFlags::CASEFOLD),
-            inode_last: InodeNumber::new(volume.layout.inodes_count()),
+            inode_last: InodeNumber::new(volume.layout().inodes_count()),
         };
         Ok(Directory { fs, inode, layout, shape, blocks, grows_for: None })
     }
@@ -194,7 +194,7 @@ impl<'a> Directory<'a> {
         let first = self.blocks;
         let end = first.checked_add(N as u32).ok_or(Error::NoSpace)?;
         let volume = &self.fs.volume;
-        let size_bytes = u64::from(end) << volume.layout.log_block_size();
+        let size_bytes = u64::from(end) << volume.layout().log_block_size();
         let is_large = volume.features.incompat.contains(Incompat::LARGE_DIR);
         let is_indexable = end <= INDEXED_BLOCKS_MAX;
         if (!is_large && u32::try_from(size_bytes).is_err()) || !is_indexable {

@@ -228,7 +228,7 @@ pub(super) fn initialise(
         checksum: None,
         encrypted: false,
         casefolded: directory.flags().contains(InodeFlags::CASEFOLD),
-        inode_last: InodeNumber::new(fs.volume.layout.inodes_count()),
+        inode_last: InodeNumber::new(fs.volume.layout().inodes_count()),
     };
     directory.update(fs, handle, |fields| {
         if !set_rest(fields, Vec::new())? {

@@ -91,7 +91,7 @@ impl Replay<'_> {
             self.initialise_root(&mut disk)?;
         }
         fs.prepare_quota([disk.user, disk.group, disk.project.unwrap_or(0)])?;
-        let table_blocks = fs.volume.layout.inode_table_blocks();
+        let table_blocks = fs.volume.layout().inode_table_blocks();
         let credits = credits::CREATE.saturating_add(table_blocks);
         let inode = self.step(credits.min(fs.volume.journal.max_credits()), |handle| {
             if !fs.allocator.inodes.claim_named(handle, number, is_directory)? {

@@ -124,7 +124,7 @@ impl Replay<'_> {
         extent: &Extent,
         clusters: &mut BTreeSet<u64>,
     ) -> Result<()> {
-        let ratio = u64::from(self.fs.volume.layout.blocks_per_cluster());
+        let ratio = u64::from(self.fs.volume.layout().blocks_per_cluster());
         if ratio == 1 {
             return self.claim_run(number, extent.physical, u64::from(extent.length));
         }
@@ -215,7 +215,7 @@ impl Replay<'_> {
     /// all blocks of a logical cluster must be in one physical cluster. Only the first and the last
     /// cluster can be partly mapped.
     fn leave_clusters(&self, inode: &Arc<Inode>, part: &Extent) -> Result<()> {
-        let ratio = u64::from(self.fs.volume.layout.blocks_per_cluster());
+        let ratio = u64::from(self.fs.volume.layout().blocks_per_cluster());
         if ratio == 1 {
             return Ok(());
         }

@@ -126,7 +126,7 @@ pub(crate) fn seek(fs: &ContentStore, inode: &Inode, from: SeekFrom) -> Result<u
     let mut here = offset;
     // In a sound file each mapped run has at least one block of its own, and holes lie between
     // them.
-    let mut runs_left = fs.volume.layout.blocks_count().saturating_mul(2).saturating_add(2);
+    let mut runs_left = fs.volume.layout().blocks_count().saturating_mul(2).saturating_add(2);
     while here < size {
         runs_left = runs_left
             .checked_sub(1)

@@ -266,7 +266,7 @@ fn insert(
 
 /// Checks that a range that moves other blocks consists of whole clusters.
 fn check_aligned(fs: &ContentStore, offset: u64, length: u64) -> Result<()> {
-    let unit = fs.volume.block_size() as u64 * u64::from(fs.volume.layout.blocks_per_cluster());
+    let unit = fs.volume.block_size() as u64 * u64::from(fs.volume.layout().blocks_per_cluster());
     if !offset.is_multiple_of(unit) || !length.is_multiple_of(unit) {
         return Err(Errno::EINVAL.into());
     }

@@ -66,9 +66,9 @@ fn size_max(fs: &ContentStore, inode: &Inode) -> u64 {
     let will_have_extents = flags.contains(InodeFlags::INLINE_DATA)
         && fs.volume.features.incompat.contains(Incompat::EXTENTS);
     if flags.contains(InodeFlags::EXTENTS) || will_have_extents {
-        fs.volume.layout.extent_file_bytes_max()
+        fs.volume.layout().extent_file_bytes_max()
     } else {
-        fs.volume.layout.mapped_file_bytes_max()
+        fs.volume.layout().mapped_file_bytes_max()
     }
 }
 

@@ -52,7 +52,7 @@ pub(super) fn may_wait(
     // Blocks share clusters, and the number of nodes that a block map will need is unknown.
     flags.contains(InodeFlags::EXTENTS)
         && !flags.intersects(InodeFlags::JOURNAL_DATA | InodeFlags::INLINE_DATA)
-        && fs.volume.layout.blocks_per_cluster() == 1
+        && fs.volume.layout().blocks_per_cluster() == 1
 }
 
 /// Keeps `piece` in memory as delayed data. Its blocks are a hole, or hold delayed data already if

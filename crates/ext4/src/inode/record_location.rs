@@ -23,7 +23,7 @@ const NO_PART: u32 = u32::MAX;
 
 impl RecordLocation {
     pub fn new(volume: &Volume, (block, offset): (PhysicalBlock, usize)) -> RecordLocation {
-        let part = alloc::part_of_record(&volume.layout, offset).unwrap_or(NO_PART);
+        let part = alloc::part_of_record(volume.layout(), offset).unwrap_or(NO_PART);
         // Less than a block.
         RecordLocation { block, offset: offset as u32, part }
     }

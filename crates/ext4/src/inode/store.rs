@@ -58,7 +58,7 @@ impl InodeStore {
         let number = disk.number;
         let place = RecordLocation::new(&self.volume, self.allocator.inodes.table_block(number)?);
         let table = self.volume.read(place.block)?;
-        let xattr_area = XattrArea::new(disk.attribute_area(&self.volume.layout).len());
+        let xattr_area = XattrArea::new(disk.attribute_area(self.volume.layout()).len());
         let fields = Fields::new(disk, xattr_area, &table);
         let inode = Arc::new(Inode::new(self, number, place, fields)?);
         self.inodes.insert_new(Arc::clone(&inode))?;
@@ -129,7 +129,7 @@ impl InodeStore {
         place: RecordLocation,
         buffer: &Arc<Buffer>,
     ) -> Result<Inode> {
-        let layout = &self.volume.layout;
+        let layout = self.volume.layout();
         let bytes = buffer.read();
         let record = &bytes[place.record(layout)];
         let disk = match place.part() {

@@ -167,7 +167,7 @@ impl Inode {
         buffer: &Arc<Buffer>,
     ) -> Result<()> {
         let mut bytes = handle.write(buffer, Some(fs.allocator.table_seal()))?;
-        let layout = &fs.volume.layout;
+        let layout = fs.volume.layout();
         let record = &mut bytes[self.place.record(layout)];
         if fields.xattr_area.take_new() {
             record.fill(0);

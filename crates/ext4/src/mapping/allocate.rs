@@ -211,7 +211,7 @@ pub(super) fn free(
     inode: &Inode,
     extents: &[Extent],
 ) -> Result<u64> {
-    let layout = &fs.volume.layout;
+    let layout = fs.volume.layout();
     let kind = block_kind(inode);
     if layout.blocks_per_cluster() == 1 {
         for extent in extents {

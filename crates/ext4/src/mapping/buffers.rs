@@ -41,7 +41,7 @@ impl Nodes for NodeBuffers<'_> {
     }
 
     fn layout(&self) -> &Layout {
-        &self.fs.volume.layout
+        self.fs.volume.layout()
     }
 
     fn root<R>(&self, look: impl FnOnce(&[u8]) -> R) -> R {

@@ -36,7 +36,7 @@ pub(crate) fn charge_blocks(
     if blocks == 0 {
         return Ok(());
     }
-    let sectors = blocks * fs.volume.layout.sectors_per_block() as i64;
+    let sectors = blocks * fs.volume.layout().sectors_per_block() as i64;
     inode.update(fs, handle, |fields| {
         let disk = &mut fields.disk;
         // Saturates, because a wrong count in the image must not prevent the deletion of a file.

@@ -118,7 +118,7 @@ pub(crate) fn owned_cluster(
     inode: &Inode,
     logical: LogicalBlock,
 ) -> Result<Option<PhysicalBlock>> {
-    let cluster = logical.get() / fs.volume.layout.blocks_per_cluster();
+    let cluster = logical.get() / fs.volume.layout().blocks_per_cluster();
     clusters::owned(&NodeBuffers::new(fs, inode), u64::from(cluster))
 }
 
@@ -202,7 +202,7 @@ pub(crate) fn insert(
         return Err(Errno::ENOMEM.into());
     }
     let inserted = if append(fs, handle, inode, &extent)? {
-        let sectors = u64::from(extent.length) * fs.volume.layout.sectors_per_block();
+        let sectors = u64::from(extent.length) * fs.volume.layout().sectors_per_block();
         fs.quotas.space_changed(fs, handle, inode, sectors as i64)
     } else {
         let mut nodes = NodeChanges::new(fs, handle, inode);
@@ -225,11 +225,11 @@ fn append(
     let may_append = has_extents(inode)
         && inode.is_mapping_checked()
         && inode.is_batched()
-        && fs.volume.layout.blocks_per_cluster() == 1;
+        && fs.volume.layout().blocks_per_cluster() == 1;
     if !may_append {
         return Ok(false);
     }
-    let sectors = u64::from(extent.length) * fs.volume.layout.sectors_per_block();
+    let sectors = u64::from(extent.length) * fs.volume.layout().sectors_per_block();
     inode.update(fs, handle, |fields| {
         let disk = &mut fields.disk;
         let is_appended = tree::append_to_root(&mut disk.block_area, inode.number, extent);
@@ -337,7 +337,7 @@ pub(crate) fn shift(
     delta: i64,
 ) -> Result<()> {
     check_extents(inode)?;
-    if delta % i64::from(fs.volume.layout.blocks_per_cluster()) != 0 {
+    if delta % i64::from(fs.volume.layout().blocks_per_cluster()) != 0 {
         return Err(Errno::EINVAL.into());
     }
     let moved_from = from.as_u64().saturating_add_signed(delta.min(0));

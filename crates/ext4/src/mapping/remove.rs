@@ -36,7 +36,7 @@ pub(crate) fn remove(
 ) -> Result<StepProgress> {
     // Before the change: no thread can look up blocks meanwhile, because the content lock is held.
     fs.extent_status.forget(&inode.extents, from.as_u64(), to);
-    let mut budget = RemovalBudget::new(&fs.volume.layout, block_kind(inode));
+    let mut budget = RemovalBudget::new(fs.volume.layout(), block_kind(inode));
     let admit = |extent: &Extent| budget.admit(extent);
     let mut nodes = NodeChanges::new(fs, handle, inode);
     let removed = if nodes.is_tree() {
@@ -45,7 +45,7 @@ pub(crate) fn remove(
         block_map::remove(&mut nodes, from.get(), to, admit)?
     };
     let freed = free(fs, nodes.handle, inode, &removed.pieces)?;
-    if fs.volume.layout.blocks_per_cluster() > 1
+    if fs.volume.layout().blocks_per_cluster() > 1
         && clusters::is_any_kept(&NodeBuffers::new(fs, inode), &removed.pieces)?
     {
         fs.allocator.cluster_cuts.note(inode.number, nodes.handle.tid());

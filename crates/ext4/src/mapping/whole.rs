@@ -21,7 +21,7 @@ pub(crate) fn whole(
 ) -> Result<Vec<Extent>> {
     let size_bytes = inode.fields().disk.size_bytes;
     let blocks = size_bytes / fs.volume.block_size() as u64;
-    if blocks > blocks_max.min(fs.volume.layout.blocks_count()) {
+    if blocks > blocks_max.min(fs.volume.layout().blocks_count()) {
         let problem = InodeProblem::Size { bytes: size_bytes };
         return Err(Corrupt::Inode { inode: inode.number, problem }.into());
     }

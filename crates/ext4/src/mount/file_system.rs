@@ -297,6 +297,10 @@ impl FileSystem for Ext4 {
         Ok(statistics)
     }
 
+    fn grow(&self, size_bytes: u64) -> Result<()> {
+        self.done(Ext4::grow(self, size_bytes))
+    }
+
     fn freeze(&self) -> Result<()> {
         self.done(self.do_freeze())
     }

@@ -10,6 +10,7 @@
 //! "The Super Block" and "Journal (jbd2)" in the kernel's ext4 documentation.
 
 mod file_system;
+mod growth;
 mod journal;
 mod mounted;
 mod options;
@@ -17,7 +18,7 @@ mod remount;
 mod superblock;
 
 pub use mounted::Ext4;
-pub use options::MountOptions;
+pub use options::{GrowthPlanner, MountOptions, PlannedGrowth};
 
 use crate::alloc::Allocator;
 use crate::content::{ContentStore, DelayedAllocation, NameRules, UnclearedTails, XattrBlockIndex};

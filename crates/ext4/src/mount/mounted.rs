@@ -8,7 +8,7 @@
 //! The thread takes locks as a caller does. While a close waits for the thread to end, it holds only its
 //! own lock.
 
-use super::{MountOptions, superblock};
+use super::{GrowthPlanner, MountOptions, superblock};
 use crate::content::WriteBackReason;
 use crate::error::{Error, Result};
 use crate::file;
@@ -29,13 +29,16 @@ pub struct Ext4 {
     write_back: Mutex<Option<thread::JoinHandle<()>>>,
     /// The result of the close. It is locked while that runs, so that a second close waits for it.
     closed: Mutex<Option<Result<()>>>,
+    /// Locked while the image grows.
+    pub(super) growing: Mutex<()>,
+    pub(super) growth_planner: Option<GrowthPlanner>,
 }
 
 impl Ext4 {
     /// Opens the image on `device`: replays its journal if it was not closed, finishes what a crash
     /// cut off, and marks it as open.
     pub fn open(device: Arc<dyn BlockDevice>, options: MountOptions) -> Result<Ext4> {
-        let interval = options.commit_interval;
+        let (interval, growth_planner) = (options.commit_interval, options.growth_planner);
         let engine = Arc::new(super::open(device, options)?);
         let thread = if engine.volume.read_only.is_none() {
             let shared = Arc::clone(&engine);
@@ -50,7 +53,8 @@ impl Ext4 {
         };
         let write_back = Mutex::new(&lock_classes::WRITE_BACK_THREAD, thread);
         let closed = Mutex::new(&lock_classes::CLOSING, None);
-        Ok(Ext4 { engine, write_back, closed })
+        let growing = Mutex::new(&lock_classes::GROWING, ());
+        Ok(Ext4 { engine, write_back, closed, growing, growth_planner })
     }
 
     /// Ends the mount: everything is made durable and checkpointed, and the superblock says that the

@@ -3,12 +3,33 @@
 use crate::operations::{AccessTimeRules, AccessTimes};
 use crate::policy::Policy;
 use drystone_blockdev::BlockDevice;
-use drystone_ext4_format::superblock::ErrorPolicy;
+use drystone_ext4_format::PhysicalBlock;
+use drystone_ext4_format::superblock::{ErrorPolicy, Superblock};
 use drystone_sync::Arc;
 use std::time::Duration;
 
 /// Bytes that an inode in memory counts as: its record, its locks, its table entry.
 const INODE_BYTES: usize = 1024;
+
+/// Plans how an image takes as much of a size in bytes as it can use. It gets the device as it is, and a superblock
+/// that is marked as that of a closed image. It may write beyond the end of the image only. `None`: the image
+/// can't use more than it has.
+pub type GrowthPlanner = fn(
+    &dyn BlockDevice,
+    &Superblock,
+    u64,
+) -> std::result::Result<Option<PlannedGrowth>, drystone_vfs::Error>;
+
+/// What makes an image larger, beside what lies beyond its old end.
+#[derive(Clone, Debug)]
+pub struct PlannedGrowth {
+    /// The superblock of the larger image.
+    pub superblock: Superblock,
+    /// The other blocks that change inside the old end.
+    pub blocks: Vec<(PhysicalBlock, Vec<u8>)>,
+    /// Copies of superblock and descriptors that change there.
+    pub copies: Vec<(PhysicalBlock, Vec<u8>)>,
+}
 
 /// How an image is mounted.
 #[derive(Clone, Debug)]
@@ -43,6 +64,8 @@ pub struct MountOptions {
     pub error_policy: Option<ErrorPolicy>,
     /// The journal's device, for images whose journal isn't inside.
     pub journal_device: Option<Arc<dyn BlockDevice>>,
+    /// Plans how the image grows; `None`: it can't.
+    pub growth_planner: Option<GrowthPlanner>,
 }
 
 drystone_options::setters! {
@@ -60,6 +83,7 @@ drystone_options::setters! {
         policy: Policy,
         error_policy: impl Into<Option<ErrorPolicy>>,
         journal_device: impl Into<Option<Arc<dyn BlockDevice>>>,
+        growth_planner: impl Into<Option<GrowthPlanner>>,
     }
 }
 
@@ -79,6 +103,7 @@ impl Default for MountOptions {
             policy: Policy::default(),
             error_policy: None,
             journal_device: None,
+            growth_planner: None,
         }
     }
 }

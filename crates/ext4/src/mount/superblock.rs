@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::mount::MountOptions;
 use crate::operations::Engine;
 use drystone_blockdev::BlockDevice;
-use drystone_ext4_format::features::Compat;
+use drystone_ext4_format::features::{Compat, Incompat, ReadOnlyCompat};
 use drystone_ext4_format::superblock::{
     SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, StateFlags, Superblock,
 };
@@ -66,13 +66,27 @@ pub(super) fn read(device: &dyn BlockDevice) -> Result<Superblock> {
     Ok(superblock)
 }
 
-/// Says in the superblock that the image is complete without its journal.
-pub(super) fn mark_clean(fs: &Engine) -> Result<()> {
-    let has_orphans = fs.orphans.is_any();
+/// The superblock of the image as it will be when it is closed.
+pub(super) fn closed(fs: &Engine, has_orphans: bool) -> Superblock {
     let mut superblock = fs.volume.with_superblock(Clone::clone);
     fs.allocator.groups.store_counts(&mut superblock);
     superblock.set_needs_recovery(false);
     superblock.set_state(superblock.state() | StateFlags::CLEAN);
     superblock.set_orphan_present(has_orphans);
-    write(&*fs.volume.device, &mut superblock)
+    superblock
+}
+
+/// Marks a superblock as that of a mounted image, as another one is.
+pub(super) fn marked_as(mut superblock: Superblock, mounted: &Superblock) -> Superblock {
+    let features = mounted.features();
+    superblock.set_needs_recovery(features.incompat.contains(Incompat::RECOVER));
+    superblock.set_state(mounted.state());
+    let has_orphans = features.read_only_compat.contains(ReadOnlyCompat::ORPHAN_PRESENT);
+    superblock.set_orphan_present(has_orphans);
+    superblock
+}
+
+/// Says in the superblock that the image is complete without its journal.
+pub(super) fn mark_clean(fs: &Engine) -> Result<()> {
+    write(&*fs.volume.device, &mut closed(fs, fs.orphans.is_any()))
 }

@@ -62,7 +62,7 @@ impl Engine {
     #[inline]
     pub(crate) fn attributes_from(&self, seen: &InodeSnapshot) -> InodeAttributes {
         let InodeSnapshot { number, file_type, view, .. } = seen;
-        let waiting = u64::from(seen.blocks_waiting) * self.volume.layout.sectors_per_block();
+        let waiting = u64::from(seen.blocks_waiting) * self.volume.layout().sectors_per_block();
         InodeAttributes {
             inode: InodeNumber(u64::from(number.get())),
             generation: view.generation(),

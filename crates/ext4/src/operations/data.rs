@@ -152,7 +152,7 @@ impl Engine {
 
     pub(crate) fn do_statistics(&self) -> FileSystemStatistics {
         let free = self.allocator.groups.free_counts();
-        let layout = &self.volume.layout;
+        let layout = self.volume.layout();
         let (overhead, identifier) = self.volume.with_superblock(|superblock| {
             let uuid = superblock.uuid();
             let (low, high) = uuid.split_at(8);

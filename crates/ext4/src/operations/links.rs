@@ -16,7 +16,7 @@ const LINKS_MANY: u16 = 1;
 /// Checks that a directory may get one more subdirectory.
 pub(super) fn check_room(fs: &Engine, directory: &Inode) -> Result<()> {
     let full = directory.fields().disk.links_count >= LINKS_MAX;
-    if full && !fs.volume.layout.has_unlimited_subdirectories() {
+    if full && !fs.volume.layout().has_unlimited_subdirectories() {
         Err(Errno::EMLINK.into())
     } else {
         Ok(())

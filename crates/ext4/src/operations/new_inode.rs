@@ -106,7 +106,7 @@ impl NewInode {
         };
         let number = fs.allocator.inodes.allocate(handle, &request)?;
         let mode = self.file_type.mode_bits() | self.permissions;
-        let mut disk = DiskInode::new(number, mode, fs.now(), &fs.volume.layout);
+        let mut disk = DiskInode::new(number, mode, fs.now(), fs.volume.layout());
         disk.user = self.user;
         disk.group = self.group;
         if disk.project.is_some() {

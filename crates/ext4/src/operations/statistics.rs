@@ -3,6 +3,7 @@
 use super::Engine;
 use crate::alloc::AllocationStatistics;
 use crate::extent_status::ExtentStatusStatistics;
+use drystone_ext4_format::layout::Layout;
 use drystone_ext4_format::superblock::Superblock;
 use drystone_sync::ClassStatistics;
 
@@ -37,6 +38,12 @@ pub struct MemoryUse {
 }
 
 impl Engine {
+    /// Where everything is in the image, as of now.
+    #[must_use]
+    pub fn layout(&self) -> &Layout {
+        self.volume.layout()
+    }
+
     /// What is in memory now.
     pub fn memory_use(&self) -> MemoryUse {
         MemoryUse {
@@ -75,7 +82,7 @@ impl Engine {
     /// Metadata blocks of the image that `statfs` doesn't count: superblocks, descriptors, bitmaps,
     /// inode tables and the journal.
     pub(crate) fn overhead(&self, superblock: &Superblock) -> u64 {
-        let layout = &self.volume.layout;
+        let layout = self.volume.layout();
         let stored = superblock.overhead_clusters();
         if stored > 0 {
             return u64::from(stored) * u64::from(layout.blocks_per_cluster());

@@ -97,7 +97,7 @@ impl OrphanFile {
         seed: Option<InodeSeed>,
         physical: &[PhysicalBlock],
     ) -> Result<OrphanFile> {
-        let last = InodeNumber::new(volume.layout.inodes_count());
+        let last = InodeNumber::new(volume.layout().inodes_count());
         let mut blocks = Vec::with_capacity(physical.len());
         for &block in physical {
             let place = OrphanPlace { inode, block, checksum: seed };

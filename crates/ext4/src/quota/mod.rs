@@ -132,7 +132,7 @@ impl Quotas {
     /// that hold values of attributes.
     fn counts(&self, fs: &InodeStore, inode: &Inode) -> bool {
         let ordinary =
-            inode.number == InodeNumber::ROOT || inode.number >= fs.volume.layout.first_inode();
+            inode.number == InodeNumber::ROOT || inode.number >= fs.volume.layout().first_inode();
         !self.files().is_empty()
             && ordinary
             && !inode.flags().contains(InodeFlags::EA_INODE)

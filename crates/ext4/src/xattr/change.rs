@@ -181,8 +181,8 @@ impl AttributeChange<'_> {
         }
         self.change_references(fs, handle, inode, &plan, &values, garbage)?;
         self.change_inode(fs, handle, inode)?;
-        let cost = self.after.cost(&fs.volume.layout);
-        let cost_before = self.before.cost(&fs.volume.layout);
+        let cost = self.after.cost(fs.volume.layout());
+        let cost_before = self.before.cost(fs.volume.layout());
         mapping::charge_blocks(fs, handle, inode, cost.blocks - cost_before.blocks)?;
         fs.quotas.value_inodes_changed(fs, handle, inode, cost.inodes - cost_before.inodes)
     }
@@ -245,7 +245,7 @@ impl AttributeChange<'_> {
         if !fs.quotas.is_any() {
             return Ok(());
         }
-        let layout = &fs.volume.layout;
+        let layout = fs.volume.layout();
         let (before, after) = (self.before.cost(layout), self.after.cost(layout));
         let is_first = self.before.block.is_none() && !self.after.in_block.is_empty();
         let block = if is_first { i64::from(layout.blocks_per_cluster()) } else { 0 };

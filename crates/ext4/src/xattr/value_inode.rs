@@ -58,7 +58,7 @@ pub(super) fn make(
     };
     let number = fs.allocator.inodes.allocate(handle, &request)?;
     let mode = FileType::Regular.mode_bits() | PERMISSIONS;
-    let mut disk = DiskInode::new(number, mode, fs.now(), &fs.volume.layout);
+    let mut disk = DiskInode::new(number, mode, fs.now(), fs.volume.layout());
     {
         let owner = owner.fields();
         disk.user = owner.disk.user;

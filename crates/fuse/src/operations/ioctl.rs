@@ -1,10 +1,11 @@
-//! ioctl: flags (`lsattr`, `chattr`), projects and generations.
+//! ioctl: flags (`lsattr`, `chattr`), projects and generations of inodes; the size of the image.
 //!
 //! Permissions are checked here, not left to the kernel, because older kernels pass such requests on
 //! unchecked.
 //!
 //! # Reference
-//! ioctl_iflags(2), ioctl_fsgetxattr(2); `include/uapi/linux/fs.h` for numbers and layouts.
+//! ioctl_iflags(2), ioctl_fsgetxattr(2); `include/uapi/linux/fs.h` for numbers and layouts;
+//! `EXT4_IOC_RESIZE_FS` in the kernel's "ext4 General Information".
 
 use super::{NodeId, Operations, Reply, RequestCaller};
 use crate::CountedOperation;
@@ -27,6 +28,9 @@ const FSXATTR_BYTES: usize = 28;
 const GET_FSXATTR: u32 = command(READ, FSXATTR_BYTES as u32, b'X', 31);
 const SET_FSXATTR: u32 = command(WRITE, FSXATTR_BYTES as u32, b'X', 32);
 
+/// `EXT4_IOC_RESIZE_FS`: the argument is the number of blocks.
+const GROW: u32 = command(WRITE, 8, b'f', 16);
+
 /// The requests, for programs of either width.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asked {
@@ -35,6 +39,7 @@ enum Asked {
     Generation,
     Extended,
     SetExtended,
+    Grow,
 }
 
 /// The reply to an ioctl.
@@ -95,6 +100,7 @@ impl Operations {
         let asked = decode(number).ok_or(Errno::ENOTTY)?;
         let attributes = self.file_system.attributes(self.inode(node))?;
         match asked {
+            Asked::Grow => self.grow(request, input),
             Asked::Flags => Ok(IoctlReply::new(&attributes.flags.bits().to_ne_bytes())),
             Asked::Generation => Ok(IoctlReply::new(&attributes.generation.to_ne_bytes())),
             Asked::Extended => Ok(IoctlReply::new(&extended(&attributes))),
@@ -108,6 +114,18 @@ impl Operations {
                 self.change_flags(request, node, &changes)
             }
         }
+    }
+
+    /// Grows the image. Root may, and the user that serves the mount, who may write to the image anyway.
+    fn grow(&self, request: &RequestCaller, input: &[u8]) -> Result<IoctlReply> {
+        if ![0, rustix::process::geteuid().as_raw()].contains(&request.user) {
+            return Err(Errno::EPERM.into());
+        }
+        let bytes = input.first_chunk().ok_or(Errno::EINVAL)?;
+        let block_size = self.file_system.statistics()?.block_size;
+        let size_bytes = u64::from_ne_bytes(*bytes).checked_mul(u64::from(block_size));
+        self.file_system.grow(size_bytes.ok_or(Errno::EINVAL)?)?;
+        Ok(IoctlReply::new(&[]))
     }
 
     fn change_flags(
@@ -149,6 +167,7 @@ fn decode(number: u32) -> Option<Asked> {
     match number {
         GET_FSXATTR => Some(Asked::Extended),
         SET_FSXATTR => Some(Asked::SetExtended),
+        GROW => Some(Asked::Grow),
         _ => None,
     }
 }
@@ -196,6 +215,8 @@ fn extended_changes(attributes: &InodeAttributes, input: &[u8]) -> Result<SetAtt
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ServingOptions;
+    use drystone_testkit::model::MemoryFileSystem;
 
     #[test]
     fn numbers_are_those_of_the_kernel() {
@@ -205,6 +226,25 @@ mod tests {
         assert_eq!(decode(0x8008_7601), Some(Asked::Generation));
         assert_eq!(decode(0x801c_581f), Some(Asked::Extended));
         assert_eq!(decode(0x401c_5820), Some(Asked::SetExtended));
+        assert_eq!(decode(0x4008_6610), Some(Asked::Grow));
         assert_eq!(decode(0x5401), None);
+    }
+
+    #[test]
+    fn only_the_owner_of_a_mount_may_grow_it() {
+        let file_system = drystone_sync::Arc::new(MemoryFileSystem::default());
+        let operations = Operations::new(file_system, ServingOptions::default());
+        let ask = |user, input: &[u8]| {
+            let request = RequestCaller { user, ..RequestCaller::default() };
+            operations.ioctl(&request, NodeId::ROOT, GROW, input, 0)
+        };
+        let own = rustix::process::geteuid().as_raw();
+        // This file system can't grow, which only those learn who might grow it.
+        for user in [0, own] {
+            assert_eq!(ask(user, &1_000_u64.to_ne_bytes()), Err(Errno::EOPNOTSUPP));
+            assert_eq!(ask(user, &[0; 4]), Err(Errno::EINVAL));
+            assert_eq!(ask(user, &u64::MAX.to_ne_bytes()), Err(Errno::EINVAL));
+        }
+        assert_eq!(ask(own + 1, &1_000_u64.to_ne_bytes()), Err(Errno::EPERM));
     }
 }

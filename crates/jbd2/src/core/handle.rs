@@ -76,6 +76,13 @@ impl<'journal> Handle<'journal> {
         })
     }
 
+    /// A handle that has its credits beside those of the transaction.
+    pub(crate) fn start_alone(core: &'journal JournalCore, credits: u32) -> JournalResult<Self> {
+        let mut handle = Self::start(core, 0)?;
+        handle.credits = credits;
+        Ok(handle)
+    }
+
     /// The commit's handle for `before_commit`.
     pub(crate) fn in_commit(core: &'journal JournalCore, credits: u32) -> Self {
         Self {

@@ -61,8 +61,15 @@ impl<'d> Image<'d> {
         let mut bytes = [0; SUPERBLOCK_BYTES];
         device.read_at(SUPERBLOCK_OFFSET_BYTES, &mut bytes)?;
         let superblock = Superblock::check(&bytes)?;
-        let layout = *superblock.layout();
         check_state(&superblock)?;
+        let image = Self::of(device, superblock)?;
+        image.check_multi_mount()?;
+        Ok(image)
+    }
+
+    /// Reads the image that has this superblock. The caller has made sure that nobody else uses it.
+    pub fn of(device: &'d dyn ReshapeDevice, superblock: Superblock) -> Result<Self> {
+        let layout = *superblock.layout();
         superblock.features().check_writable().map_err(FormatError::from)?;
         let blocks = layout.blocks_count();
         if blocks > device.size_bytes() >> layout.log_block_size() {
@@ -81,7 +88,6 @@ impl<'d> Image<'d> {
         let groups = layout.groups();
         image.stored_metadata = groups.flat_map(|group| image.group_metadata(group)).collect();
         image.stored_metadata.sort_unstable_by_key(|run| run.start);
-        image.check_multi_mount()?;
         Ok(image)
     }
 

@@ -1,15 +1,18 @@
 //! Grows and shrinks an image.
 //!
 //! `geometry` decides the layout of the new size; `grow` adds groups; `shrink` moves what is
-//! beyond the new end, as `evacuation` plans it; `minimum` finds the smallest size.
+//! beyond the new end, as `evacuation` plans it; `minimum` finds the smallest size. `growth` plans for an image that
+//! is open.
 
 mod evacuation;
 mod geometry;
 mod grow;
+mod growth;
 mod minimum;
 mod reserve;
 mod shrink;
 
+pub use growth::{Growth, plan_growth};
 pub(crate) use reserve::{free_old_bases, store_reserve};
 
 use crate::error::{Refusal, Result};

@@ -41,15 +41,18 @@ pub(crate) fn store_reserve(image: &mut Image<'_>, old: &Layout, moves: &Moves) 
 
 /// Frees what superblocks and descriptors no longer take in the first `count` groups.
 pub(crate) fn free_old_bases(image: &mut Image<'_>, old: &Layout, count: u32) -> Result<()> {
+    let mut is_any = false;
     for group in old.groups().take(count as usize) {
         let first = old.group_first_block(group).get();
         let cluster = u64::from(old.blocks_per_cluster());
         let end = |layout: &Layout| {
             first + u64::from(layout.group_base(group).blocks).next_multiple_of(cluster)
         };
-        image.mark(end(&image.layout)..end(old), false)?;
+        let freed = end(&image.layout)..end(old);
+        is_any |= !freed.is_empty();
+        image.mark(freed, false)?;
     }
-    if old.blocks_per_cluster() > 1 {
+    if is_any && old.blocks_per_cluster() > 1 {
         // Bitmaps and tables may share the clusters.
         for group in old.groups().take(count as usize) {
             for run in image.group_metadata(group) {

@@ -92,7 +92,7 @@ impl BlockAllocator {
         };
         match free {
             Some(bit) => {
-                let block = self.groups.volume.layout.block_of_bit(number, bit);
+                let block = self.groups.volume.layout().block_of_bit(number, bit);
                 Err(Corrupt::Block { block, problem: BlockProblem::Free }.into())
             }
             None => Ok(()),
@@ -112,7 +112,7 @@ impl BlockAllocator {
             return Ok(());
         };
         if loaded.descriptor.flags.contains(GroupFlags::BLOCK_UNINIT) {
-            let block = self.groups.volume.layout.block_of_bit(number, run.start);
+            let block = self.groups.volume.layout().block_of_bit(number, run.start);
             return Err(Corrupt::Block { block, problem: BlockProblem::Free }.into());
         }
         self.groups.change(number, loaded).mark_clusters(handle, run.clone(), false)?;
@@ -137,7 +137,7 @@ impl BlockGroups {
         start: PhysicalBlock,
         count: u64,
     ) -> Result<Vec<(GroupNumber, Range<u32>)>> {
-        let layout = &self.volume.layout;
+        let layout = self.volume.layout();
         let blocks = layout.blocks_count();
         if !layout.contains_blocks(start, count) {
             let block =
@@ -158,7 +158,8 @@ impl BlockGroups {
             let bit_end = ((piece_end - first) as u32).div_ceil(layout.blocks_per_cluster());
             let whole_start = first + (u64::from(bit) << layout.log_cluster_ratio());
             let whole_end = first + (u64::from(bit_end) << layout.log_cluster_ratio());
-            if let Some(block) = self.metadata.first_in(whole_start..whole_end.min(group_end)) {
+            if let Some(block) = self.metadata.get().first_in(whole_start..whole_end.min(group_end))
+            {
                 return Err(Corrupt::Block { block, problem: BlockProblem::Fixed }.into());
             }
             pieces.push((group, bit..bit_end));

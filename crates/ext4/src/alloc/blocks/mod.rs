@@ -171,7 +171,7 @@ impl BlockAllocator {
     }
 
     fn wish<'a>(&'a self, request: &BlockRequest<'a>) -> RunWish<'a> {
-        let layout = &self.groups.volume.layout;
+        let layout = self.groups.volume.layout();
         let below = if request.below_32_bits { 1 << 32 } else { u64::MAX };
         let goal = Some(request.goal).filter(|goal| goal.get() < below);
         let goal = goal.and_then(|goal| layout.bit_of_block(goal));
@@ -237,7 +237,7 @@ impl BlockAllocator {
         self.groups.counts.note(criterion.count());
         let count = self.groups.count();
         let (start, _) = wish.start;
-        let mut ordered = self.groups.index.as_ref().and_then(|index| {
+        let mut ordered = self.groups.index().and_then(|index| {
             let (kind, least) = criterion.orders()?;
             Some(Ordered::new(index, kind, least, start, count))
         });
@@ -250,7 +250,7 @@ impl BlockAllocator {
         }) {
             let group = &self.groups.at(GroupNumber::new(number));
             let is_below =
-                self.groups.volume.layout.group_first_block(group.number).get() < wish.below;
+                self.groups.volume.layout().group_first_block(group.number).get() < wish.below;
             if !is_below || !criterion.allows(group) {
                 self.settle(group);
                 continue;
@@ -263,7 +263,7 @@ impl BlockAllocator {
             if let Some(run) = self.take_by(handle, group, &mut state, wish, criterion)? {
                 return Ok(Some(run));
             }
-            if let Some(index) = &self.groups.index {
+            if let Some(index) = self.groups.index() {
                 index.settle(group);
             }
         }
@@ -273,7 +273,7 @@ impl BlockAllocator {
     /// Puts a group where it belongs in the index, if it was passed over because it has shrunk. If its
     /// lock is taken, another search does it.
     fn settle(&self, group: &BlockGroup) {
-        if let Some(index) = &self.groups.index
+        if let Some(index) = self.groups.index()
             && GroupIndex::is_outdated(group)
             && let Some(_state) = group.state.try_lock()
         {

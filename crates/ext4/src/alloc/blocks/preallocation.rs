@@ -27,7 +27,7 @@ use crate::number_map::NumberMap;
 use drystone_ext4_format::{GroupNumber, InodeNumber};
 use drystone_jbd2::Handle;
 use drystone_sync::atomic::{Ordering, fence};
-use drystone_sync::{Arc, PerCore, PerCoreCounter, SpinLock};
+use drystone_sync::{Arc, PerCore, PerCoreCounter, SpinLock, thread};
 use std::ops::Range;
 
 /// The smallest and the largest window of a large file, in bytes.
@@ -163,7 +163,7 @@ impl PreallocationWindows {
         let length = wish.needed.min(window.bits.len() as u32);
         match self.take_kept(handle, &window, length, wish) {
             Ok(run) => {
-                let taken = self.groups.volume.layout.clusters_for(u64::from(run.length)) as u32;
+                let taken = self.groups.volume.layout().clusters_for(u64::from(run.length)) as u32;
                 let start = window.bits.start + taken;
                 if start < window.bits.end {
                     let logical = window.logical + u64::from(taken);
@@ -218,7 +218,7 @@ impl PreallocationWindows {
     }
 
     fn logical_cluster(&self, file: &FileRequest<'_>) -> u64 {
-        file.logical >> self.groups.volume.layout.log_cluster_ratio()
+        file.logical >> self.groups.volume.layout().log_cluster_ratio()
     }
 
     fn give_back(&self, window: PreallocationWindow) {
@@ -262,7 +262,7 @@ impl BlockAllocator {
         if self.groups.free_space.is_low() {
             return wanted;
         }
-        let layout = &self.groups.volume.layout;
+        let layout = self.groups.volume.layout();
         let most = layout.clusters_per_group() / 2;
         let length = if file.is_large {
             let (least, limit) = FILE_WINDOW_BYTES;
@@ -289,6 +289,16 @@ impl BlockAllocator {
             let window =
                 PreallocationWindow { group: taken.group, bits: taken.kept.clone(), logical };
             self.windows.keep(file, window);
+        }
+    }
+
+    /// Gives back all windows, also those that another thread is about to give back. Nothing allocates
+    /// meanwhile.
+    pub fn discard_windows(&self) {
+        while self.windows.is_any() {
+            if !self.windows.discard() {
+                thread::yield_now();
+            }
         }
     }
 

@@ -67,7 +67,7 @@ impl BlockAllocator {
         let aligned = match criterion {
             // The buddies know no limit.
             Criterion::Apart(order, _) | Criterion::Order(order)
-                if limit == self.groups.volume.layout.group_cluster_count(group.number) =>
+                if limit == self.groups.volume.layout().group_cluster_count(group.number) =>
             {
                 map.find_order(*order).map(|start| start..start + wish.wanted)
             }
@@ -94,7 +94,7 @@ impl BlockAllocator {
 
     /// How many bits of a group are for blocks below `below`.
     fn bits_below(&self, group: &BlockGroup, below: u64) -> u32 {
-        let layout = &self.groups.volume.layout;
+        let layout = self.groups.volume.layout();
         let first = layout.group_first_block(group.number).get();
         let blocks = below.saturating_sub(first).min(u64::from(u32::MAX));
         // At most the clusters of a group.
@@ -154,11 +154,11 @@ impl BlockAllocator {
         for (number, run) in &pieces {
             let mut state = self.groups.at(*number).state.lock();
             let loaded = state.load(&self.groups.volume, *number)?;
-            loaded.load_map(&self.groups.volume, *number, &self.groups.metadata)?;
+            loaded.load_map(&self.groups.volume, *number, self.groups.metadata.get())?;
             let Some(map) = &loaded.map else { unreachable!("the map was loaded") };
             let bits = run.start as usize..run.end as usize;
             if let Some(bit) = bitmap::find_one(map.taken(), bits) {
-                return Ok(Some(self.groups.volume.layout.block_of_bit(*number, bit as u32)));
+                return Ok(Some(self.groups.volume.layout().block_of_bit(*number, bit as u32)));
             }
         }
         for (number, run) in pieces {

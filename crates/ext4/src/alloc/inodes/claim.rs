@@ -26,7 +26,7 @@ impl InodeAllocator {
         inode: InodeNumber,
         directory: bool,
     ) -> Result<bool> {
-        let (number, bit) = self.groups.volume.layout.bit_of_inode(inode)?;
+        let (number, bit) = self.groups.volume.layout().bit_of_inode(inode)?;
         let group = &self.groups.at(number);
         let Some(buffer) = self.groups.ready_bitmap(handle, group)? else { return Ok(false) };
         let mut state = group.state.lock();

@@ -52,7 +52,7 @@ impl BlockGroups {
     /// The part of `bits` that may be given out. Of the inodes that were never used it contains at
     /// most those of one table block, so that table blocks come into use in order.
     pub(super) fn inode_bits(&self, group: &BlockGroup, bits: &Range<u32>) -> Range<u32> {
-        let layout = &self.volume.layout;
+        let layout = self.volume.layout();
         let inodes = layout.inodes_per_group();
         let reserved = layout.first_inode().get() - 1;
         let first = reserved.saturating_sub(group.number.get().saturating_mul(inodes)).min(inodes);
@@ -97,7 +97,7 @@ impl BlockGroups {
         bits: Range<u32>,
     ) -> Result<()> {
         let ready = group.table_ready.load(Ordering::Relaxed);
-        let per_block = self.volume.layout.inodes_per_block();
+        let per_block = self.volume.layout().inodes_per_block();
         if bits.end <= ready {
             return Ok(());
         }
@@ -115,7 +115,7 @@ impl BlockGroups {
 
     /// The number of the inode at a bit of the group.
     pub(super) fn inode_at(&self, group: &BlockGroup, bit: u32) -> InodeNumber {
-        match self.volume.layout.inode_of_bit(group.number, bit) {
+        match self.volume.layout().inode_of_bit(group.number, bit) {
             Some(inode) => inode,
             None => unreachable!("group {} has no inode {bit}", group.number),
         }

@@ -45,7 +45,7 @@ impl InodeAllocator {
         hint: &NextHint,
         request: &InodeRequest,
     ) -> Result<Option<InodeNumber>> {
-        let inodes = self.groups.volume.layout.inodes_per_group();
+        let inodes = self.groups.volume.layout().inodes_per_group();
         let count = self.groups.count();
         for (number, bits) in search_order(hint.0.load(Ordering::Relaxed), count, inodes) {
             let group = &self.groups.at(GroupNumber::new(number));
@@ -90,7 +90,7 @@ impl InodeAllocator {
             if self.locked_free_inodes(group) == 0 {
                 continue;
             }
-            let bits = 0..self.groups.volume.layout.inodes_per_group();
+            let bits = 0..self.groups.volume.layout().inodes_per_group();
             if let Some(inode) = self.claim_inode(handle, group, bits, request.directory)? {
                 return Ok(Some(inode));
             }
@@ -137,7 +137,7 @@ mod tests {
         };
         let policy = Policy { inode_search: InodeSearch::NextHint, ..Policy::BASELINE };
         let allocator = open_with(&image, policy);
-        let per_group = allocator.groups.volume.layout.inodes_per_group();
+        let per_group = allocator.groups.volume.layout().inodes_per_group();
         let take = || {
             let parent = InodeNumber::ROOT;
             let wish = InodeRequest { parent, directory: false, top_level: false, goal: None };

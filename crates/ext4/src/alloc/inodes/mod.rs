@@ -170,7 +170,7 @@ impl InodeAllocator {
         handle: &mut Handle<'_>,
         request: &InodeRequest,
     ) -> Result<Option<InodeNumber>> {
-        let layout = &self.groups.volume.layout;
+        let layout = self.groups.volume.layout();
         let Some(first) = self.choose_group(request)? else { return Ok(None) };
         let goal = match request.goal {
             Some(goal) => Some(layout.bit_of_inode(goal)?),
@@ -198,7 +198,7 @@ impl InodeAllocator {
     }
 
     fn choose_group(&self, request: &InodeRequest) -> Result<Option<GroupNumber>> {
-        let layout = &self.groups.volume.layout;
+        let layout = self.groups.volume.layout();
         if let Some(goal) = request.goal {
             return Ok(Some(layout.group_of_inode(goal)?));
         }
@@ -233,7 +233,7 @@ impl InodeAllocator {
     /// [`Error::Corrupt`] if it is free already, reserved, or does not exist; then nothing has
     /// changed.
     pub fn free(&self, handle: &mut Handle<'_>, inode: InodeNumber, directory: bool) -> Result<()> {
-        let layout = &self.groups.volume.layout;
+        let layout = self.groups.volume.layout();
         let (number, bit) = layout.bit_of_inode(inode)?;
         if inode < layout.first_inode() {
             return Err(not_in_use(inode));
@@ -323,7 +323,7 @@ impl InodeAllocator {
     /// # Errors
     /// [`Error::Corrupt`] if there is no such inode, or its group is damaged.
     pub fn is_allocated(&self, inode: InodeNumber) -> Result<bool> {
-        let (number, bit) = self.groups.volume.layout.bit_of_inode(inode)?;
+        let (number, bit) = self.groups.volume.layout().bit_of_inode(inode)?;
         let group = &self.groups.at(number);
         let mut state = group.state.lock();
         let loaded = state.load(&self.groups.volume, number)?;
@@ -343,7 +343,7 @@ impl InodeAllocator {
     /// # Errors
     /// [`Error::Corrupt`] if there is no such inode, or its group's descriptor is damaged.
     pub fn table_block(&self, inode: InodeNumber) -> Result<(PhysicalBlock, usize)> {
-        let layout = &self.groups.volume.layout;
+        let layout = self.groups.volume.layout();
         let number = layout.group_of_inode(inode)?;
         let group = &self.groups.at(number);
         if group.inode_table.get() == 0 {

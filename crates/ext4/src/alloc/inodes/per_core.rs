@@ -78,7 +78,7 @@ impl InodeRuns {
             self.give_all_back();
             return Ok(None);
         }
-        let parent = self.groups.volume.layout.group_of_inode(request.parent)?;
+        let parent = self.groups.volume.layout().group_of_inode(request.parent)?;
         let Some(run) = self.set_aside(handle, parent, core, slot)? else { return Ok(None) };
         self.groups.counts.note(Count::InodeRun);
         self.give_out(handle, run.first).inspect_err(|_| self.give_back(run))?;
@@ -91,13 +91,13 @@ impl InodeRuns {
 
     /// Gives out an inode that was set aside. Nothing changes on an error.
     fn give_out(&self, handle: &mut Handle<'_>, inode: InodeNumber) -> Result<()> {
-        let (number, bit) = self.groups.volume.layout.bit_of_inode(inode)?;
+        let (number, bit) = self.groups.volume.layout().bit_of_inode(inode)?;
         let group = &self.groups.at(number);
         let transaction = handle.tid();
         // Once per transaction: a block that has joined it stays in it.
         let is_first = group.given_out_in.load(Ordering::Acquire) != transaction;
         if is_first {
-            let (descriptor_block, _) = descriptor_location(&self.groups.volume, number);
+            let (descriptor_block, _) = descriptor_location(self.groups.volume.layout(), number);
             handle.access(&self.groups.volume.read(group.inode_bitmap)?, None)?;
             self.groups.counts.note(Count::InodeWriteAccess);
             handle.access(&self.groups.volume.read(descriptor_block)?, None)?;
@@ -122,7 +122,7 @@ impl InodeRuns {
         slot: &CoreRuns,
     ) -> Result<Option<InodeRange>> {
         let count = self.groups.count();
-        let per_region = self.groups.volume.layout.groups_per_flex().min(count);
+        let per_region = self.groups.volume.layout().groups_per_flex().min(count);
         let region = parent.get() / per_region * per_region;
         let length = per_region.min(count - region);
         // Each core starts at another group of the directory's region.
@@ -156,15 +156,15 @@ impl InodeRuns {
         }
         let bytes = buffer.read();
         let range =
-            self.groups.inode_bits(group, &(0..self.groups.volume.layout.inodes_per_group()));
+            self.groups.inode_bits(group, &(0..self.groups.volume.layout().inodes_per_group()));
         let hint = group.next_inode.load(Ordering::Relaxed).clamp(range.start, range.end);
         let found = free_bit(group, &bytes, hint..range.end)
             .or_else(|| free_bit(group, &bytes, range.start..hint));
         let Some(start) = found else { return Ok(None) };
-        let per_block = self.groups.volume.layout.inodes_per_block();
+        let per_block = self.groups.volume.layout().inodes_per_block();
         let ready = group.table_ready.load(Ordering::Relaxed).next_multiple_of(per_block);
         let limit = (ready.max(start / per_block * per_block) + INODE_RUN_TABLE_BLOCKS * per_block)
-            .min(self.groups.volume.layout.inodes_per_group())
+            .min(self.groups.volume.layout().inodes_per_group())
             .min(start + RUN_LENGTH_MAX);
         let is_free = |bit: &u32| !bitmap::test(&bytes, *bit as usize) && !group.is_withheld(*bit);
         let end = start + (start..limit).take_while(is_free).count() as u32;
@@ -180,7 +180,9 @@ impl InodeRuns {
 
     /// Lets searches find inodes again that were set aside.
     fn give_back(&self, run: InodeRange) {
-        let Ok((number, first)) = self.groups.volume.layout.bit_of_inode(run.first) else { return };
+        let Ok((number, first)) = self.groups.volume.layout().bit_of_inode(run.first) else {
+            return;
+        };
         let group = &self.groups.at(number);
         let state = group.state.lock();
         for bit in first..first + run.count {

@@ -34,7 +34,7 @@ impl RecentlyFreed {
             !is_due
         });
         for inode in released {
-            let Ok((number, bit)) = groups.volume.layout.bit_of_inode(inode) else { continue };
+            let Ok((number, bit)) = groups.volume.layout().bit_of_inode(inode) else { continue };
             let group = groups.at(number);
             let state = group.state.lock();
             groups.stop_withholding(group, &state, bit);

@@ -14,7 +14,7 @@ fn a_damaged_group_is_passed_over() {
         state.load(&allocator.groups.volume, GroupNumber::new(1)).unwrap().descriptor.block_bitmap
     };
     // Only an initialised bitmap can be damaged.
-    let border = allocator.groups.volume.layout.group_first_block(GroupNumber::new(1)).get();
+    let border = allocator.groups.volume.layout().group_first_block(GroupNumber::new(1)).get();
     let run = allocate(&allocator, &request(border + 20_000, 5)).unwrap();
     assert_eq!(run.start.get(), border + 20_000);
     close(&allocator);
@@ -39,7 +39,7 @@ fn damaged_descriptors_do_not_keep_the_rest_from_working() {
     let file = File::options().write(true).open(&image.path).unwrap();
     file.write_all_at(&[0xff; 16], 4096 + 64).unwrap();
     let allocator = open(&image);
-    let inode = InodeNumber::new(allocator.groups.volume.layout.inodes_per_group() + 5);
+    let inode = InodeNumber::new(allocator.groups.volume.layout().inodes_per_group() + 5);
     assert!(matches!(allocator.inodes.table_block(inode), Err(Error::Corrupt(_))));
     assert!(allocator.inodes.table_block(InodeNumber::ROOT).is_ok());
     allocate_all(&allocator, Reach::All, 5);

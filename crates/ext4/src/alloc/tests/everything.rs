@@ -42,7 +42,7 @@ pub(super) fn take_and_free_all_blocks(
     let runs = allocate_all(&allocator, Reach::All, seed);
     assert_eq!(allocator.groups.free_counts().blocks, 0, "{arguments}");
     assert!(allocator.groups.iter().all(|group| group.counts().free_clusters == 0));
-    let ratio = allocator.groups.volume.layout.log_cluster_ratio();
+    let ratio = allocator.groups.volume.layout().log_cluster_ratio();
     let clusters: u64 = runs.iter().map(|run| u64::from(run.length.div_ceil(1 << ratio))).sum();
     assert_eq!(clusters << ratio, before.blocks, "{arguments}");
     assert_disjoint(&allocator, &runs);
@@ -95,7 +95,7 @@ pub(super) fn take_and_free_all_inodes(
     numbers.sort_unstable();
     numbers.dedup();
     assert_eq!(numbers.len() as u64, before.inodes, "{arguments}");
-    assert!(numbers[0] >= allocator.groups.volume.layout.first_inode());
+    assert!(numbers[0] >= allocator.groups.volume.layout().first_inode());
 
     let mut handle = allocator.groups.volume.start(CREDITS).unwrap();
     for (inode, directory) in inodes {

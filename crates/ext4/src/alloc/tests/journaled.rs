@@ -18,7 +18,7 @@ fn churn(fs: &Ext4, rounds: u32, seed: u64) {
             scope.spawn(move || {
                 let mut random = fastrand::Rng::with_seed(seed * 100 + worker);
                 for _ in 0..rounds {
-                    let goal = random.u64(0..fs.volume.layout.blocks_count());
+                    let goal = random.u64(0..fs.volume.layout().blocks_count());
                     let length = random.u32(1..2000);
                     let directory = random.bool();
                     with_space_retry(&fs.volume, || {

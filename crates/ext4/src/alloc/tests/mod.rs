@@ -83,7 +83,7 @@ fn free(allocator: &Allocator, run: BlockRun, kind: BlockKind) -> Result<()> {
 
 /// Allocates all blocks, with many threads.
 fn allocate_all(allocator: &Allocator, reach: Reach, seed: u64) -> Vec<BlockRun> {
-    let blocks = allocator.groups.volume.layout.blocks_count();
+    let blocks = allocator.groups.volume.layout().blocks_count();
     thread::scope(|scope| {
         let takers: Vec<_> = (0..THREADS)
             .map(|taker| {
@@ -142,6 +142,6 @@ fn assert_disjoint(allocator: &Allocator, runs: &[BlockRun]) {
     sorted.sort_unstable_by_key(|run| run.start);
     assert!(sorted.windows(2).all(|pair| pair[0].end <= pair[1].start), "given out twice");
     for run in sorted {
-        assert_eq!(allocator.groups.metadata.first_in(run), None);
+        assert_eq!(allocator.groups.metadata.get().first_in(run), None);
     }
 }

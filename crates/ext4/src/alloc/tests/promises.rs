@@ -71,7 +71,7 @@ fn a_run_over_two_groups_is_freed_whole_or_not_at_all() {
     let allocator = open(&image);
     let before = allocator.groups.free_counts();
     // Group 2 holds no fixed metadata, and neither does the end of group 1.
-    let border = allocator.groups.volume.layout.group_first_block(GroupNumber::new(2)).get();
+    let border = allocator.groups.volume.layout().group_first_block(GroupNumber::new(2)).get();
     let head = allocate(&allocator, &request(border - 8, 8)).unwrap();
     let tail = allocate(&allocator, &request(border, 8)).unwrap();
     assert_eq!((head.start.get(), head.length), (border - 8, 8));
@@ -90,7 +90,7 @@ fn fixed_metadata_and_the_outside_are_not_freed() {
     let Some(image) = image("-t ext4 -O ^has_journal", 300_000) else { return };
     let allocator = open(&image);
     let before = allocator.groups.free_counts();
-    let blocks = allocator.groups.volume.layout.blocks_count();
+    let blocks = allocator.groups.volume.layout().blocks_count();
     let table = allocator.groups.at(GroupNumber::new(1)).inode_table;
     for (start, length) in
         [(0, 1), (1, 1), (table.get(), 1), (blocks - 1, 2), (blocks, 1), (u64::MAX, 9)]
@@ -114,7 +114,7 @@ fn long_runs_are_preferred_to_near_ones() {
     let Some(image) = image("-t ext4 -O ^has_journal", 700_000) else { return };
     let allocator = open(&image);
     // Leave holes of four blocks in the group of the goal.
-    let border = allocator.groups.volume.layout.group_first_block(GroupNumber::new(2)).get();
+    let border = allocator.groups.volume.layout().group_first_block(GroupNumber::new(2)).get();
     let mut runs = Vec::new();
     for start in (border..border + 32768).step_by(8) {
         runs.push(allocate(&allocator, &request(start, 4)).unwrap());

@@ -26,7 +26,7 @@ fn grow(allocator: &Allocator, space: &FileSpace, step: u32, before: Option<Bloc
 }
 
 fn group_of(allocator: &Allocator, run: BlockRun) -> GroupNumber {
-    allocator.groups.volume.layout.group_of_block(run.start).unwrap()
+    allocator.groups.volume.layout().group_of_block(run.start).unwrap()
 }
 
 /// Groups that are marked as a file's own.

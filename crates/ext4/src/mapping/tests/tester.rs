@@ -40,7 +40,7 @@ impl Tester {
     }
 
     pub fn ratio(&self) -> u32 {
-        self.fs.volume.layout.blocks_per_cluster()
+        self.fs.volume.layout().blocks_per_cluster()
     }
 
     /// Maps up to `length` blocks; false if there is no space.

@@ -1,4 +1,6 @@
-//! `resize`: grows or shrinks an image.
+//! `resize`: grows or shrinks an image, or grows one that is mounted.
+
+mod mounted;
 
 use crate::failure::{Failure, Outcome};
 use crate::global::Global;
@@ -15,17 +17,21 @@ use std::path::{Path, PathBuf};
 /// Change the size of an image
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-The image must not be in use. An image file grows and shrinks with the image in it; a partition or block device \
-keeps its size. When an image shrinks, blocks beyond the new end move, and files whose inodes were there get \
-other inode numbers. If the command is interrupted, the image is rolled back the next time it is changed, or by \
-'drystone undo'. A NILFS2 volume can only grow, and has no undo log.
+An image file grows and shrinks with the image in it; a partition or block device keeps its size. When an image \
+shrinks, blocks beyond the new end move, and files whose inodes were there get other inode numbers. If the \
+command is interrupted, the image is rolled back the next time it is changed, or by 'drystone undo'. A NILFS2 \
+volume can only grow, and has no undo log.
+
+An image that is in use can only grow, while it is mounted: name a directory in the mount. Programs go on; what is \
+new can be used when the command returns. If it is interrupted, the server still finishes.
 
 Examples:
   drystone resize disk.img 64M
   drystone resize disk.img --minimum
-  drystone resize disk.img +16M --undo before-growth.undo")]
+  drystone resize disk.img +16M --undo before-growth.undo
+  drystone resize /mnt +2G")]
 pub struct Arguments {
-    /// The image.
+    /// The image, or a directory in a mount.
     #[arg(value_name = "IMAGE", value_parser = Location::parser())]
     image: Location,
     /// The new size: 64M, 4G, …; +2G adds 2 GiB, -2G takes them away.
@@ -89,6 +95,15 @@ fn grow_nilfs2(arguments: &Arguments, global: &Global) -> Outcome {
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     global.check_may_change()?;
     let path = &arguments.image.image;
+    if path.is_dir() {
+        if arguments.minimum || arguments.undo.is_some() {
+            let problem = "a mounted image only grows, and can't be undone: unmount it first";
+            return Err(Failure::Usage(format!("{}: {problem}", path.display())));
+        }
+        // The parser requires a size without --minimum.
+        let size = arguments.size.unwrap_or(NewSize::Minimum);
+        return mounted::grow(path, size, global);
+    }
     // The change itself reports what is wrong with the image.
     if let Ok(Some(FileSystemKind::Nilfs2)) = drystone::kind_of(path) {
         return grow_nilfs2(arguments, global);
@@ -111,16 +126,22 @@ fn resize(path: &Path, size: NewSize, options: &ChangeOptions, global: &Global) 
     });
     steps.end();
     let resized = resized.at_image(path)?;
+    let resized = ResizedJson {
+        block_size: resized.block_size,
+        blocks_before: resized.blocks_before,
+        blocks: resized.blocks,
+        groups: resized.groups,
+        inodes: resized.inodes,
+        blocks_moved: resized.blocks_moved,
+        inodes_moved: resized.inodes_moved,
+    };
+    tell_resized(path, &resized, global)
+}
+
+/// Says what an image has become.
+fn tell_resized(path: &Path, resized: &ResizedJson, global: &Global) -> Outcome {
     if global.json {
-        print_line(&serde_json::to_string(&ResizedJson {
-            block_size: resized.block_size,
-            blocks_before: resized.blocks_before,
-            blocks: resized.blocks,
-            groups: resized.groups,
-            inodes: resized.inodes,
-            blocks_moved: resized.blocks_moved,
-            inodes_moved: resized.inodes_moved,
-        })?)?;
+        print_line(&serde_json::to_string(resized)?)?;
     } else if !global.quiet {
         print_line(&format!(
             "{}: {} blocks of {} bytes, {} before; {} inodes, {} groups",
