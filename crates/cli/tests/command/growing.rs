@@ -1,16 +1,23 @@
 //! A mounted image that grows.
 
 use crate::mounting::Mounting;
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write;
+
+/// Writes a file of 1 MiB. That there is no room shows when it is synced.
+fn write(mounting: &Mounting, number: usize) -> std::io::Result<()> {
+    let mut file = File::create(mounting.path(&format!("{number}")))?;
+    file.write_all(&vec![7; 1 << 20])?;
+    file.sync_all()
+}
 
 #[test]
 fn a_full_mount_grows_and_takes_writes_again() {
     let Some(mounting) = Mounting::new() else { return };
-    mounting.line("mkfs disk.img --size 16M --force -q").good();
     mounting.line("mount disk.img mnt").good();
     fs::create_dir(mounting.path("inside")).unwrap();
     let mut count = 0;
-    while fs::write(mounting.path(&format!("{count}")), vec![7; 1 << 20]).is_ok() {
+    while write(&mounting, count).is_ok() {
         count += 1;
         assert!(count < 32, "it doesn't fill up");
     }
@@ -22,12 +29,12 @@ fn a_full_mount_grows_and_takes_writes_again() {
     let bytes = shape(&mounting)["block_size"].as_u64().unwrap();
     assert_eq!(blocks(&mounting), before + (64 << 20) / bytes);
     for number in count..count + 40 {
-        fs::write(mounting.path(&format!("{number}")), vec![7; 1 << 20]).unwrap();
+        write(&mounting, number).unwrap();
     }
     // Any directory of the mount will do.
-    let json = mounting.line("resize mnt/inside 100M --json").json();
+    let json = mounting.line("resize mnt/inside 120M --json").json();
     assert_eq!(json["blocks_before"].as_u64().unwrap(), before + (64 << 20) / bytes);
-    assert_eq!(json["blocks"].as_u64().unwrap() * bytes, 100 << 20);
+    assert_eq!(json["blocks"].as_u64().unwrap() * bytes, 120 << 20);
 
     let refused = |line: &str, code: i32, why: &str| {
         let told = mounting.line(line).bad(code);
@@ -41,7 +48,7 @@ fn a_full_mount_grows_and_takes_writes_again() {
     refused("resize disk.img +1M", 1, "in use");
     mounting.unmount().good();
     mounting.fixture.expect_sound();
-    assert_eq!(fs::metadata(mounting.fixture.path("disk.img")).unwrap().len(), 100 << 20);
+    assert_eq!(fs::metadata(mounting.fixture.path("disk.img")).unwrap().len(), 120 << 20);
     mounting.line("mount disk.img mnt").good();
     for number in 0..count + 40 {
         let content = fs::read(mounting.path(&format!("{number}"))).unwrap();

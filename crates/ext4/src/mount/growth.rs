@@ -21,13 +21,14 @@ use super::{Ext4, superblock};
 use crate::error::{Error, Result};
 use crate::freeze_gate::FreezeGate;
 use crate::volume::Volume;
-use drystone_blockdev::BlockDevice;
+use drystone_blockdev::{BlockDevice, DeviceError};
 use drystone_cache::Buffer;
 use drystone_ext4_format::layout::Layout;
 use drystone_ext4_format::{GroupNumber, PhysicalBlock};
 use drystone_jbd2::Handle;
 use drystone_sync::Arc;
 use drystone_vfs::Errno;
+use std::io::ErrorKind;
 
 /// What a step zeroes of inode tables, at most: other threads wait meanwhile.
 const STEP_TABLE_BYTES: u64 = 256 << 20;
@@ -233,9 +234,15 @@ fn changed_groups(layout: &Layout, blocks: &[Replacement]) -> Vec<GroupNumber> {
 }
 
 /// The number for a device that can't be as large.
-fn no_room(error: &drystone_blockdev::DeviceError) -> Errno {
+fn no_room(error: &DeviceError) -> Errno {
     match error {
-        drystone_blockdev::DeviceError::FixedSize { .. } => Errno::ENOSPC,
+        DeviceError::FixedSize { .. } => Errno::ENOSPC,
+        // What the system says to a file of that size.
+        DeviceError::Open { source, .. } => match source.kind() {
+            ErrorKind::FileTooLarge | ErrorKind::InvalidInput => Errno::EFBIG,
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Errno::ENOSPC,
+            _ => Errno::EIO,
+        },
         error => Error::Device(error.clone()).errno(),
     }
 }

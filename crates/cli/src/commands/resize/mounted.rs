@@ -1,7 +1,7 @@
 //! Grows an image that is mounted: asks the server of the mount to.
 
 use super::{ResizedJson, tell_resized};
-use crate::failure::{Failure, Outcome};
+use crate::failure::Outcome;
 use crate::global::Global;
 use crate::mounting::registry::MountRegistry;
 use crate::mounting::status::{ShapeStatus, Status};
