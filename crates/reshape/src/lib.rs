@@ -29,5 +29,7 @@ pub use defragment::{Defragmented, defragment};
 pub use error::{Refusal, ReshapeError};
 pub use free_space::{FreeSpaceAction, FreedSpace, clear_free_space};
 pub use image::{ReshapeDevice, needs_recovery};
-pub use resize::{Growth, NewSize, ReshapeProgress, Resized, new_size_bytes, plan_growth, resize};
+pub use resize::{
+    Growth, NewSize, ReshapeProgress, Resized, new_size_bytes, plan_growth, resize, usable_blocks,
+};
 pub use tune::{MountOptionChange, ReservedSpace, Tuned, Tuning, mount_option_names, tune};

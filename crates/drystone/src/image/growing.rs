@@ -2,9 +2,8 @@
 
 use super::Image;
 use crate::Result;
-use drystone_blockdev::{BlockDevice, DeviceError};
-use drystone_ext4::{Ext4, PlannedGrowth};
-use drystone_ext4_format::superblock::Superblock;
+use drystone_blockdev::DeviceError;
+use drystone_ext4::{Ext4, GrowthPlanner, PlannedGrowth};
 use drystone_reshape::{Growth, NewSize, Refusal, ReshapeError, Resized, plan_growth};
 use drystone_vfs::{Errno, FileSystem};
 
@@ -74,27 +73,31 @@ fn shape_of(engine: &Ext4) -> ImageShape {
     }
 }
 
-/// Plans the growth of an image that the engine has frozen.
-pub(super) fn plan(
-    device: &dyn BlockDevice,
-    superblock: &Superblock,
-    size_bytes: u64,
-) -> std::result::Result<Option<PlannedGrowth>, drystone_vfs::Error> {
-    let planned = plan_growth(device, superblock, size_bytes).map_err(|error| {
-        let errno = match &error {
-            ReshapeError::Device(DeviceError::NoSpace { .. })
-            | ReshapeError::Refused(Refusal::NoSpace { .. } | Refusal::Truncated { .. }) => {
-                Errno::ENOSPC
-            }
-            ReshapeError::Device(_) => Errno::EIO,
-            ReshapeError::Format(_) | ReshapeError::Refused(Refusal::HasErrors) => Errno::EUCLEAN,
-            _ => Errno::EINVAL,
-        };
-        drystone_vfs::Error::with_detail(errno, error.to_string())
-    })?;
-    Ok(planned.map(|Growth { superblock, blocks, copies }| PlannedGrowth {
-        superblock,
-        blocks,
-        copies,
-    }))
+/// Plans for the engine.
+pub(super) const PLANNER: GrowthPlanner = GrowthPlanner {
+    usable_blocks: |superblock, size_bytes| {
+        drystone_reshape::usable_blocks(superblock, size_bytes).map_err(as_call)
+    },
+    plan: |device, superblock, size_bytes| {
+        let planned = plan_growth(device, superblock, size_bytes).map_err(as_call)?;
+        Ok(planned.map(|Growth { superblock, blocks, copies }| PlannedGrowth {
+            superblock,
+            blocks,
+            copies,
+        }))
+    },
+};
+
+/// The error that a system call would give, with the reason.
+fn as_call(error: ReshapeError) -> drystone_vfs::Error {
+    let errno = match &error {
+        ReshapeError::Device(DeviceError::NoSpace { .. })
+        | ReshapeError::Refused(Refusal::NoSpace { .. } | Refusal::Truncated { .. }) => {
+            Errno::ENOSPC
+        }
+        ReshapeError::Device(_) => Errno::EIO,
+        ReshapeError::Format(_) | ReshapeError::Refused(Refusal::HasErrors) => Errno::EUCLEAN,
+        _ => Errno::EINVAL,
+    };
+    drystone_vfs::Error::with_detail(errno, error.to_string())
 }

@@ -139,7 +139,7 @@ impl ImageOptions {
             );
         #[cfg(feature = "reshape")]
         {
-            options.growth_planner = Some(super::growing::plan);
+            options.growth_planner = Some(super::growing::PLANNER);
         }
         if let Some(interval) = self.commit_interval {
             options.commit_interval = interval;

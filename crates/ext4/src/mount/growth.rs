@@ -67,16 +67,20 @@ impl Ext4 {
     /// The image is read-only, frozen, damaged or larger; the device has another size that it keeps; something can't be
     /// read or written. The image then has its old size, or a part of the growth.
     pub fn grow(&self, size_bytes: u64) -> Result<()> {
-        let Some(plan) = self.growth_planner else { return Err(Errno::EOPNOTSUPP.into()) };
+        let Some(planner) = self.growth_planner else { return Err(Errno::EOPNOTSUPP.into()) };
         let _growing = self.growing.lock();
         self.volume.check_writable()?;
         self.volume.check_running()?;
         let log_block_size = self.volume.layout().log_block_size();
-        let blocks = size_bytes >> log_block_size;
         let before = self.volume.layout().blocks_count();
-        if blocks < before {
+        if size_bytes >> log_block_size < before {
             let reason = "it can't become smaller while it is in use; unmount it first";
             return Err(refused(Errno::EINVAL, reason));
+        }
+        let superblock = self.volume.with_superblock(Clone::clone);
+        let blocks = (planner.usable_blocks)(&superblock, size_bytes).map_err(Error::Growth)?;
+        if blocks <= before {
+            return Ok(());
         }
         let device = &self.volume.device;
         let (size_bytes, room) = (blocks << log_block_size, device.size_bytes());
@@ -85,7 +89,7 @@ impl Ext4 {
                 refused(no_room(&error), format!("it can't have {size_bytes} bytes: {error}"))
             })?;
         }
-        let grown = self.grow_to(blocks, plan);
+        let grown = self.grow_to(blocks, planner);
         let end = self.volume.layout().blocks_count() << log_block_size;
         if room < size_bytes && end < size_bytes && self.volume.check_running().is_ok() {
             // A file is as long as before, or as the image. If it can't be cut, its end isn't used.
@@ -96,7 +100,7 @@ impl Ext4 {
         grown
     }
 
-    fn grow_to(&self, blocks: u64, plan: GrowthPlanner) -> Result<()> {
+    fn grow_to(&self, blocks: u64, planner: GrowthPlanner) -> Result<()> {
         let table_bytes = {
             let layout = self.volume.layout();
             u64::from(layout.inode_table_blocks()) << layout.log_block_size()
@@ -105,7 +109,7 @@ impl Ext4 {
         let mut groups = (STEP_TABLE_BYTES / table_bytes).max(1) as u32;
         while self.volume.layout().blocks_count() < blocks {
             let end = step_end(self.volume.layout(), groups).min(blocks);
-            match self.grow_by_step(end, plan)? {
+            match self.grow_by_step(end, planner)? {
                 StepOutcome::Grown => {}
                 StepOutcome::Full => break,
                 StepOutcome::TooLarge if groups > 1 => groups /= 2,
@@ -118,12 +122,13 @@ impl Ext4 {
         Ok(())
     }
 
-    fn grow_by_step(&self, blocks: u64, plan: GrowthPlanner) -> Result<StepOutcome> {
+    fn grow_by_step(&self, blocks: u64, planner: GrowthPlanner) -> Result<StepOutcome> {
         self.hold_still()?;
         let _frozen = Frozen(&self.volume.freeze);
         let closed = superblock::closed(self, false);
         let size_bytes = blocks << self.volume.layout().log_block_size();
-        let planned = plan(&self.volume.device, &closed, size_bytes).map_err(Error::Growth)?;
+        let planned = (planner.plan)(&self.volume.device, &closed, size_bytes);
+        let planned = planned.map_err(Error::Growth)?;
         let Some(planned) = planned else { return Ok(StepOutcome::Full) };
         // One more for the superblock.
         if planned.blocks.len() >= self.volume.journal.max_credits_alone() as usize {
@@ -140,6 +145,8 @@ impl Ext4 {
         let superblock =
             volume.with_superblock(|mounted| superblock::marked_as(superblock, mounted));
         let layout = *superblock.layout();
+        // In between, the image is not what the mount takes it for.
+        let _stop = volume.stop_on_panic();
         // A map that is read again would take blocks of windows for free.
         self.allocator.blocks.discard_windows();
         volume.flush_writes(volume.device.mark())?;

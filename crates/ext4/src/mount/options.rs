@@ -11,14 +11,16 @@ use std::time::Duration;
 /// Bytes that an inode in memory counts as: its record, its locks, its table entry.
 const INODE_BYTES: usize = 1024;
 
-/// Plans how an image takes as much of a size in bytes as it can use. It gets the device as it is, and a superblock
-/// that is marked as that of a closed image. It may write beyond the end of the image only. `None`: the image
-/// can't use more than it has.
-pub type GrowthPlanner = fn(
-    &dyn BlockDevice,
-    &Superblock,
-    u64,
-) -> std::result::Result<Option<PlannedGrowth>, drystone_vfs::Error>;
+/// What knows how an image of some size is laid out.
+#[derive(Clone, Copy, Debug)]
+pub struct GrowthPlanner {
+    /// How many blocks an image can use of a size in bytes, at least as many as it has.
+    pub usable_blocks: fn(&Superblock, u64) -> drystone_vfs::Result<u64>,
+    /// Plans how an image takes as much of a size in bytes as it can use. It gets the device as it is, and a
+    /// superblock that is marked as that of a closed image. It may write beyond the end of the image only. `None`: the
+    /// image can't use more than it has.
+    pub plan: fn(&dyn BlockDevice, &Superblock, u64) -> drystone_vfs::Result<Option<PlannedGrowth>>,
+}
 
 /// What makes an image larger, beside what lies beyond its old end.
 #[derive(Clone, Debug)]

@@ -28,6 +28,18 @@ pub struct Growth {
     pub copies: Vec<(PhysicalBlock, Vec<u8>)>,
 }
 
+/// How many blocks an image can use of a size, when it grows.
+///
+/// # Errors
+/// A refusal: the image has errors, or can't have so many blocks.
+pub fn usable_blocks(superblock: &Superblock, size_bytes: u64) -> Result<u64> {
+    if superblock.state().contains(StateFlags::ERRORS) {
+        return Err(Refusal::HasErrors.into());
+    }
+    let blocks = geometry::resized(superblock, size_bytes)?.blocks_count;
+    Ok(blocks.max(superblock.layout().blocks_count()))
+}
+
 /// Plans how an open image takes as much of a size as it can use, and prepares the blocks beyond its end. `None`
 /// if it can't use more than it has.
 ///
@@ -42,9 +54,6 @@ pub fn plan_growth(
     size_bytes: u64,
 ) -> Result<Option<Growth>> {
     let old = *superblock.layout();
-    if superblock.state().contains(StateFlags::ERRORS) {
-        return Err(Refusal::HasErrors.into());
-    }
     let geometry = geometry::resized(superblock, size_bytes)?;
     if geometry.blocks_count <= old.blocks_count() {
         return Ok(None);

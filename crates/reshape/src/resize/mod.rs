@@ -12,7 +12,7 @@ mod minimum;
 mod reserve;
 mod shrink;
 
-pub use growth::{Growth, plan_growth};
+pub use growth::{Growth, plan_growth, usable_blocks};
 pub(crate) use reserve::{free_old_bases, store_reserve};
 
 use crate::error::{Refusal, Result};

@@ -122,6 +122,7 @@ fn what_can_not_be_is_refused_and_changes_nothing() {
     assert!(refused(NewSize::Minimum).contains("unmount"));
     // More blocks than there are numbers for.
     refused(NewSize::Exactly(1 << 62));
+    assert!(refused(NewSize::Exactly(1 << 50)).contains("more inodes than there are numbers"));
     assert_eq!(sample.path().metadata().unwrap().len(), 24 * MIB);
     image.file_system().freeze().unwrap();
     refused(NewSize::More(MIB));
