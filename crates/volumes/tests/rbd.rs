@@ -349,6 +349,8 @@ fn an_osd_that_is_killed_loses_nothing() {
             thread::sleep(Duration::from_millis(500));
             kill_osd();
             start_osd();
+            // It takes seconds until it answers, longer than until the next kill.
+            device.read_at(0, &mut [0; 512]).unwrap();
         }
         thread::sleep(Duration::from_millis(500));
         is_over.store(true, Ordering::Relaxed);
@@ -431,4 +433,51 @@ fn a_full_cluster_is_waited_for() {
     assert!(error.contains("no answer of the cluster for 20 s"), "{error}");
     assert!(took < Duration::from_secs(50), "{took:?}");
     wait_until(false);
+}
+
+/// Random reads of 4 KiB by 16 threads, beside Ceph's own program.
+#[test]
+#[ignore = "needs ./dev ceph test"]
+fn random_reads_are_fast() {
+    const THREADS: u64 = 16;
+    const READS: u64 = 32_768;
+    let image = Image::new("fast");
+    let device = image.writer("");
+    device.write_at(0, &vec![1; DISK_BYTES]).unwrap();
+    device.flush().unwrap();
+    let start = clock::now();
+    thread::scope(|scope| {
+        for number in 0..THREADS {
+            let device = &device;
+            scope.spawn(move || {
+                let mut random = fastrand::Rng::with_seed(number);
+                for _ in 0..READS / THREADS {
+                    let block = random.u64(..DISK_BYTES as u64 / 4096);
+                    device.read_at(block * 4096, &mut [0; 4096]).unwrap();
+                }
+            });
+        }
+    });
+    let ours = READS as f64 / start.elapsed().as_secs_f64();
+    drop(device);
+    let total = (READS * 4096).to_string();
+    let said = rbd(&[
+        "bench",
+        "--io-type",
+        "read",
+        "--io-pattern",
+        "rand",
+        "--io-size",
+        "4096",
+        "--io-threads",
+        "16",
+        "--io-total",
+        &total,
+        "--rbd-cache=false",
+        &image.0,
+    ]);
+    let theirs = said.lines().last().unwrap().split("ops/sec: ").nth(1).unwrap();
+    let theirs: f64 = theirs.split_whitespace().next().unwrap().parse().unwrap();
+    println!("{ours:.0} reads a second, 'rbd bench' {theirs:.0}");
+    assert!(ours >= 0.8 * theirs, "{ours:.0} reads a second, 'rbd bench' {theirs:.0}");
 }
