@@ -26,12 +26,16 @@ use drystone_cache::Buffer;
 use drystone_ext4_format::layout::Layout;
 use drystone_ext4_format::{GroupNumber, PhysicalBlock};
 use drystone_jbd2::Handle;
-use drystone_sync::Arc;
+use drystone_sync::{Arc, thread};
 use drystone_vfs::Errno;
 use std::io::ErrorKind;
+use std::time::Duration;
 
 /// What a step zeroes of inode tables, at most: other threads wait meanwhile.
 const STEP_TABLE_BYTES: u64 = 256 << 20;
+
+/// How long other threads go on between two steps.
+const STEP_PAUSE: Duration = Duration::from_millis(2);
 
 /// Blocks of a transaction that only writes copies.
 const COPIES_MAX: usize = 64;
@@ -110,7 +114,8 @@ impl Ext4 {
         while self.volume.layout().blocks_count() < blocks {
             let end = step_end(self.volume.layout(), groups).min(blocks);
             match self.grow_by_step(end, planner)? {
-                StepOutcome::Grown => {}
+                // Threads that wait would otherwise find the image frozen again before they have run.
+                StepOutcome::Grown => thread::sleep(STEP_PAUSE),
                 StepOutcome::Full => break,
                 StepOutcome::TooLarge if groups > 1 => groups /= 2,
                 StepOutcome::TooLarge => {
