@@ -250,15 +250,20 @@ impl BlockDevice for FileDevice {
     }
 
     fn set_size(&self, size_bytes: u64) -> DeviceResult {
-        if !self.is_block_device {
-            return self.resize(size_bytes);
-        }
         self.check_writable()?;
         let size = self.measure()?;
-        if size < size_bytes {
-            return Err(DeviceError::FixedSize { size });
+        if self.is_block_device {
+            if size < size_bytes {
+                return Err(DeviceError::FixedSize { size });
+            }
+            self.size_bytes.store(size, Ordering::Release);
+            return Ok(());
         }
-        self.size_bytes.store(size, Ordering::Release);
+        // A file that somebody else has made longer holds more than is known here: nothing of that is cut.
+        if size < size_bytes || size == self.size_bytes() {
+            return self.resize(size_bytes);
+        }
+        self.size_bytes.store(size_bytes, Ordering::Release);
         Ok(())
     }
 
@@ -309,6 +314,22 @@ mod tests {
         let mut bytes = [0; 512];
         device.read_at(0, &mut bytes).unwrap();
         assert_eq!(bytes, [1; 512]);
+    }
+
+    /// An image that grows takes only what is there, or what was made for it.
+    #[test]
+    fn a_file_that_others_made_longer_is_not_cut() {
+        let folder = tempfile::tempdir().unwrap();
+        let device = device(&folder);
+        let length = || folder.path().join("image").metadata().unwrap().len();
+        device.set_size(8192).unwrap();
+        assert_eq!((device.size_bytes(), length()), (8192, 8192));
+        device.set_size(4096).unwrap();
+        assert_eq!((device.size_bytes(), length()), (4096, 4096));
+        device.file.set_len(100_000).unwrap();
+        device.set_size(8192).unwrap();
+        device.set_size(4096).unwrap();
+        assert_eq!((device.size_bytes(), length()), (4096, 100_000));
     }
 
     /// A flush on a full host loses what was written, like any failed flush.

@@ -33,6 +33,21 @@ impl Allocator {
         self.tables.grow(*layout, self.groups.tables());
         Ok(())
     }
+
+    /// Whether these groups are sound. A growth gives what it changes of them new checksums, so that damage could not
+    /// be seen any more.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn are_sound(&self, groups: &[GroupNumber]) -> Result<bool> {
+        for &number in groups {
+            let group = self.groups.at(number);
+            if self.groups.load_or_take_out(group, &mut group.state.lock(), true)?.is_none() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
 }
 
 impl BlockGroups {

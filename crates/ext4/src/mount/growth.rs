@@ -111,14 +111,23 @@ impl Ext4 {
         };
         // Bounded by the number of bytes, which fits.
         let mut groups = (STEP_TABLE_BYTES / table_bytes).max(1) as u32;
+        let mut has_grown = false;
         while self.volume.layout().blocks_count() < blocks {
             let end = step_end(self.volume.layout(), groups).min(blocks);
-            match self.grow_by_step(end, planner)? {
-                // Threads that wait would otherwise find the image frozen again before they have run.
-                StepOutcome::Grown => thread::sleep(STEP_PAUSE),
-                StepOutcome::Full => break,
-                StepOutcome::TooLarge if groups > 1 => groups /= 2,
-                StepOutcome::TooLarge => {
+            match self.grow_by_step(end, planner) {
+                Ok(StepOutcome::Grown) => {
+                    has_grown = true;
+                    // Threads that wait would otherwise find the image frozen again before they have run.
+                    thread::sleep(STEP_PAUSE);
+                }
+                // Somebody has frozen it between two steps.
+                Err(error) if has_grown && error.errno() == Errno::EBUSY => {
+                    self.volume.freeze.wait_thawed();
+                }
+                Err(error) => return Err(error),
+                Ok(StepOutcome::Full) => break,
+                Ok(StepOutcome::TooLarge) if groups > 1 => groups /= 2,
+                Ok(StepOutcome::TooLarge) => {
                     let reason = "its journal is too small for it to grow in use; unmount it first";
                     return Err(refused(Errno::ENOSPC, reason));
                 }
@@ -157,6 +166,11 @@ impl Ext4 {
         volume.flush_writes(volume.device.mark())?;
         let blocks = Replacement::read(volume, blocks)?;
         let changed = changed_groups(volume.layout(), &blocks);
+        if !self.allocator.are_sound(&changed)? {
+            let reason =
+                "a group that it needs is damaged; unmount it and run 'drystone check --repair'";
+            return Err(refused(Errno::EUCLEAN, reason));
+        }
 
         // Nothing else starts one while the image is frozen.
         let mut handle = volume.journal.start_alone(blocks.len() as u32 + 1)?;

@@ -161,13 +161,17 @@ impl Engine {
             };
             (self.overhead(superblock), half(low) ^ half(high))
         });
+        let blocks = layout.blocks_count().saturating_sub(overhead);
+        let inodes = u64::from(layout.inodes_count());
+        // An image that grows has more free space for a moment than its layout says.
+        let blocks_free = free.blocks.min(blocks);
         FileSystemStatistics {
             block_size: layout.block_size() as u32,
-            blocks: layout.blocks_count().saturating_sub(overhead),
-            blocks_free: free.blocks,
-            blocks_available: free.blocks.saturating_sub(free.reserved_blocks),
-            inodes: u64::from(layout.inodes_count()),
-            inodes_free: free.inodes,
+            blocks,
+            blocks_free,
+            blocks_available: blocks_free.saturating_sub(free.reserved_blocks),
+            inodes,
+            inodes_free: free.inodes.min(inodes),
             name_length_max: NAME_LENGTH_MAX as u32,
             identifier,
         }

@@ -5,6 +5,7 @@ use crate::support::Sample;
 use drystone::reshape::NewSize;
 use drystone::{BlockDevice, ChangeOptions, Image, resize_image};
 use drystone_blockdev::{FileDevice, OpenMode};
+use drystone_ext4_format::group::GroupDescriptor;
 use drystone_ext4_format::layout::Geometry;
 use drystone_ext4_format::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, Superblock};
 use drystone_testkit::environment::number;
@@ -138,4 +139,37 @@ fn what_can_not_be_is_refused_and_changes_nothing() {
     assert!(image.grow(NewSize::More(MIB)).is_err());
     drop(image);
     sample.judge("refused", &sample.tree());
+}
+
+/// A growth gives the last group's bitmap a new checksum, which would hide what is wrong with it.
+#[test]
+fn a_damaged_group_does_not_become_sound() {
+    let Some(sample) = Sample::new("default", 24) else { return };
+    let bitmap = {
+        let device = FileDevice::open(sample.path(), OpenMode::ReadWrite).unwrap();
+        let mut bytes = [0; SUPERBLOCK_BYTES];
+        device.read_at(SUPERBLOCK_OFFSET_BYTES, &mut bytes).unwrap();
+        let layout = *Superblock::check(&bytes).unwrap().layout();
+        let mut block = vec![0; layout.block_size()];
+        let descriptors = layout.descriptor_block(0).unwrap();
+        device.read_at(descriptors.get() << layout.log_block_size(), &mut block).unwrap();
+        let descriptor =
+            GroupDescriptor::read(&block[..layout.descriptor_size()], &layout).unwrap();
+        let place = descriptor.block_bitmap.get() << layout.log_block_size();
+        device.write_at(place, &[0; 64]).unwrap();
+        place
+    };
+    let read = || {
+        let device = FileDevice::open(sample.path(), OpenMode::ReadOnly).unwrap();
+        let mut bytes = vec![0; 4096];
+        device.read_at(bitmap, &mut bytes).unwrap();
+        bytes
+    };
+    let damaged = read();
+    let image = Image::open(sample.path()).unwrap();
+    let refused = image.grow(NewSize::More(8 * MIB)).unwrap_err().to_string();
+    assert!(refused.contains("damaged"), "{refused}");
+    assert_eq!(sample.path().metadata().unwrap().len(), 24 * MIB);
+    image.close().unwrap();
+    assert!(read() == damaged);
 }
