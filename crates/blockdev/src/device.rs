@@ -108,8 +108,8 @@ pub trait BlockDevice: Send + Sync + Debug {
         Ok((offset < self.size_bytes()).then_some(offset))
     }
 
-    /// Gives the device this size, if it can have it: a regular file can have any, whose new bytes are zeros
-    /// and take no space; another device may have become larger since it was opened.
+    /// Gives the device this size. A regular file becomes longer, by a hole, or is cut to where it ended before; what
+    /// others have put behind its end stays. A block device is measured again, and must have at least this size.
     ///
     /// # Errors
     ///

@@ -30,7 +30,7 @@ pub enum DeviceError {
     ReadOnly,
 
     /// The device can't have another size.
-    #[error("the device has {size} bytes and can't have more or fewer")]
+    #[error("the device has {size} bytes and can't change its size")]
     FixedSize {
         /// Size of the device in bytes.
         size: u64,

@@ -16,7 +16,7 @@ impl Image {
     /// Makes the image larger, while other threads use it. A regular file grows with it; a partition or a block
     /// device must be large enough. The image gets as much of the size as it can use.
     ///
-    /// A crash leaves the old size, the new one, or one between.
+    /// A crash leaves the old size, the new one, or the size after one of the steps.
     ///
     /// # Errors
     ///

@@ -94,7 +94,7 @@ impl GroupIndex {
 
     /// The index of an image that has grown too large for the one before, which was lazy. There is room for the
     /// image to double, so that few indexes are made and kept.
-    pub fn again<'a>(groups: impl Iterator<Item = &'a BlockGroup>, count: u32) -> GroupIndex {
+    pub fn rebuilt<'a>(groups: impl Iterator<Item = &'a BlockGroup>, count: u32) -> GroupIndex {
         let index = GroupIndex::empty(count.saturating_mul(2), true);
         for group in groups {
             let _state = group.state.lock();

@@ -1,7 +1,7 @@
 //! Takes over what an image has grown by: new groups, and more blocks in the last one.
 //!
 //! # State
-//! The device shows the grown image. Everything that the mount keeps by group or by block is brought up to date
+//! The device contains the grown image. Everything that the mount keeps by group or by block is brought up to date
 //! while it is still mounted: records of the new groups are added, groups whose descriptor has changed
 //! are read again.
 //!
@@ -63,7 +63,7 @@ impl BlockGroups {
                 let old = self.count() as usize;
                 self.groups.iter().skip(old).for_each(|group| index.get().settle(group));
             } else {
-                index.replace(GroupIndex::again(self.groups.iter(), layout.group_count()));
+                index.replace(GroupIndex::rebuilt(self.groups.iter(), layout.group_count()));
             }
         }
         self.metadata.replace(loaded.metadata);

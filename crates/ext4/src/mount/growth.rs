@@ -8,7 +8,7 @@
 //! One thread grows the image at a time. Operations that change the image wait for the end of a step.
 //!
 //! # Crash
-//! The planner writes only beyond the old end. That is durable before the transaction begins, which makes the image
+//! The planner writes beyond the old end, and returns what changes inside it. What it wrote is durable before the transaction begins, which makes the image
 //! larger as a whole. Copies of the superblock and the descriptors follow in other transactions: a crash
 //! before these leaves older copies, which describe the smaller image. Without a journal the superblock is
 //! written last.
@@ -50,9 +50,9 @@ enum StepOutcome {
 }
 
 /// A frozen image, until dropped.
-struct Frozen<'a>(&'a FreezeGate);
+struct FrozenImage<'a>(&'a FreezeGate);
 
-impl Drop for Frozen<'_> {
+impl Drop for FrozenImage<'_> {
     fn drop(&mut self) {
         self.0.release();
     }
@@ -68,7 +68,7 @@ impl Ext4 {
     /// first, if it hasn't and can have it.
     ///
     /// # Errors
-    /// The image is read-only, frozen, damaged or larger; the device has another size that it keeps; something can't be
+    /// The image is read-only, frozen, damaged or larger; the device can't get that size; something can't be
     /// read or written. The image then has its old size, or a part of the growth.
     pub fn grow(&self, size_bytes: u64) -> Result<()> {
         let Some(planner) = self.growth_planner else { return Err(Errno::EOPNOTSUPP.into()) };
@@ -138,7 +138,7 @@ impl Ext4 {
 
     fn grow_by_step(&self, blocks: u64, planner: GrowthPlanner) -> Result<StepOutcome> {
         self.hold_still()?;
-        let _frozen = Frozen(&self.volume.freeze);
+        let _frozen = FrozenImage(&self.volume.freeze);
         let closed = superblock::closed(self, false);
         let size_bytes = blocks << self.volume.layout().log_block_size();
         let planned = (planner.plan)(&self.volume.device, &closed, size_bytes);
@@ -164,7 +164,7 @@ impl Ext4 {
         // A map that is read again would take blocks of windows for free.
         self.allocator.blocks.discard_windows();
         volume.flush_writes(volume.device.mark())?;
-        let blocks = Replacement::read(volume, blocks)?;
+        let blocks = BlockReplacement::read(volume, blocks)?;
         let changed = changed_groups(volume.layout(), &blocks);
         if !self.allocator.are_sound(&changed)? {
             let reason =
@@ -174,7 +174,7 @@ impl Ext4 {
 
         // Nothing else starts one while the image is frozen.
         let mut handle = volume.journal.start_alone(blocks.len() as u32 + 1)?;
-        let mut written = Replacement::write(&mut handle, &blocks);
+        let mut written = BlockReplacement::write(&mut handle, &blocks);
         if written.is_ok() && !volume.journal.is_logged() {
             handle.stop()?;
             volume.journal.commit_and_wait()?;
@@ -198,11 +198,11 @@ impl Ext4 {
 }
 
 fn write_copies(volume: &Volume, copies: Vec<(PhysicalBlock, Vec<u8>)>) -> Result<()> {
-    let copies = Replacement::read(volume, copies)?;
+    let copies = BlockReplacement::read(volume, copies)?;
     let most = COPIES_MAX.min(volume.journal.max_credits() as usize);
     for copies in copies.chunks(most) {
         let mut handle = volume.journal.start(copies.len() as u32)?;
-        let written = Replacement::write(&mut handle, copies);
+        let written = BlockReplacement::write(&mut handle, copies);
         volume.settle(handle, written)?;
     }
     volume.journal.commit_and_wait()?;
@@ -210,20 +210,23 @@ fn write_copies(volume: &Volume, copies: Vec<(PhysicalBlock, Vec<u8>)>) -> Resul
 }
 
 /// The new content of a block.
-struct Replacement {
+struct BlockReplacement {
     buffer: Arc<Buffer>,
     bytes: Vec<u8>,
 }
 
-impl Replacement {
+impl BlockReplacement {
     /// Reads the blocks, so that nothing but the journal can fail once the first is changed.
-    fn read(volume: &Volume, blocks: Vec<(PhysicalBlock, Vec<u8>)>) -> Result<Vec<Replacement>> {
-        let read = |(block, bytes)| Ok(Replacement { buffer: volume.read(block)?, bytes });
+    fn read(
+        volume: &Volume,
+        blocks: Vec<(PhysicalBlock, Vec<u8>)>,
+    ) -> Result<Vec<BlockReplacement>> {
+        let read = |(block, bytes)| Ok(BlockReplacement { buffer: volume.read(block)?, bytes });
         blocks.into_iter().map(read).collect()
     }
 
-    fn write(handle: &mut Handle<'_>, blocks: &[Replacement]) -> Result<()> {
-        for Replacement { buffer, bytes } in blocks {
+    fn write(handle: &mut Handle<'_>, blocks: &[BlockReplacement]) -> Result<()> {
+        for BlockReplacement { buffer, bytes } in blocks {
             handle.write(buffer, None)?.copy_from_slice(bytes);
         }
         Ok(())
@@ -241,14 +244,14 @@ fn step_end(layout: &Layout, groups: u32) -> u64 {
 }
 
 /// The groups whose descriptors will change. The blocks still have their old content.
-fn changed_groups(layout: &Layout, blocks: &[Replacement]) -> Vec<GroupNumber> {
+fn changed_groups(layout: &Layout, blocks: &[BlockReplacement]) -> Vec<GroupNumber> {
     let mut changed = Vec::new();
     for index in 0..layout.descriptor_blocks() {
         let Some(block) = layout.descriptor_block(index) else { break };
         let Ok(place) = blocks.binary_search_by_key(&block.get(), |it| it.buffer.number()) else {
             continue;
         };
-        let Replacement { buffer, bytes } = &blocks[place];
+        let BlockReplacement { buffer, bytes } = &blocks[place];
         let before = buffer.read();
         let size = layout.descriptor_size();
         let pairs = before.chunks_exact(size).zip(bytes.chunks_exact(size));

@@ -22,8 +22,8 @@ shrinks, blocks beyond the new end move, and files whose inodes were there get o
 command is interrupted, the image is rolled back the next time it is changed, or by 'drystone undo'. A NILFS2 \
 volume can only grow, and has no undo log.
 
-An image that is in use can only grow, while it is mounted: name a directory in the mount. Programs go on; what is \
-new can be used when the command returns. If it is interrupted, the server still finishes.
+A mounted image can only grow: name a directory in the mount. The new space is usable when the command returns. If \
+the command is interrupted, the server still finishes.
 
 Examples:
   drystone resize disk.img 64M

@@ -114,6 +114,9 @@ fn reason(errno: Errno) -> String {
         }
         Errno::BUSY => "it is frozen".to_owned(),
         Errno::ROFS => "it is mounted read-only".to_owned(),
+        Errno::INVAL => "it can't have this size: it lacks the feature 64bit, or would have more inodes than there are \
+             numbers for"
+            .to_owned(),
         Errno::UCLEAN => "it has errors: unmount it and see 'drystone check'".to_owned(),
         Errno::NOTTY | Errno::OPNOTSUPP => "its server can't resize it: unmount it first".to_owned(),
         errno => errno.to_string(),
