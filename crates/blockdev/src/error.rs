@@ -79,7 +79,7 @@ pub enum DeviceError {
     Locked {
         /// The name of the volume.
         path: PathBuf,
-        /// What the server calls that client.
+        /// What the server calls that client, and what to do.
         owner: String,
     },
 

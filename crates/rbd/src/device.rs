@@ -3,11 +3,11 @@
 use crate::RbdAddress;
 use crate::image::{Image, RequestKind};
 use crate::in_flight::InFlight;
-use crate::owner::{NotLocked, find_living_owner, take_lock};
+use crate::owner::{NotLocked, await_no_owner, take_lock};
 use drystone_blockdev::{
     BlockDevice, DeviceError, DeviceOperation, DeviceResult, OpenMode, check_range,
 };
-use drystone_sync::{Arc, thread};
+use drystone_sync::{Arc, clock, thread};
 use std::io;
 use std::path::Path;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use std::time::Duration;
 const PIECE_BYTES: u64 = 4 << 20;
 /// The same for changes without data.
 const QUIET_PIECE_BYTES: u64 = 64 << 20;
-/// How often it is looked whether an image is closed.
+/// Time between two looks at whether an image is closed.
 const CLOSING_INTERVAL: Duration = Duration::from_millis(1);
 
 /// An image in a Ceph cluster.
@@ -61,22 +61,21 @@ impl RbdDevice {
         }
         let mut image = Image::connect(&address).map_err(open_error)?;
         image.open(&address, is_writable).map_err(open_error)?;
-        let locked = |owner| DeviceError::Locked { path: Path::new(name).to_owned(), owner };
+        let not_locked = |problem| match problem {
+            NotLocked::Owned(owner) => {
+                DeviceError::Locked { path: Path::new(name).to_owned(), owner }
+            }
+            NotLocked::Failed(error) => open_error(error),
+        };
         if is_writable {
             if !image.has_exclusive_lock().map_err(open_error)? {
                 let problem = "the image has no exclusive lock, so nothing would keep others from \
                                writing it; 'rbd feature enable POOL/IMAGE exclusive-lock' gives it one";
                 return Err(open_error(io::Error::new(io::ErrorKind::Unsupported, problem)));
             }
-            take_lock(&image, address.timeout).map_err(|problem| match problem {
-                NotLocked::Owned(owner) => locked(owner),
-                NotLocked::Failed(error) => open_error(error),
-            })?;
-        } else if address.snapshot.is_none()
-            && !is_look
-            && let Some(owner) = find_living_owner(&image).map_err(open_error)?
-        {
-            return Err(locked(owner));
+            take_lock(&image, address.timeout).map_err(not_locked)?;
+        } else if address.snapshot.is_none() && !is_look {
+            await_no_owner(&image, address.timeout).map_err(not_locked)?;
         }
         let size_bytes = image.size_bytes().map_err(open_error)?;
         image.begin().map_err(open_error)?;
@@ -111,9 +110,6 @@ impl RbdDevice {
         data: Option<&[u8]>,
     ) -> DeviceResult {
         self.check_change(offset, length)?;
-        if let Some(source) = self.in_flight().failed() {
-            return Err(DeviceError::FlushFailed { source });
-        }
         let piece_max = if data.is_some() { PIECE_BYTES } else { QUIET_PIECE_BYTES };
         let mut done = 0;
         while done < length {
@@ -158,9 +154,6 @@ impl BlockDevice for RbdDevice {
         if self.mode == OpenMode::ReadOnly {
             return Ok(());
         }
-        if let Some(source) = self.in_flight().failed() {
-            return Err(DeviceError::FlushFailed { source });
-        }
         let flushed = self.in_flight().flush();
         flushed.map_err(|error| DeviceError::io(DeviceOperation::Flush, 0, 0, error))
     }
@@ -181,27 +174,36 @@ impl BlockDevice for RbdDevice {
 }
 
 impl Drop for RbdDevice {
-    /// Closes the image. A cluster that doesn't answer isn't waited for: a thread goes on with it.
+    /// Closes the image.
     fn drop(&mut self) {
         let Some((in_flight, image)) = self.open.take() else { return };
-        let has_failed = in_flight.failed().is_some();
-        let is_writable = self.mode == OpenMode::ReadWrite;
+        let must_fence = self.mode == OpenMode::ReadWrite && in_flight.has_failed();
         let name = self.name.clone();
-        let closing = thread::spawn("rbd close", move || {
+        close_within(&self.name, self.timeout, move || {
             // What was sent must not be carried out after another client has the lock.
-            if has_failed
-                && is_writable
-                && let Err(error) = image.lock_out_self()
-            {
+            if must_fence && let Err(error) = image.blocklist_self() {
                 tracing::warn!("{name}: {error}");
             }
             drop((in_flight, image));
         });
-        let Ok(closing) = closing else { return };
-        let start = drystone_sync::clock::now();
-        while !closing.is_finished() && start.elapsed() < self.timeout {
-            thread::sleep(CLOSING_INTERVAL);
+    }
+}
+
+/// Closes something of an image. A cluster that doesn't answer is waited for only so long; a thread goes on with it.
+pub(crate) fn close_within(name: &str, timeout: Duration, close: impl FnOnce() + Send + 'static) {
+    let closing = match thread::spawn("rbd close", close) {
+        Ok(closing) => closing,
+        Err(error) => return tracing::warn!("{name} wasn't closed properly: {error}"),
+    };
+    let start = clock::now();
+    while !closing.is_finished() {
+        if start.elapsed() >= timeout {
+            let seconds = timeout.as_secs();
+            return tracing::warn!(
+                "{name} isn't closed after {seconds} s: the cluster doesn't answer"
+            );
         }
+        thread::sleep(CLOSING_INTERVAL);
     }
 }
 

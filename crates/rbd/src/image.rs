@@ -8,19 +8,21 @@ use crate::library::{
 use crate::notes::{SnapshotNote, SnapshotNotes};
 use drystone_sync::Arc;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
-use std::io;
 use std::ptr::{null, null_mut};
+use std::{fmt, io};
 
-/// How long a client whose lock was broken stays locked out: a year, long after it has ended.
-const LOCKED_OUT_SECONDS: u32 = 365 * 24 * 60 * 60;
-/// How long a client may take to answer a notice.
-const NOTICE_TIMEOUT_MS: u64 = 5000;
+/// How long a client whose lock was broken stays on the blocklist: a year, long after it has ended.
+const BLOCKLIST_SECONDS: u32 = 365 * 24 * 60 * 60;
+/// How long a client may take to acknowledge a notify.
+const NOTIFY_TIMEOUT_MS: u64 = 5000;
 /// The largest identifier of an image.
 const IDENTIFIER_BYTES: usize = 256;
-/// More than any part of what is said of a lock's owner has.
+/// Room for the name, the address or the cookie of a lock's owner; none of them is as long.
 const OWNER_BYTES: usize = 1024;
 /// What librbd calls the lock.
 const LOCK_NAME: &CStr = c"rbd_lock";
+/// How the cookies of locks begin that librbd and the kernel take by themselves; what follows names a watch.
+const COOKIE_START: &str = "auto ";
 
 /// An image of a cluster, or a snapshot of it.
 #[derive(Debug)]
@@ -36,9 +38,39 @@ unsafe impl Send for Image {}
 // SAFETY: and from several at once.
 unsafe impl Sync for Image {}
 
-impl std::fmt::Debug for Library {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("librbd")
+impl fmt::Debug for Library {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("librbd")
+    }
+}
+
+/// The client that has the lock.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct LockOwner {
+    /// As `client.4123`.
+    pub client: String,
+    /// Which of its locks it is.
+    pub cookie: String,
+    /// The client's address, as in the blocklist.
+    pub address: String,
+    /// Whether the lock was set by `rbd lock add`, for whatever reason somebody had.
+    pub is_advisory: bool,
+}
+
+impl LockOwner {
+    /// The client's number.
+    pub fn number(&self) -> io::Result<u64> {
+        let number = self.client.strip_prefix("client.").and_then(|number| number.parse().ok());
+        number.ok_or_else(|| {
+            let problem = format!("the lock is of '{}', which isn't a client", self.client);
+            io::Error::new(io::ErrorKind::InvalidData, problem)
+        })
+    }
+}
+
+impl fmt::Display for LockOwner {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} at {}", self.client, self.address)
     }
 }
 
@@ -56,6 +88,7 @@ pub(crate) enum RequestKind {
 /// A request that is under way.
 struct Call<F> {
     library: &'static Library,
+    kind: RequestKind,
     /// What is read or written: librbd has a pointer to it.
     data: Vec<u8>,
     done: F,
@@ -119,9 +152,9 @@ impl Image {
         Ok(())
     }
 
-    /// For how long calls that wait, such as those that open an image, are tried; "0" for ever. What is under
-    /// way once the image is open must not be given up by librados: it may have been carried out, or may be
-    /// later.
+    /// Sets the time limit of librados for every request to an OSD; "0" for none. It is for calls that wait for
+    /// their requests, such as opening an image. Once the image is in use librados must not give up a request: it may
+    /// have been carried out, or may be later.
     fn limit_waiting(&self, seconds: &str) -> io::Result<()> {
         self.set("rados_osd_op_timeout", seconds)
     }
@@ -168,22 +201,23 @@ impl Image {
         Ok(features & FEATURE_EXCLUSIVE_LOCK != 0)
     }
 
-    /// Takes the lock, and keeps it until the image is closed. The lock of a client that no longer watches the
-    /// image is broken, and that client locked out.
+    /// Takes the lock, and keeps it until the image is closed. If its owner no longer watches the image, librbd
+    /// breaks the lock and puts the owner on the blocklist.
     pub fn lock(&self) -> io::Result<()> {
         // SAFETY: the image is open.
         let locked = check(unsafe { (self.library.rbd_lock_acquire)(self.image, LOCK_EXCLUSIVE) });
         match locked {
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
-                let problem = "the image has a lock of another kind, which 'rbd lock list' shows";
+                let problem = "the image has an advisory lock: 'rbd lock list' shows it, and \
+                               'rbd lock remove' removes it if it is out of date";
                 Err(io::Error::new(error.kind(), problem))
             }
-            locked => locked.map(drop).map_err(|error| told(&error, "can't lock it")),
+            locked => locked.map(drop).map_err(|error| not_permitted(&error, "can't lock it")),
         }
     }
 
-    /// The client that has the lock, by its name and its address.
-    pub fn lock_owner(&self) -> io::Result<Option<(String, String)>> {
+    /// The client that has the lock, or the first one of those that share it.
+    pub fn lock_owner(&self) -> io::Result<Option<LockOwner>> {
         let header = self.header()?;
         let mut exclusive = 0;
         // There is room for what one client says, which the lock is for.
@@ -216,7 +250,13 @@ impl Image {
         // Monitors keep a list of addresses without the version of the protocol.
         let address = first(&address);
         let address = address.rsplit_once("v1:").map_or(address.as_str(), |(_, address)| address);
-        Ok((found > 0 && exclusive != 0).then(|| (first(&client), address.to_owned())))
+        let cookie = first(&cookie);
+        Ok((found > 0).then(|| LockOwner {
+            client: first(&client),
+            is_advisory: exclusive == 0 || !cookie.starts_with(COOKIE_START),
+            cookie,
+            address: address.to_owned(),
+        }))
     }
 
     /// The numbers of the clients that watch the image, this one too.
@@ -252,26 +292,26 @@ impl Image {
         text(&format!("rbd_header.{}", unsafe { string(room) }))
     }
 
-    /// The numbers of the clients that answer a notice: an empty one, which asks all that watch the image to look
-    /// at its header again.
+    /// The numbers of the clients that acknowledge a notify. It is an empty one, on which all that watch the image
+    /// read its header again.
     pub fn answering(&self) -> io::Result<Vec<u64>> {
         let library = self.library;
         let header = self.header()?;
         let (mut reply, mut length) = (null_mut(), 0);
-        // SAFETY: the notice has no bytes; the reply's place and length are filled in.
+        // SAFETY: the notify has no bytes; the reply's place and length are filled in.
         let notified = check(unsafe {
             (library.rados_notify2)(
                 self.pool,
                 header.as_ptr(),
                 null(),
                 0,
-                NOTICE_TIMEOUT_MS,
+                NOTIFY_TIMEOUT_MS,
                 &mut reply,
                 &mut length,
             )
         });
         match notified {
-            // Some didn't answer; the reply says which did.
+            // Some didn't acknowledge it; the reply says which did.
             Err(error) if error.kind() != io::ErrorKind::TimedOut || reply.is_null() => {
                 return Err(told(&error, "can't ask those who use it"));
             }
@@ -304,8 +344,8 @@ impl Image {
         Ok(all)
     }
 
-    /// Locks this client out of the cluster: what it has sent and wasn't carried out never will be.
-    pub fn lock_out_self(&self) -> io::Result<()> {
+    /// Puts this client on the cluster's blocklist: what it has sent and wasn't carried out never will be.
+    pub fn blocklist_self(&self) -> io::Result<()> {
         let mut addresses = null_mut();
         // SAFETY: the cluster is connected.
         check(unsafe { (self.library.rados_getaddrs)(self.cluster, &mut addresses) })?;
@@ -313,18 +353,18 @@ impl Image {
         let own = unsafe { string(addresses) };
         // SAFETY: as above.
         unsafe { (self.library.rados_buffer_free)(addresses) };
-        self.lock_out(&own)
+        self.blocklist(&own)
     }
 
-    /// Locks a client out of the cluster, by its address, which no other client gets.
-    pub fn lock_out(&self, address: &str) -> io::Result<()> {
+    /// Puts a client on the cluster's blocklist, by its address, which no other client gets.
+    pub fn blocklist(&self, address: &str) -> io::Result<()> {
         let address = text(address)?.into_raw();
         let add = self.library.rados_blocklist_add;
         // SAFETY: the string ends with a zero, and is its own.
-        let added = check(unsafe { add(self.cluster, address, LOCKED_OUT_SECONDS) });
+        let added = check(unsafe { add(self.cluster, address, BLOCKLIST_SECONDS) });
         // SAFETY: it came from a string above.
         drop(unsafe { CString::from_raw(address) });
-        added.map(drop).map_err(|error| told(&error, "can't lock a client out"))
+        added.map(drop).map_err(|error| not_permitted(&error, "can't blocklist a client"))
     }
 
     /// Makes a snapshot. If another client has the lock, librbd asks it to.
@@ -376,7 +416,7 @@ impl Image {
         let data = if kind == RequestKind::Read { vec![0; length] } else { data };
         let is_write = matches!(kind, RequestKind::Write | RequestKind::WriteDurably);
         assert!(!is_write || data.len() == length, "librbd reads as much as it is told");
-        let call = Box::into_raw(Box::new(Call { library, data, done }));
+        let call = Box::into_raw(Box::new(Call { library, kind, data, done }));
         // SAFETY: only this thread has the box until the request is begun. Its bytes stay where they are.
         let bytes = unsafe { (*call).data.as_mut_ptr().cast::<c_char>() };
         let mut request = null_mut();
@@ -451,10 +491,14 @@ extern "C" fn answered<F: FnOnce(io::Result<Vec<u8>>)>(request: Handle, call: *m
         (call.library.rbd_aio_release)(request);
         result
     };
-    let Call { data, done, .. } = *call;
-    done(match result {
-        0.. => Ok(data),
-        _ => Err(error(result as i64)),
+    let Call { kind, data, done, .. } = *call;
+    done(match usize::try_from(result) {
+        Err(_) => Err(error(result as i64)),
+        Ok(count) if kind == RequestKind::Read && count != data.len() => {
+            let problem = format!("{count} bytes instead of {}", data.len());
+            Err(io::Error::new(io::ErrorKind::UnexpectedEof, problem))
+        }
+        Ok(_) => Ok(data),
     });
 }
 
@@ -472,8 +516,8 @@ extern "C" fn after_snapshot(notes: *mut c_void) {
 
 const EIO: c_int = 5;
 const ERANGE: c_int = 34;
-/// What a cluster tells a client that is locked out of it, as `ESHUTDOWN` of Linux.
-const LOCKED_OUT: c_int = 108;
+/// What a cluster tells a client that is on its blocklist, as `ESHUTDOWN` of Linux.
+const BLOCKLISTED: c_int = 108;
 
 fn check(result: impl Into<i64>) -> io::Result<i64> {
     let result = result.into();
@@ -483,9 +527,9 @@ fn check(result: impl Into<i64>) -> io::Result<i64> {
 /// An error of librbd or librados, which return a negated errno.
 fn error(result: i64) -> io::Error {
     match c_int::try_from(-result).unwrap_or(c_int::MAX) {
-        LOCKED_OUT => io::Error::new(
+        BLOCKLISTED => io::Error::new(
             io::ErrorKind::ConnectionAborted,
-            "the cluster has locked this client out: its lock was broken by another one",
+            "this client is on the cluster's blocklist: its lock was broken by another one",
         ),
         errno => io::Error::from_raw_os_error(errno),
     }
@@ -494,6 +538,17 @@ fn error(result: i64) -> io::Error {
 /// An error with what it is about.
 fn told(error: &io::Error, about: &str) -> io::Error {
     io::Error::new(error.kind(), format!("{about}: {error}"))
+}
+
+/// The same, with what to do if the user may not.
+fn not_permitted(error: &io::Error, about: &str) -> io::Error {
+    let error = told(error, about);
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            told(&error, "the user needs the capability 'profile rbd' of monitors and of the pool")
+        }
+        _ => error,
+    }
 }
 
 fn text(text: &str) -> io::Result<CString> {

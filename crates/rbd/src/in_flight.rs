@@ -1,7 +1,8 @@
 //! Requests that are under way.
 //!
 //! A write returns as soon as it is sent, as it does on a disk with a cache. A change waits for those that it
-//! overlaps, and so does a read: they happen in the order in which they were asked for.
+//! overlaps, and so does a read: they happen in the order in which they were asked for. The time limit of a
+//! request counts from its sending.
 //!
 //! # State
 //!
@@ -14,6 +15,7 @@
 //! answered, then [`RBD_ANSWER`] of the request.
 
 use crate::image::{Image, RequestKind};
+use drystone_sync::clock::{self, Instant};
 use drystone_sync::{Arc, Condvar, LockClass, Mutex};
 use std::collections::BTreeMap;
 use std::io;
@@ -24,6 +26,8 @@ static RBD_ANSWER: LockClass = LockClass::new("rbd answer", 960);
 
 /// Bytes of changes that may be under way at once.
 const BYTES_MAX: usize = 64 << 20;
+/// Changes that may be under way at once. Those without data count as no bytes.
+const CHANGES_MAX: usize = 1024;
 
 #[derive(Debug)]
 pub(crate) struct InFlight {
@@ -36,13 +40,15 @@ pub(crate) struct InFlight {
 struct ChangesInFlight {
     by_offset: BTreeMap<u64, Arc<ChangeInFlight>>,
     bytes: usize,
-    failed: Option<Arc<io::Error>>,
+    /// What every request is told since one has failed.
+    failed: Option<String>,
 }
 
 /// A change of a range.
 #[derive(Debug)]
 struct ChangeInFlight {
     end: u64,
+    sent: Instant,
     answer: Answer<()>,
 }
 
@@ -82,9 +88,9 @@ impl InFlight {
         InFlight { image, timeout, changes }
     }
 
-    /// Why nothing is read or written any more.
-    pub fn failed(&self) -> Option<Arc<io::Error>> {
-        self.changes.lock().failed.clone()
+    /// Whether nothing is read or written any more.
+    pub fn has_failed(&self) -> bool {
+        self.changes.lock().failed.is_some()
     }
 
     /// Reads a range.
@@ -108,18 +114,12 @@ impl InFlight {
     ) -> io::Result<()> {
         let end = offset + length as u64;
         let bytes = data.len();
-        let change = Arc::new(ChangeInFlight { end, answer: Answer::new() });
-        while let Some(first) = self.look(|changes| {
-            let is_in_way =
-                changes.overlapping(offset, end).or_else(|| changes.first_if_full(bytes));
-            if is_in_way.is_none() {
-                changes.by_offset.insert(offset, Arc::clone(&change));
-                changes.bytes += bytes;
+        let change = loop {
+            match self.look(|changes| changes.add(offset, end, bytes))? {
+                Ok(change) => break change,
+                Err(in_way) => self.await_change(&in_way)?,
             }
-            is_in_way
-        })? {
-            self.await_change(&first)?;
-        }
+        };
         let (changes, answered) = (Arc::clone(&self.changes), Arc::clone(&change));
         self.image.begin_request(kind, offset, length, data, move |result| {
             let result = match result {
@@ -131,7 +131,7 @@ impl InFlight {
             changes.by_offset.remove(&offset);
             changes.bytes -= bytes;
             if let Err(error) = &result {
-                changes.fail(copy(error));
+                changes.fail(error);
             }
             answered.answer.set(result);
         });
@@ -151,7 +151,7 @@ impl InFlight {
         }
         let flushed = self.ask(RequestKind::Flush, 0, 0);
         if let Err(error) = &flushed {
-            self.changes.lock().fail(copy(error));
+            self.changes.lock().fail(error);
         }
         self.look(|_| ())?;
         flushed.map(drop)
@@ -167,7 +167,8 @@ impl InFlight {
     }
 
     fn await_change(&self, change: &ChangeInFlight) -> io::Result<()> {
-        match change.answer.wait_until_there(self.timeout) {
+        let left = self.timeout.saturating_sub(change.sent.elapsed());
+        match change.answer.wait_until_there(left) {
             true => Ok(()),
             false => Err(self.give_up()),
         }
@@ -177,7 +178,7 @@ impl InFlight {
     fn look<T>(&self, look: impl FnOnce(&mut ChangesInFlight) -> T) -> io::Result<T> {
         let mut changes = self.changes.lock();
         match &changes.failed {
-            Some(error) => Err(copy(error)),
+            Some(error) => Err(io::Error::other(error.clone())),
             None => Ok(look(&mut changes)),
         }
     }
@@ -186,7 +187,7 @@ impl InFlight {
     fn give_up(&self) -> io::Error {
         let problem = format!("no answer of the cluster for {} s", self.timeout.as_secs());
         let error = io::Error::new(io::ErrorKind::TimedOut, problem);
-        self.changes.lock().fail(copy(&error));
+        self.changes.lock().fail(&error);
         error
     }
 }
@@ -201,24 +202,59 @@ impl ChangesInFlight {
     /// A change to wait for before so many bytes more are sent.
     fn first_if_full(&self, bytes: usize) -> Option<Arc<ChangeInFlight>> {
         let first = self.by_offset.values().next()?;
-        (self.bytes + bytes > BYTES_MAX).then(|| Arc::clone(first))
+        let is_full = self.bytes + bytes > BYTES_MAX || self.by_offset.len() >= CHANGES_MAX;
+        is_full.then(|| Arc::clone(first))
     }
 
-    fn fail(&mut self, error: io::Error) {
-        if self.failed.is_none() {
-            tracing::error!("nothing more is read or written: {error}");
-            self.failed = Some(Arc::new(error));
+    /// Adds a change that is sent now; an error is one to wait for first.
+    fn add(
+        &mut self,
+        offset: u64,
+        end: u64,
+        bytes: usize,
+    ) -> Result<Arc<ChangeInFlight>, Arc<ChangeInFlight>> {
+        let in_way = self.overlapping(offset, end).or_else(|| self.first_if_full(bytes));
+        if let Some(in_way) = in_way {
+            return Err(in_way);
         }
+        let change = Arc::new(ChangeInFlight { end, sent: clock::now(), answer: Answer::new() });
+        self.by_offset.insert(offset, Arc::clone(&change));
+        self.bytes += bytes;
+        Ok(change)
     }
-}
 
-fn copy(error: &io::Error) -> io::Error {
-    match error.raw_os_error() {
-        Some(errno) => io::Error::from_raw_os_error(errno),
-        None => io::Error::new(error.kind(), error.to_string()),
+    fn fail(&mut self, error: &io::Error) {
+        if self.failed.is_none() {
+            let until = "until the image is opened again";
+            let problem = format!("nothing more is read or written {until}: {error}");
+            tracing::error!("{problem}");
+            self.failed = Some(problem);
+        }
     }
 }
 
 fn is_unsupported(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::Unsupported
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_are_bounded_by_their_number_and_bytes() {
+        let mut changes = ChangesInFlight::default();
+        for number in 0..CHANGES_MAX as u64 {
+            assert!(changes.add(number * 8, number * 8 + 8, 0).is_ok());
+        }
+        let end = CHANGES_MAX as u64 * 8;
+        let first = changes.add(end, end + 8, 0).expect_err("too many");
+        assert_eq!(first.end, 8);
+
+        let mut changes = ChangesInFlight::default();
+        assert!(changes.add(0, 8, BYTES_MAX).is_ok());
+        assert!(changes.add(8, 16, 1).is_err());
+        assert!(changes.add(8, 16, 0).is_ok());
+        assert_eq!(changes.add(12, 20, 0).expect_err("they overlap").end, 16);
+    }
 }

@@ -11,7 +11,7 @@ use std::ffi::{c_char, c_int, c_void};
 /// A cluster, a pool, an image, or a request that is under way.
 pub(crate) type Handle = *mut c_void;
 pub(crate) type RequestCallback = extern "C" fn(Handle, *mut c_void);
-pub(crate) type NoticeCallback = extern "C" fn(*mut c_void);
+pub(crate) type WatchCallback = extern "C" fn(*mut c_void);
 
 /// A client that watches an image, as `rbd_image_watcher_t`.
 #[repr(C)]
@@ -22,7 +22,7 @@ pub(crate) struct RawWatcher {
     pub _cookie: u64,
 }
 
-/// A client that answered a notice, as `notify_ack_t`.
+/// A client that acknowledged a notify, as `notify_ack_t`.
 #[repr(C)]
 pub(crate) struct RawAnswer {
     pub client: u64,
@@ -94,7 +94,7 @@ library! {
     rbd_lock_acquire(Handle, c_int) -> c_int;
     rbd_watchers_list(Handle, *mut RawWatcher, *mut usize) -> c_int;
     rbd_watchers_list_cleanup(*mut RawWatcher, usize) -> ();
-    rbd_quiesce_watch(Handle, NoticeCallback, NoticeCallback, *mut c_void, *mut u64) -> c_int;
+    rbd_quiesce_watch(Handle, WatchCallback, WatchCallback, *mut c_void, *mut u64) -> c_int;
     rbd_quiesce_complete(Handle, u64, c_int) -> ();
     rbd_quiesce_unwatch(Handle, u64) -> c_int;
     rbd_aio_create_completion(*mut c_void, RequestCallback, *mut Handle) -> c_int;

@@ -8,13 +8,14 @@
 //! librbd's threads only leave a note (`notes`). A thread of the watch freezes and thaws.
 
 use crate::RbdAddress;
-use crate::device::open_error;
+use crate::device::{close_within, open_error};
 use crate::image::Image;
 use crate::notes::{SnapshotNote, SnapshotNotes};
 use drystone_blockdev::{DeviceError, DeviceResult};
 use drystone_sync::{Arc, thread};
 use std::fmt::Debug;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 /// A snapshot that isn't made for so long has failed: what is frozen must go on.
@@ -36,10 +37,18 @@ pub trait Freezing: Send + Sync {
 /// Freezes what is on an image for each snapshot of it, until this is dropped.
 #[derive(Debug)]
 pub struct SnapshotWatch {
+    name: String,
+    timeout: Duration,
+    /// There until this is dropped.
+    open: Option<OpenWatch>,
+}
+
+#[derive(Debug)]
+struct OpenWatch {
     image: Arc<Image>,
     number: u64,
     notes: Arc<SnapshotNotes>,
-    worker: Option<thread::JoinHandle<()>>,
+    worker: thread::JoinHandle<()>,
 }
 
 impl SnapshotWatch {
@@ -49,7 +58,8 @@ impl SnapshotWatch {
     ///
     /// [`DeviceError::Open`] with what the cluster says.
     pub fn new(name: &str, frozen: Arc<dyn Freezing>) -> DeviceResult<SnapshotWatch> {
-        let image = open(name)?.1;
+        let (address, image) = open(name)?;
+        image.begin().map_err(|error| open_error(name, error))?;
         let image = Arc::new(image);
         let notes = Arc::new(SnapshotNotes::default());
         let number = image.watch_snapshots(&notes).map_err(|error| open_error(name, error))?;
@@ -58,7 +68,11 @@ impl SnapshotWatch {
             serve(&of_worker, &*frozen, |is_frozen| watched.snapshot_may_begin(number, is_frozen));
         });
         match worker {
-            Ok(worker) => Ok(SnapshotWatch { image, number, notes, worker: Some(worker) }),
+            Ok(worker) => Ok(SnapshotWatch {
+                name: name.to_owned(),
+                timeout: address.timeout,
+                open: Some(OpenWatch { image, number, notes, worker }),
+            }),
             Err(error) => {
                 image.unwatch_snapshots(number);
                 Err(open_error(name, error))
@@ -69,12 +83,14 @@ impl SnapshotWatch {
 
 impl Drop for SnapshotWatch {
     fn drop(&mut self) {
-        self.image.unwatch_snapshots(self.number);
-        self.notes.add(SnapshotNote::End);
-        if let Some(worker) = self.worker.take() {
+        let Some(OpenWatch { image, number, notes, worker }) = self.open.take() else { return };
+        close_within(&self.name, self.timeout, move || {
+            // It waits for a freeze that is under way, so the worker must still be there.
+            image.unwatch_snapshots(number);
+            notes.add(SnapshotNote::End);
             // It has told why, if it panicked.
             let _ = worker.join();
-        }
+        });
     }
 }
 
@@ -85,7 +101,9 @@ fn serve(notes: &SnapshotNotes, frozen: &dyn Freezing, may_begin: impl Fn(bool))
             SnapshotNote::End => return,
             SnapshotNote::After => notes.next(),
             SnapshotNote::Before => {
-                let result = frozen.freeze();
+                // librbd waits for an answer, also when the image is closed.
+                let result = catch_unwind(AssertUnwindSafe(|| frozen.freeze()))
+                    .unwrap_or_else(|_| Err(io::Error::other("a bug, which is told above")));
                 if let Err(error) = &result {
                     tracing::error!("no snapshot: the file system can't be frozen: {error}");
                 }
@@ -105,7 +123,8 @@ fn serve(notes: &SnapshotNotes, frozen: &dyn Freezing, may_begin: impl Fn(bool))
     }
 }
 
-/// Makes the snapshot that a name ends with, of an image that may be mounted anywhere.
+/// Makes the snapshot that a name ends with, of an image that may be mounted anywhere. The time limit is that of the
+/// address, for each request.
 ///
 /// # Errors
 ///
@@ -126,7 +145,6 @@ fn open(name: &str) -> Result<(RbdAddress, Image), DeviceError> {
         .and_then(|address| {
             let mut image = Image::connect(&address)?;
             image.open(&RbdAddress { snapshot: None, ..address.clone() }, true)?;
-            image.begin()?;
             Ok((address, image))
         });
     opened.map_err(|error| open_error(name, error))
@@ -137,6 +155,7 @@ fn open(name: &str) -> Result<(RbdAddress, Image), DeviceError> {
 mod tests {
     use super::*;
     use drystone_sync::{LockClass, Mutex};
+    use std::cell::Cell;
 
     #[derive(Debug)]
     struct Recorded(Mutex<String>);
@@ -152,6 +171,32 @@ mod tests {
         fn thaw(&self) {
             self.0.lock().push('t');
         }
+    }
+
+    #[derive(Debug)]
+    struct Panicking;
+
+    impl Freezing for Panicking {
+        fn freeze(&self) -> io::Result<()> {
+            panic!("on purpose")
+        }
+
+        fn thaw(&self) {
+            unreachable!("nothing is frozen")
+        }
+    }
+
+    #[test]
+    fn a_freeze_that_panics_is_answered() {
+        let notes = SnapshotNotes::default();
+        let (before, after, end) = (SnapshotNote::Before, SnapshotNote::After, SnapshotNote::End);
+        [before, after, before, after, end].iter().for_each(|note| notes.add(*note));
+        let answers = Cell::new(0);
+        serve(&notes, &Panicking, |is_frozen| {
+            assert!(!is_frozen);
+            answers.set(answers.get() + 1);
+        });
+        assert_eq!(answers.get(), 2);
     }
 
     #[test]

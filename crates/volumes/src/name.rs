@@ -320,12 +320,15 @@ mod tests {
 
     #[test]
     fn addresses_end_where_a_part_begins() {
+        let range = VolumePart::Range { offset: 1 << 20, length: None };
         for (name, source, parts) in [
             ("nbd://host:1/e", "nbd://host:1/e", vec![]),
             ("nbd://host/a@b#2", "nbd://host/a@b", vec![partition("2")]),
             ("rbd:pool/image", "rbd:pool/image", vec![]),
             ("rbd:pool/image@12#2", "rbd:pool/image@12", vec![partition("2")]),
             ("rbd:pool/image@a?conf=/x#2", "rbd:pool/image@a?conf=/x", vec![partition("2")]),
+            ("rbd:pool/image?@offset=1M", "rbd:pool/image?", vec![range.clone()]),
+            ("rbd:pool/image@a@offset=1M", "rbd:pool/image@a", vec![range]),
             ("nbd+unix:///?socket=/a@b#home", "nbd+unix:///?socket=/a@b", vec![partition("home")]),
         ] {
             let volume = VolumeName::find(Path::new(name)).unwrap();

@@ -1,6 +1,6 @@
 //! A Ceph cluster of one monitor and one OSD on a sparse file, for tests and the demo.
 //!
-//! All of it is in one folder, and nothing of it in `/etc/ceph`. It listens on 127.0.0.1 only, asks nobody who
+//! All of it is in one folder, which it makes and marks as its own, and nothing of it in `/etc/ceph`. It listens on 127.0.0.1 only, asks nobody who
 //! they are, and keeps one copy of everything.
 
 use crate::process;
@@ -14,6 +14,10 @@ use std::time::Duration;
 
 /// The pool for images.
 pub const POOL: &str = "rbd";
+/// A file in the folder of each cluster that was made here. Nothing else is ever stopped, changed or removed.
+const MARKER: &str = "made-by-drystone";
+/// How much of a daemon's log is shown.
+const LOG_LINES: usize = 10;
 const DAEMONS: [&str; 2] = ["osd.0", "mon.a"];
 const PLACEMENT_GROUPS: &str = "16";
 const MOMENT: Duration = Duration::from_millis(50);
@@ -34,10 +38,22 @@ impl Cluster {
         self.folder.join("ceph.conf")
     }
 
-    /// Makes the cluster and starts it.
+    /// Makes the cluster, in a new folder, and starts it. If that fails, nothing of it stays.
     pub fn create(&self, size_bytes: u64) -> anyhow::Result<()> {
         let folder = self.folder.display();
-        fs::create_dir_all(&self.folder)?;
+        fs::create_dir(&self.folder).with_context(|| {
+            format!("{folder}: the folder of a cluster must be a new one in one that exists")
+        })?;
+        fs::write(self.folder.join(MARKER), "")?;
+        self.set_up(size_bytes).inspect_err(|_| {
+            if let Err(error) = self.stop().and_then(|()| self.remove()) {
+                eprintln!("what is left of the cluster in {folder}: {error:#}");
+            }
+        })
+    }
+
+    fn set_up(&self, size_bytes: u64) -> anyhow::Result<()> {
+        let folder = self.folder.display();
         let identity = uuid()?;
         // Free at this moment. The daemons take ports of Ceph's usual range for all else.
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
@@ -130,9 +146,9 @@ osd memory target = 1G
         Ok(())
     }
 
-    /// Whether there is one, running or not.
+    /// Whether there is one that was made here, running or not.
     pub fn exists(&self) -> bool {
-        self.configuration().exists()
+        self.folder.join(MARKER).exists()
     }
 
     pub fn is_running(&self) -> bool {
@@ -163,9 +179,16 @@ osd memory target = 1G
             .stderr(Stdio::null());
         let status = command.status().context("can't run the programs of Ceph")?;
         if !status.success() {
-            bail!("{name} doesn't start: {}/{name}.log says why", self.folder.display());
+            bail!("{name} doesn't start; its log ends so:\n{}", self.log_end(name));
         }
         Ok(())
+    }
+
+    fn log_end(&self, name: &str) -> String {
+        let log = fs::read(self.folder.join(format!("{name}.log"))).unwrap_or_default();
+        let log = String::from_utf8_lossy(&log);
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(LOG_LINES)..].join("\n")
     }
 
     /// The process of a daemon, if it runs.
@@ -189,7 +212,8 @@ osd memory target = 1G
             }
             process::nap(MOMENT);
         }
-        bail!("{problem}; the logs are in {}", self.folder.display())
+        let logs = DAEMONS.map(|name| format!("{name}:\n{}", self.log_end(name)));
+        bail!("{problem}; the logs end so:\n{}", logs.join("\n"))
     }
 }
 

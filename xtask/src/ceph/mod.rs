@@ -12,7 +12,8 @@ use std::path::PathBuf;
 pub struct Options {
     #[command(subcommand)]
     action: Action,
-    /// The folder of the cluster; DIR/drystone-ceph in the folder for temporary files if none is named.
+    /// The folder of the cluster, which 'start' makes; 'drystone-ceph' in the folder for temporary files if none is
+    /// named.
     #[arg(long, global = true)]
     folder: Option<PathBuf>,
 }
@@ -40,6 +41,8 @@ enum Action {
 pub fn run(options: &Options) -> anyhow::Result<()> {
     let folder = options.folder.clone();
     let folder = folder.unwrap_or_else(|| std::env::temp_dir().join("drystone-ceph"));
+    // The daemons work in another folder.
+    let folder = std::path::absolute(folder)?;
     let cluster = Cluster::at(&folder);
     match &options.action {
         Action::Start { bytes } => {
@@ -65,7 +68,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
             process::run(cluster.command("ceph").arg("status"))
         }
         Action::Stop | Action::Status => {
-            bail!("there is no cluster in {}; './dev ceph start' makes one", folder.display())
+            bail!("'./dev ceph start' has made no cluster in {}", folder.display())
         }
         Action::Test { arguments } => test(&cluster, arguments),
     }

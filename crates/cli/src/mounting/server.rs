@@ -10,11 +10,11 @@ use crate::mounting::served::Served;
 use crate::mounting::utab;
 use anyhow::Context;
 use drystone::vfs::DeviceNumber;
-use drystone::{Image, SnapshotWatch, freeze_for_snapshots};
+use drystone::{ErrorCause, Image, SnapshotWatch, freeze_for_snapshots};
 use drystone_fuse::attach::{self, AttachError, Unmount};
 use drystone_fuse::{Mount, Operations};
 use drystone_sync::atomic::{AtomicBool, Ordering};
-use drystone_sync::{Arc, Weak, thread};
+use drystone_sync::{Arc, Weak, clock, thread};
 use signal_hook::iterator::Signals;
 use std::fs::File;
 use std::io::Write;
@@ -82,12 +82,13 @@ impl MountServer {
     /// Opens the image. A server that was killed, or whose mount has just ended, closes the image a
     /// moment after its mount has disappeared.
     fn open(&self) -> Result<Image, drystone::Error> {
-        let mut moments = 0..MOMENTS_FOR_OTHERS;
+        let start = clock::now();
         loop {
             match self.options.open.open(&self.image) {
+                // Opening may have waited long for the other one by itself.
                 Err(error)
-                    if matches!(error.cause(), drystone::ErrorCause::InUse)
-                        && moments.next().is_some() =>
+                    if matches!(error.cause(), ErrorCause::InUse | ErrorCause::InUseBy(_))
+                        && start.elapsed() < MOMENT * MOMENTS_FOR_OTHERS =>
                 {
                     thread::sleep(MOMENT);
                 }
