@@ -26,7 +26,7 @@ const TOP_FILE: &str = "docs/src/top.svg";
 
 /// The crates as boxes: row, and from which to which column. A crate uses only what stands lower, and
 /// `vfs`, the interface between the engine and what is built on it.
-const BOXES: [(&str, usize, usize, usize); 24] = [
+const BOXES: [(&str, usize, usize, usize); 25] = [
     ("cli", 0, 0, 4),
     ("capi", 0, 4, 6),
     ("bench", 1, 0, 2),
@@ -46,7 +46,8 @@ const BOXES: [(&str, usize, usize, usize); 24] = [
     ("nilfs2-format", 4, 4, 6),
     ("ext4-format", 5, 0, 2),
     ("jbd2-format", 5, 2, 4),
-    ("cache", 5, 4, 6),
+    ("cache", 5, 4, 5),
+    ("rbd", 5, 5, 6),
     ("blockdev", 6, 0, 6),
     ("ondisk", 7, 0, 2),
     ("options", 7, 2, 4),
