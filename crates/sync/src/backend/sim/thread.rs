@@ -23,6 +23,12 @@ pub struct JoinHandle<T> {
     outcome: Outcome<T>,
 }
 
+impl<T> std::fmt::Debug for JoinHandle<T> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("JoinHandle").finish_non_exhaustive()
+    }
+}
+
 impl<T> JoinHandle<T> {
     /// Waits for the thread's end.
     ///
