@@ -86,12 +86,11 @@ impl BlockSet {
         let is_all = piece.len() as u64 == CHUNK_BITS;
         match self.chunks.get_mut(&index) {
             Some(None) => before(&ALL),
-            Some(place @ Some(_)) => {
-                let Some(bits) = place else { return };
+            Some(Some(bits)) => {
                 before(bits);
                 bitmap::set_range(&mut bits[..], piece);
                 if **bits == ALL {
-                    *place = None;
+                    self.chunks.insert(index, None);
                     self.memory.shrink(CHUNK_BYTES as u64);
                 }
             }

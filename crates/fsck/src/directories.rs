@@ -5,11 +5,14 @@ use crate::checker::{
     Checker, Directories, DirectoryLink, DirectoryPass, Findings, PART_LINKS_MAX, Places,
 };
 use crate::directory::{DirectoryContext, EntryVisitor, MappedBlock};
+use crate::encryption::EncryptionPolicies;
 use crate::entries::{self, Names};
 use crate::htree::{self, Index};
 use crate::image::{Error, Image};
+use crate::inode_states::InodeStates;
 use crate::issue::{InodeIssue, Issue};
 use crate::mapping::{self, MapEvent};
+use crate::memory::Memory;
 use crate::report::{Pass, Report, Reporter};
 use crate::{inline, parallel};
 use drystone_ext4_format::extent::Extent;
@@ -28,45 +31,26 @@ struct Part {
     links: Vec<(usize, DirectoryLink)>,
 }
 
-/// Checks all directories.
-pub(crate) fn check(checker: &mut Checker<'_>) -> Result<(), Error> {
-    checker.start_visits();
-    let Checker { image, reporter, states, found, threads, memory, .. } = checker;
-    let (image, states, memory) = (&*image, &*states, &*memory);
-    let Findings { visited, directories, policies, .. } = found;
-    let policies = &*policies;
-    let all: Vec<u32> = directories.all.iter().map(|directory| directory.inode).collect();
-    let total = all.len() as u64;
-    let mut done = 0;
-    // A block may belong to two directories of a damaged image: it is read as one of the first.
-    if *threads == 1 || reporter.report.errors > 0 {
-        for piece in all.chunks(PIECE_MAX) {
-            let places = Places::Known(directories);
-            let (reporter, visited, is_counted) = (&mut *reporter, &mut *visited, false);
-            let pass = DirectoryPass {
-                image,
-                states,
-                policies,
-                reporter,
-                memory,
-                visited,
-                places,
-                is_counted,
-            };
-            check_piece(pass, piece)?;
-            done += piece.len() as u64;
-            reporter.step(Pass::Directories, done, total);
-        }
-        return Ok(());
-    }
-    let piece = all.len() / (*threads * PIECES_PER_THREAD);
-    let pieces: Vec<&[u32]> = all.chunks(piece.clamp(1, PIECE_MAX)).collect();
-    let now_seconds = reporter.now_seconds;
-    let work = |index: usize| {
-        let (mut part_reporter, mut links) = (Reporter::of_part(now_seconds), Vec::new());
-        let (reporter, places) = (&mut part_reporter, Places::Kept(&mut links));
-        let (visited, is_counted) = (&mut BlockSet::new(image.layout.blocks_count()), false);
-        let pass = DirectoryPass {
+/// What the passes over all parts read.
+struct Inputs<'i> {
+    image: &'i Image<'i>,
+    states: &'i InodeStates,
+    policies: &'i EncryptionPolicies,
+    memory: &'i Memory,
+}
+
+impl Inputs<'_> {
+    /// Examines some directories. `is_counted` says that their names were counted before.
+    fn examine(
+        &self,
+        piece: &[u32],
+        reporter: &mut Reporter<'_>,
+        visited: &mut BlockSet,
+        places: Places<'_>,
+        is_counted: bool,
+    ) -> Result<(), Error> {
+        let Inputs { image, states, policies, memory } = *self;
+        let mut pass = DirectoryPass {
             image,
             states,
             policies,
@@ -76,8 +60,37 @@ pub(crate) fn check(checker: &mut Checker<'_>) -> Result<(), Error> {
             places,
             is_counted,
         };
-        check_piece(pass, pieces[index])?;
-        let report = part_reporter.into_part().filter(|_| links.len() < PART_LINKS_MAX);
+        piece.iter().try_for_each(|inode| check_one(&mut pass, *inode))
+    }
+}
+
+/// Checks all directories.
+pub(crate) fn check(checker: &mut Checker<'_>) -> Result<(), Error> {
+    checker.start_visits();
+    let Checker { image, reporter, states, found, threads, memory, .. } = checker;
+    let Findings { visited, directories, policies, .. } = found;
+    let inputs = Inputs { image, states, policies, memory };
+    let all: Vec<u32> = directories.all.iter().map(|directory| directory.inode).collect();
+    let total = all.len() as u64;
+    let mut done = 0;
+    // A block may belong to two directories of a damaged image: it is read as one of the first.
+    if *threads == 1 || reporter.report.errors > 0 {
+        for piece in all.chunks(PIECE_MAX) {
+            inputs.examine(piece, reporter, visited, Places::Known(directories), false)?;
+            done += piece.len() as u64;
+            reporter.step(Pass::Directories, done, total);
+        }
+        return Ok(());
+    }
+    let piece = all.len() / (*threads * PIECES_PER_THREAD);
+    let pieces: Vec<&[u32]> = all.chunks(piece.clamp(1, PIECE_MAX)).collect();
+    let now_seconds = reporter.now_seconds;
+    let work = |index: usize| {
+        let (mut reporter, mut links) = (Reporter::of_part(now_seconds), Vec::new());
+        let mut visited = BlockSet::new(inputs.image.layout.blocks_count());
+        let places = Places::Kept(&mut links);
+        inputs.examine(pieces[index], &mut reporter, &mut visited, places, false)?;
+        let report = reporter.into_part().filter(|_| links.len() < PART_LINKS_MAX);
         Ok::<_, Error>(report.map(|report| Part { report, links }))
     };
     parallel::in_order(pieces.len(), *threads, work, |index, part| {
@@ -85,18 +98,7 @@ pub(crate) fn check(checker: &mut Checker<'_>) -> Result<(), Error> {
             Ok(Some(part)) => part.give(directories, reporter),
             failed_or_large => {
                 let places = Places::Known(directories);
-                let (reporter, visited, is_counted) = (&mut *reporter, &mut *visited, true);
-                let pass = DirectoryPass {
-                    image,
-                    states,
-                    policies,
-                    reporter,
-                    memory,
-                    visited,
-                    places,
-                    is_counted,
-                };
-                check_piece(pass, pieces[index])?;
+                inputs.examine(pieces[index], reporter, visited, places, true)?;
                 // Even if the device has read it now: not all names were counted.
                 failed_or_large?;
             }
@@ -119,10 +121,6 @@ impl Part {
         }
         links.for_each(|(_, link)| link.place(directories, reporter));
     }
-}
-
-fn check_piece(mut pass: DirectoryPass<'_, '_>, piece: &[u32]) -> Result<(), Error> {
-    piece.iter().try_for_each(|inode| check_one(&mut pass, *inode))
 }
 
 fn check_one(pass: &mut DirectoryPass<'_, '_>, number: u32) -> Result<(), Error> {
@@ -204,6 +202,8 @@ fn blocks_of(pass: &mut DirectoryPass<'_, '_>, inode: &Inode) -> Result<Vec<Mapp
             }
         }
     }
+    // Without memory every block would seem to be read before.
+    visited.check_memory()?;
     Ok(blocks)
 }
 

@@ -1,9 +1,9 @@
 //! The memory that the tables of a check take together, and the bound that callers may set.
 //!
 //! Tables grow with the image: a byte for each inode of a group that may have inodes in use, two bits for each
-//! block that is in use, some bytes for each directory and each group, and the names of the directory that is examined. Each holds a share
-//! of the bound. What doesn't grow with the image isn't counted: buffers, and what threads have found that isn't
-//! added yet.
+//! block that is in use, some bytes for each directory and each group, and the names of the directory that is
+//! examined. Each holds a share of the bound. What doesn't grow with the image isn't counted: buffers, and what
+//! threads have found that isn't added yet.
 
 use crate::image::Error;
 use drystone_sync::Arc;

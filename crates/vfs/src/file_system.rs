@@ -252,8 +252,9 @@ pub trait FileSystem: Send + Sync {
         self.statistics()
     }
 
-    /// Gives the image as much of this size as it can use, while other calls go on. `EINVAL` if the image is larger than that, `ENOSPC`
-    /// if the device can't be as large, `EOPNOTSUPP` where images only grow while nothing uses them.
+    /// Gives the image as much of this size as it can use, while other calls go on. `EINVAL` if the image is
+    /// larger than that, `ENOSPC` if the device can't be as large, `EOPNOTSUPP` where images only grow while
+    /// nothing uses them.
     fn grow(&self, size_bytes: u64) -> Result<()> {
         let _ = size_bytes;
         Err(Errno::EOPNOTSUPP.into())

@@ -20,8 +20,9 @@ impl Image {
     ///
     /// # Errors
     ///
-    /// [`ErrorCause::Lacks`](crate::ErrorCause::Lacks) for NILFS2; `EINVAL` for a size that is smaller than that of the image, `ENOSPC` if the
-    /// device can't be as large; the image can't be changed, is frozen or has errors, or can't be written.
+    /// [`ErrorCause::Lacks`](crate::ErrorCause::Lacks) for NILFS2; `EINVAL` for a size that is smaller than that
+    /// of the image, `ENOSPC` if the device can't be as large; the image can't be changed, is frozen or has
+    /// errors, or can't be written.
     pub fn grow(&self, size: NewSize) -> Result<Resized> {
         self.run("grow", |engine| {
             let engine = engine.ext4("way to grow while it is open")?;

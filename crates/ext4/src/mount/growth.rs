@@ -8,10 +8,10 @@
 //! One thread grows the image at a time. Operations that change the image wait for the end of a step.
 //!
 //! # Crash
-//! The planner writes beyond the old end, and returns what changes inside it. What it wrote is durable before the transaction begins, which makes the image
-//! larger as a whole. Copies of the superblock and the descriptors follow in other transactions: a crash
-//! before these leaves older copies, which describe the smaller image. Without a journal the superblock is
-//! written last.
+//! The planner writes beyond the old end, and returns what changes inside it. What it wrote is durable before the
+//! transaction begins, which makes the image larger as a whole. Copies of the superblock and the descriptors
+//! follow in other transactions: a crash before these leaves older copies, which describe the smaller image.
+//! Without a journal the superblock is written last.
 //!
 //! A file that was lengthened is cut again if the step fails before its transaction. After that its end may
 //! belong to the image.

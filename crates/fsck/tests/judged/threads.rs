@@ -73,8 +73,8 @@ fn bounded(device: &dyn BlockDevice) {
     for power in enough..40 {
         assert_eq!(within(1 << power).unwrap(), unbounded);
     }
-    for quarter in 0..4 {
-        match within((4 + quarter) << (enough - 3)) {
+    for step in 0..128 {
+        match within((128 + step) << (enough - 8)) {
             Ok(report) => assert_eq!(report, unbounded),
             Err(error) => assert!(matches!(error, Error::Memory { .. }), "{error}"),
         }
