@@ -48,3 +48,4 @@ pub use checkpoints::CheckpointSummary;
 pub use error::{Error, Result};
 pub use mount::{GrownVolume, MountOptions, Nilfs2, grow};
 pub use policy::{InodeSearch, UnknownInodeSearch};
+pub use space::SpaceBounds;

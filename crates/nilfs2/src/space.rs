@@ -78,15 +78,10 @@ impl Space {
 
     /// Notes what the newest log has left, and how large the metadata files are.
     pub(crate) fn note_log(&self, log: &LogState, dat_blocks: u64, ifile_blocks: u64) {
-        // The DAT grows until it has an entry for each block. To count it so from the start keeps the
-        // reserve as it is.
-        let geometry = &self.geometry;
-        let blocks = geometry.segments() * geometry.blocks_per_segment();
-        let entries_per_block = (geometry.block_bytes() / ENTRY_BYTES) as u64;
-        let dat_blocks = dat_blocks.max(blocks / entries_per_block);
         let others = log.cpfile.blocks_mapped() + log.segments.file.blocks_mapped();
-        self.dat_blocks.store(dat_blocks, Ordering::Relaxed);
-        self.metadata_blocks.store(dat_blocks + ifile_blocks + others, Ordering::Relaxed);
+        let bounds = SpaceBounds::new(&self.geometry, dat_blocks, ifile_blocks + others);
+        self.dat_blocks.store(bounds.dat_blocks, Ordering::Relaxed);
+        self.metadata_blocks.store(bounds.metadata_blocks, Ordering::Relaxed);
         self.clean_segments.store(log.segments.header.clean, Ordering::Relaxed);
     }
 
@@ -114,22 +109,6 @@ impl Space {
         self.geometry.blocks_per_segment() - summary_blocks_max(&self.geometry)
     }
 
-    /// Segments that so many blocks of logs take at most, with their summaries.
-    fn segments_for(&self, blocks: u64) -> u64 {
-        blocks.div_ceil(self.segment_payload_min())
-    }
-
-    /// So many blocks with what changes of the DAT for them.
-    fn with_dat(&self, blocks: u64) -> u64 {
-        let dat = blocks.saturating_mul(DAT_BLOCKS_PER_BLOCK);
-        blocks + dat.min(self.dat_blocks.load(Ordering::Relaxed))
-    }
-
-    /// Blocks of a checkpoint of `dirty` blocks, without those of the DAT.
-    fn blocks_without_dat(&self, dirty: u64) -> u64 {
-        dirty + dirty / METADATA_SHARE + self.small_checkpoint_blocks()
-    }
-
     /// Notes that the cleaner is about to log so many blocks; none when it is done. Says whether there
     /// is room for them beside what is dirty.
     pub(crate) fn claim_for_cleaner(&self, blocks: u64) -> bool {
@@ -137,19 +116,110 @@ impl Space {
         self.log_segments() <= self.clean_segments()
     }
 
+    fn bounds(&self) -> SpaceBounds<'_> {
+        SpaceBounds {
+            geometry: &self.geometry,
+            dat_blocks: self.dat_blocks.load(Ordering::Relaxed),
+            metadata_blocks: self.metadata_blocks.load(Ordering::Relaxed),
+            cleaner_blocks: self.cleaner_blocks.load(Ordering::Relaxed),
+        }
+    }
+
     /// Blocks that a checkpoint in which nothing has changed takes at most, without those of the DAT.
     pub(crate) fn small_checkpoint_blocks(&self) -> u64 {
-        let metadata = self.metadata_blocks.load(Ordering::Relaxed) + METADATA_GROWTH_BLOCKS;
-        CHECKPOINT_BLOCKS_MAX.min(metadata)
+        self.bounds().small_checkpoint_blocks()
     }
 
     /// Segments of a checkpoint of what is dirty, and of what the cleaner is about to log.
     pub(crate) fn log_segments(&self) -> u64 {
-        self.segments_with(self.with_dat(self.blocks_without_dat(self.dirty_blocks())))
+        self.bounds().log_segments(self.dirty_blocks())
     }
 
+    /// Segments that only removals and the cleaner may use.
+    pub(crate) fn reserved_segments(&self) -> u64 {
+        self.bounds().reserved_segments()
+    }
+
+    /// Whether there is room for what is dirty, and so many more blocks.
+    pub(crate) fn has_room(&self, more: u64) -> bool {
+        self.clean_segments() > self.bounds().segments_kept(self.dirty_blocks() + more)
+    }
+
+    /// Whether a data log of what is dirty leaves room for a recovery, which may have to log it again.
+    pub(crate) fn has_room_for_data_log(&self) -> bool {
+        let (bounds, dirty) = (self.bounds(), self.dirty_blocks());
+        let recovery = bounds.log_segments(dirty) + bounds.cleaner_segments() + RECOVERY_SEGMENTS;
+        self.clean_segments() >= bounds.segments_for(dirty) + recovery
+    }
+
+    /// Whether not even a log of removals may have room: they may end blocks all over the DAT.
+    pub(crate) fn is_exhausted(&self) -> bool {
+        let bounds = self.bounds();
+        let blocks = bounds.blocks_without_dat(self.dirty_blocks()) + bounds.dat_blocks;
+        self.clean_segments() <= bounds.cleaner_segments() + bounds.segments_with(blocks)
+    }
+
+    /// Whether a log of so many dirty blocks would take much of the space that is left.
+    pub(crate) fn is_getting_full(&self, dirty: u64) -> bool {
+        self.bounds().segments_for(dirty) > self.clean_segments() / 4
+    }
+}
+
+/// What has to stay clean, given how large the metadata files are.
+#[derive(Clone, Copy, Debug)]
+pub struct SpaceBounds<'a> {
+    geometry: &'a Geometry,
+    dat_blocks: u64,
+    metadata_blocks: u64,
+    cleaner_blocks: u64,
+}
+
+impl<'a> SpaceBounds<'a> {
+    /// The bounds of a volume whose DAT and other metadata files have so many blocks, nodes of their maps
+    /// included.
+    #[must_use]
+    pub fn new(geometry: &'a Geometry, dat_blocks: u64, other_blocks: u64) -> Self {
+        // The DAT grows until it has an entry for each block. To count it so from the start keeps the
+        // reserve as it is.
+        let blocks = geometry.segments() * geometry.blocks_per_segment();
+        let entries_per_block = (geometry.block_bytes() / ENTRY_BYTES) as u64;
+        let dat_blocks = dat_blocks.max(blocks / entries_per_block);
+        Self { geometry, dat_blocks, metadata_blocks: dat_blocks + other_blocks, cleaner_blocks: 0 }
+    }
+
+    /// Segments that have to stay clean while so many blocks are dirty: an addition needs one more.
+    #[must_use]
+    pub fn segments_kept(&self, dirty: u64) -> u64 {
+        self.reserved_segments() + self.log_segments(dirty)
+    }
+
+    /// Segments that so many blocks of logs take at most, with their summaries.
+    #[must_use]
+    pub fn segments_for(&self, blocks: u64) -> u64 {
+        blocks.div_ceil(self.geometry.blocks_per_segment() - summary_blocks_max(self.geometry))
+    }
+
+    /// The same, and what the cleaner is about to log.
     fn segments_with(&self, blocks: u64) -> u64 {
-        self.segments_for(blocks + self.cleaner_blocks.load(Ordering::Relaxed))
+        self.segments_for(blocks + self.cleaner_blocks)
+    }
+
+    /// So many blocks with what changes of the DAT for them.
+    fn with_dat(&self, blocks: u64) -> u64 {
+        blocks + blocks.saturating_mul(DAT_BLOCKS_PER_BLOCK).min(self.dat_blocks)
+    }
+
+    fn small_checkpoint_blocks(&self) -> u64 {
+        CHECKPOINT_BLOCKS_MAX.min(self.metadata_blocks + METADATA_GROWTH_BLOCKS)
+    }
+
+    /// Blocks of a checkpoint of `dirty` blocks, without those of the DAT.
+    fn blocks_without_dat(&self, dirty: u64) -> u64 {
+        dirty + dirty / METADATA_SHARE + self.small_checkpoint_blocks()
+    }
+
+    fn log_segments(&self, dirty: u64) -> u64 {
+        self.segments_with(self.with_dat(self.blocks_without_dat(dirty)))
     }
 
     /// What the cleaner needs: a checkpoint before it moves anything, and one that moves something.
@@ -158,37 +228,10 @@ impl Space {
             .max(CLEANER_SEGMENTS_MIN)
     }
 
-    /// Segments that only removals and the cleaner may use: as the superblock says, and at least what
-    /// it takes to write all metadata, and the DAT once more.
-    pub(crate) fn reserved_segments(&self) -> u64 {
-        let metadata = self.metadata_blocks.load(Ordering::Relaxed);
-        let twice = self.dat_blocks.load(Ordering::Relaxed);
-        let needed = self.cleaner_segments() + self.segments_for(metadata + twice);
-        needed.max(self.geometry.reserved_segments())
-    }
-
-    /// Whether there is room for what is dirty, and so many more blocks.
-    pub(crate) fn has_room(&self, more: u64) -> bool {
-        let blocks = self.with_dat(self.blocks_without_dat(self.dirty_blocks() + more));
-        self.clean_segments() > self.reserved_segments() + self.segments_with(blocks)
-    }
-
-    /// Whether a data log of what is dirty leaves room for a recovery, which may have to log it again.
-    pub(crate) fn has_room_for_data_log(&self) -> bool {
-        let recovery = self.log_segments() + self.cleaner_segments() + RECOVERY_SEGMENTS;
-        self.clean_segments() >= self.segments_for(self.dirty_blocks()) + recovery
-    }
-
-    /// Whether not even a log of removals may have room: they may end blocks all over the DAT.
-    pub(crate) fn is_exhausted(&self) -> bool {
-        let dat = self.dat_blocks.load(Ordering::Relaxed);
-        let blocks = self.blocks_without_dat(self.dirty_blocks()) + dat;
-        self.clean_segments() <= self.cleaner_segments() + self.segments_with(blocks)
-    }
-
-    /// Whether a log of so many dirty blocks would take much of the space that is left.
-    pub(crate) fn is_getting_full(&self, dirty: u64) -> bool {
-        self.segments_for(dirty) > self.clean_segments() / 4
+    /// As the superblock says, and at least what it takes to write all metadata, and the DAT once more.
+    fn reserved_segments(&self) -> u64 {
+        let metadata = self.segments_for(self.metadata_blocks + self.dat_blocks);
+        (self.cleaner_segments() + metadata).max(self.geometry.reserved_segments())
     }
 }
 

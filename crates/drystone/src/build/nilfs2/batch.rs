@@ -17,14 +17,38 @@ use std::os::unix::ffi::OsStringExt;
 /// The first error of the threads that copy.
 static FIRST_ERROR: LockClass = LockClass::new("first error of a build", 5);
 
-/// Data after which a checkpoint is written; a new name counts as a block.
-pub(super) const BATCH_BYTES: u64 = 64 << 20;
-/// What a thread copies at once.
-const PIECE_BYTES: u64 = 1 << 20;
 /// What is written with one call: the engine keeps room for each.
 pub(super) const WRITE_BYTES: usize = 64 << 10;
 /// Threads that copy, at most.
 pub(super) const WRITERS_MAX: usize = 64;
+/// What the engine keeps room for while a name is added.
+pub(super) const NAME_CLAIM_BLOCKS: u64 = 6;
+
+/// How many blocks the engine counts as dirty, at most.
+pub(super) struct DirtyWeights;
+
+impl DirtyWeights {
+    /// What a thread copies at once.
+    pub(super) const PIECE_BYTES: u64 = 1 << 20;
+    /// A name: the record of its inode, and a block of the directory.
+    pub(super) const NAME: u64 = 2;
+    /// A directory that has all of its names: its record.
+    pub(super) const COMPLETE: u64 = 1;
+
+    /// What a new inode has beside its name: its first block, with a node above it.
+    pub(super) fn of_new(kind: NodeKind<'_>) -> u64 {
+        match kind {
+            NodeKind::Directory | NodeKind::Symlink(_) => 2,
+            _ => 0,
+        }
+    }
+
+    /// How many pieces so much data is copied in. Each counts a block more than it has if it begins in the middle
+    /// of one, and a node.
+    pub(super) fn pieces(bytes: u64) -> u64 {
+        bytes.div_ceil(Self::PIECE_BYTES)
+    }
+}
 
 /// Data to be copied into a file.
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +62,8 @@ struct CopyJob {
 /// A batch that is being filled.
 #[derive(Debug, Default)]
 struct Batch<'a> {
-    bytes: u64,
+    /// Blocks that the engine counts as dirty when it is copied.
+    weight: u64,
     jobs: Vec<CopyJob>,
     /// Files that are complete when the jobs are done.
     complete: Vec<(Arc<InodeGuard<'a>>, TreeNodeId)>,
@@ -52,6 +77,7 @@ pub(super) struct Writer<'a> {
     threads: usize,
     monitor: &'a dyn BuildMonitor,
     block_bytes: u64,
+    batch_blocks: u64,
     batch: Batch<'a>,
     /// What gets further names, by index of node: directories, and files with several names.
     named: Vec<Option<Arc<InodeGuard<'a>>>>,
@@ -64,6 +90,7 @@ impl<'a> Writer<'a> {
         threads: usize,
         monitor: &'a dyn BuildMonitor,
         block_bytes: u64,
+        batch_blocks: u64,
     ) -> Self {
         Self {
             tree,
@@ -72,6 +99,7 @@ impl<'a> Writer<'a> {
             threads: threads.clamp(1, WRITERS_MAX),
             monitor,
             block_bytes,
+            batch_blocks,
             batch: Batch::default(),
             named: vec![None; tree.node_count()],
         }
@@ -95,6 +123,7 @@ impl<'a> Writer<'a> {
             // No name comes or goes any more.
             self.set_time(directory, parent.inode())?;
             self.monitor.wrote(0, 1);
+            self.grow(DirtyWeights::COMPLETE)?;
         }
         self.end_batch()
     }
@@ -113,7 +142,7 @@ impl<'a> Writer<'a> {
                 linked.map_err(|error| self.problem(node, &error))?;
             }
         }
-        self.grow(self.block_bytes)
+        self.grow(DirtyWeights::NAME)
     }
 
     fn create(&mut self, parent: InodeNumber, name: &[u8], node: TreeNodeId) -> Result<(), Error> {
@@ -137,6 +166,7 @@ impl<'a> Writer<'a> {
         if matches!(kind, NodeKind::Directory) || self.tree.node(node).links() > 1 {
             self.named[node.index()] = Some(Arc::clone(&made));
         }
+        self.batch.weight += DirtyWeights::of_new(kind);
         let size = match kind {
             NodeKind::File { size } if size > 0 => Some(size),
             _ => None,
@@ -155,26 +185,30 @@ impl<'a> Writer<'a> {
         let (file, inode) = (self.tree.node(node), made.inode());
         if let Some(bytes) = file.inline_bytes().filter(|bytes| !bytes.is_empty()) {
             self.batch.jobs.push(CopyJob { inode, node, piece: None });
-            self.grow(bytes.len() as u64)?;
+            self.grow_by_piece(bytes.len() as u64)?;
         }
         for mut rest in file.segments() {
             while rest.length > 0 {
-                let length = rest.length.min(PIECE_BYTES);
+                let length = rest.length.min(DirtyWeights::PIECE_BYTES);
                 let piece = Some(Segment { length, ..rest });
                 self.batch.jobs.push(CopyJob { inode, node, piece });
                 rest.logical += length;
                 rest.offset += length;
                 rest.length -= length;
-                self.grow(length)?;
+                self.grow_by_piece(length)?;
             }
         }
         self.batch.complete.push((made, node));
         Ok(())
     }
 
-    fn grow(&mut self, bytes: u64) -> Result<(), Error> {
-        self.batch.bytes += bytes.next_multiple_of(self.block_bytes);
-        if self.batch.bytes >= BATCH_BYTES { self.end_batch() } else { Ok(()) }
+    fn grow_by_piece(&mut self, bytes: u64) -> Result<(), Error> {
+        self.grow(bytes.div_ceil(self.block_bytes) + 2)
+    }
+
+    fn grow(&mut self, weight: u64) -> Result<(), Error> {
+        self.batch.weight += weight;
+        if self.batch.weight >= self.batch_blocks { self.end_batch() } else { Ok(()) }
     }
 
     /// Copies what the batch has, and writes a checkpoint.
@@ -192,7 +226,7 @@ impl<'a> Writer<'a> {
         let next = AtomicUsize::new(0);
         let failure = Mutex::new(&FIRST_ERROR, None);
         let work = || {
-            let mut buffer = vec![0; PIECE_BYTES as usize];
+            let mut buffer = vec![0; DirtyWeights::PIECE_BYTES as usize];
             while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
                 let is_cancelled = self.monitor.is_cancelled();
                 let done = if is_cancelled {

@@ -1,27 +1,43 @@
 //! Estimates how many blocks a tree needs on NILFS2: an upper bound, mostly within a few percent.
 //!
-//! How full the nodes of maps and the summaries of logs become isn't known before they are made. Surplus blocks
-//! become free space.
+//! How full the nodes of maps and the summaries of logs become isn't known before they are made. What has to stay
+//! clean beside the files, the engine says. Surplus blocks become free space.
 
-use super::batch::{BATCH_BYTES, WRITE_BYTES, WRITERS_MAX};
+use super::batch::{DirtyWeights, NAME_CLAIM_BLOCKS, WRITE_BYTES, WRITERS_MAX};
 use drystone_mkfs::build::{Size, SpareRoom};
 use drystone_mkfs::tree::{FileTree, Node, NodeKind, TreeNodeId};
 use drystone_mkfs::{Error, Result};
+use drystone_nilfs2::SpaceBounds;
 use drystone_nilfs2::mkfs::MakeOptions;
 use drystone_nilfs2_format::Geometry;
+use drystone_nilfs2_format::cpfile::ENTRY_BYTES as CHECKPOINT_BYTES;
+use drystone_nilfs2_format::dat::ENTRY_BYTES as DAT_ENTRY_BYTES;
 use drystone_nilfs2_format::directory::needed;
 use drystone_nilfs2_format::geometry::RESERVED_SEGMENTS_MIN;
 use drystone_nilfs2_format::inode::INODE_BYTES;
+use drystone_nilfs2_format::map::DIRECT_POINTERS;
+use drystone_nilfs2_format::sufile::ENTRY_BYTES as USAGE_BYTES;
 
-/// Bytes of an entry of the DAT.
-const DAT_ENTRY_BYTES: u64 = 32;
+/// Dirty data after which a batch ends at the latest.
+const BATCH_BYTES_MAX: u64 = 32 << 20;
+/// Dirty blocks before which no batch ends.
+const BATCH_BLOCKS_MIN: u64 = 512;
+/// Batches of a small tree, for each of which room is kept.
+const BATCHES: u64 = 16;
 /// Bytes that a summary has of each block, and of each file beside.
 const ITEM_BYTES: u64 = 16;
 const FINFO_BYTES: u64 = 24;
-/// Blocks that each checkpoint writes anew of the metadata files, whatever it holds.
-const CHECKPOINT_BLOCKS: u64 = 64;
-/// Segments that have to be clean beside those that are written and reserved.
-const SPARE_SEGMENTS: u64 = 4;
+/// Blocks that each checkpoint writes anew of files that aren't complete and of metadata files, without the DAT,
+/// and of the DAT.
+const CHECKPOINT_BLOCKS: u64 = 24;
+const CHECKPOINT_DAT_BLOCKS: u64 = 16;
+/// The segments of the newest log and the one that follows it, and one that has to be clean beside what the engine
+/// keeps.
+const SEGMENTS_IN_USE: u64 = 3;
+/// Claims of a write beside its data.
+const WRITE_CLAIM_BLOCKS: u64 = 3;
+/// Records, blocks and nodes of the directory and the file that a batch goes on with.
+const UNFINISHED_BLOCKS: u64 = 6;
 /// An image has at least so many segments if the builder may choose their length.
 const SEGMENTS_MIN: u64 = 64;
 /// The lengths of segments that the builder chooses from, in blocks.
@@ -34,61 +50,118 @@ pub(super) struct Demand {
     inodes: u64,
     /// Blocks of files, directories and links, and the nodes above them.
     blocks: u64,
+    /// Blocks that are written once more: of directories that are filled later, and records of files that get
+    /// further names.
+    rewritten: u64,
+    /// Blocks of data, and the pieces that they are copied in.
+    data_blocks: u64,
+    pieces: u64,
+    /// What all of it counts as while it is dirty.
+    weight: u64,
 }
 
 impl Demand {
     pub(super) fn new(block_bytes: u64) -> Self {
-        Self { block_bytes, inodes: 0, blocks: 0 }
+        Self {
+            block_bytes,
+            inodes: 0,
+            blocks: 0,
+            rewritten: 0,
+            data_blocks: 0,
+            pieces: 0,
+            weight: 0,
+        }
     }
 
     pub(super) fn add(&mut self, tree: &FileTree, id: TreeNodeId) {
         let node = tree.node(id);
-        let blocks = match node.kind() {
+        let links = u64::from(node.links());
+        self.inodes += 1;
+        self.rewritten += links - 1;
+        self.weight += links * DirtyWeights::NAME + DirtyWeights::of_new(node.kind());
+        match node.kind() {
             NodeKind::Directory => {
                 let names = tree.children(id).map(|(name, _)| needed(name.len()) as u64);
                 // The rest of a block may be too short for the next name.
                 let usable = self.block_bytes - needed(255) as u64;
-                1 + (names.sum::<u64>() + 24).div_ceil(usable)
+                let names = names.sum::<u64>();
+                let blocks = (names + 24).div_ceil(usable);
+                self.blocks += self.with_nodes(blocks);
+                self.rewritten += u64::from(names > 0);
+                self.weight += DirtyWeights::COMPLETE;
             }
-            NodeKind::Symlink(_) => 1,
-            NodeKind::File { .. } => self.data_blocks(node),
-            _ => 0,
-        };
-        self.inodes += 1;
-        self.blocks += blocks + self.map_nodes(blocks);
+            NodeKind::Symlink(_) => self.blocks += 1,
+            NodeKind::File { .. } => self.add_data(node),
+            _ => {}
+        }
     }
 
-    fn data_blocks(&self, node: Node<'_>) -> u64 {
-        let inline = node.inline_bytes().map_or(0, |bytes| bytes.len() as u64);
-        let pieces = node.segments().map(|segment| {
-            let end = (segment.logical + segment.length).div_ceil(self.block_bytes);
-            end - segment.logical / self.block_bytes
-        });
-        inline.div_ceil(self.block_bytes) + pieces.sum::<u64>()
+    fn add_data(&mut self, node: Node<'_>) {
+        let (mut blocks, mut end) = (0, 0);
+        let inline = node.inline_bytes().map(|bytes| (0, bytes.len() as u64));
+        let pieces = node.segments().map(|segment| (segment.logical, segment.length));
+        for (logical, length) in inline.into_iter().chain(pieces).filter(|(_, length)| *length > 0)
+        {
+            end = (logical + length).div_ceil(self.block_bytes);
+            blocks += end - logical / self.block_bytes;
+            let pieces = DirtyWeights::pieces(length);
+            // Each may begin and end in the middle of a block.
+            self.weight += length.div_ceil(self.block_bytes) + 2 * pieces;
+            self.pieces += pieces;
+        }
+        self.data_blocks += blocks;
+        self.blocks += blocks + self.map_nodes(blocks, end);
     }
 
     /// Nodes of a map of so many blocks, which are half full if keys come in order.
-    fn map_nodes(&self, blocks: u64) -> u64 {
-        if blocks == 0 { 0 } else { blocks.div_ceil(self.block_bytes / 32 - 2) * 17 / 16 + 2 }
+    fn map_nodes(&self, blocks: u64, end: u64) -> u64 {
+        let is_direct = end <= DIRECT_POINTERS as u64;
+        if is_direct { 0 } else { blocks.div_ceil(self.block_bytes / 32 - 2) * 17 / 16 + 2 }
+    }
+
+    fn with_nodes(&self, blocks: u64) -> u64 {
+        blocks + self.map_nodes(blocks, blocks)
+    }
+
+    /// Dirty blocks after which a batch ends.
+    pub(super) fn batch_blocks(&self) -> u64 {
+        let blocks_max = BATCH_BYTES_MAX / self.block_bytes;
+        (self.weight / BATCHES).clamp(BATCH_BLOCKS_MIN.min(blocks_max), blocks_max)
+    }
+
+    fn batches(&self) -> u64 {
+        self.weight / self.batch_blocks() + 2
+    }
+
+    /// Blocks of the inode file.
+    fn ifile_blocks(&self) -> u64 {
+        let entries = self.inodes + 16;
+        let groups = entries / (self.block_bytes * 8) + 1;
+        self.with_nodes(entries.div_ceil(self.block_bytes / INODE_BYTES as u64) + groups + 1)
+    }
+
+    /// Blocks that are written in all, without those of the DAT: each takes an entry of it.
+    fn virtual_blocks(&self) -> u64 {
+        // A block of the ifile is written twice if its directories are completed later.
+        let blocks = self.blocks + self.rewritten + 2 * self.ifile_blocks();
+        let blocks = blocks + self.batches() * CHECKPOINT_BLOCKS;
+        // The segment usage file.
+        blocks + blocks / 64
+    }
+
+    fn dat_blocks(&self) -> u64 {
+        let entries = self.virtual_blocks();
+        let groups = entries / (self.block_bytes * 8) + 1;
+        self.with_nodes(entries.div_ceil(self.block_bytes / DAT_ENTRY_BYTES as u64) + groups + 1)
     }
 
     /// Blocks that are written in all.
     fn written_blocks(&self) -> u64 {
-        let entries = self.inodes + 16;
-        let ifile = entries.div_ceil(self.block_bytes / INODE_BYTES as u64) + 2;
-        let ifile = ifile + entries / (self.block_bytes * 8) + self.map_nodes(ifile);
-        let batches = 2
-            + self.blocks * self.block_bytes / BATCH_BYTES
-            + self.inodes * self.block_bytes / BATCH_BYTES;
-        // A block of the ifile is written twice if its directories are completed later.
-        let mut virtual_blocks = self.blocks + 2 * ifile + batches * CHECKPOINT_BLOCKS;
-        virtual_blocks += virtual_blocks / 64;
-        let dat = virtual_blocks.div_ceil(self.block_bytes / DAT_ENTRY_BYTES);
-        // Each batch ends and begins in the middle of blocks.
-        let dat = 2 * dat + self.map_nodes(dat) + 8 * batches;
-        let blocks = virtual_blocks + dat;
+        // Entries change when their blocks are written and when they are replaced.
+        let dat = 2 * self.dat_blocks() + CHECKPOINT_DAT_BLOCKS * self.batches();
+        let blocks = self.virtual_blocks() + dat;
         let summaries = blocks * ITEM_BYTES + self.inodes * FINFO_BYTES;
-        blocks + summaries.div_ceil(self.block_bytes - 64) + 2 * batches
+        blocks + summaries.div_ceil(self.block_bytes - 64) + 2 * self.batches()
     }
 
     /// The length of segments that suits the size.
@@ -101,30 +174,27 @@ impl Demand {
         length
     }
 
-    /// Segments that must not be reserved.
-    fn segments(&self, per_segment: u64) -> u64 {
-        let usable = self.usable(per_segment);
-        let written = self.written_blocks();
-        // The engine keeps room for the metadata of what is dirty, and for what its callers are about to do.
-        let dirty = written.min(BATCH_BYTES / self.block_bytes);
-        let claims = WRITERS_MAX as u64 * (WRITE_BYTES as u64 / self.block_bytes + 4);
-        written.div_ceil(usable)
-            + (dirty / 2 + claims + CHECKPOINT_BLOCKS).div_ceil(usable)
-            + SPARE_SEGMENTS
-            + RESERVED_SEGMENTS_MIN
+    /// Segments that are needed on a volume: those that are written, and what the engine keeps clean while a
+    /// batch is dirty. The last batch may have much that counts as dirty and little that is written.
+    fn segments(&self, geometry: &Geometry) -> u64 {
+        let checkpoints = self.batches() * CHECKPOINT_BYTES as u64;
+        let usages = geometry.segments() * USAGE_BYTES as u64;
+        let others = self.with_nodes(checkpoints / self.block_bytes + 2)
+            + self.with_nodes(usages / self.block_bytes + 2);
+        let bounds = SpaceBounds::new(geometry, self.dat_blocks(), self.ifile_blocks() + others);
+        let batch = self.batch_blocks().min(self.weight);
+        let kept = bounds.segments_kept(batch + self.claims());
+        let needed = bounds.segments_for(self.written_blocks()) + kept + SEGMENTS_IN_USE;
+        needed.max(geometry.reserved_segments() + RESERVED_SEGMENTS_MIN)
     }
 
-    /// Segments that the engine keeps for metadata: it writes the DAT with the last batch, and could write it
-    /// again, and twice more all metadata files, to take back space.
-    fn metadata_segments(&self, segments: u64, per_segment: u64) -> u64 {
-        let dat = (segments * per_segment).div_ceil(self.block_bytes / DAT_ENTRY_BYTES);
-        let ifile = self.inodes.div_ceil(self.block_bytes / INODE_BYTES as u64);
-        (4 * dat + 2 * ifile + CHECKPOINT_BLOCKS).div_ceil(self.usable(per_segment))
-    }
-
-    /// Blocks of a segment beside summaries.
-    fn usable(&self, per_segment: u64) -> u64 {
-        per_segment - (per_segment * 40 / self.block_bytes + 2).min(per_segment / 2)
+    /// Blocks that writers claim at one time, beside what is dirty; and the largest piece, which a batch may end
+    /// with.
+    fn claims(&self) -> u64 {
+        let writers = self.pieces.min(WRITERS_MAX as u64);
+        let data = (writers * WRITE_BYTES as u64 / self.block_bytes).min(self.data_blocks);
+        let piece = (DirtyWeights::PIECE_BYTES / self.block_bytes).min(self.data_blocks);
+        NAME_CLAIM_BLOCKS + UNFINISHED_BLOCKS + writers * WRITE_CLAIM_BLOCKS + data + piece
     }
 
     /// Bytes of the image.
@@ -138,7 +208,7 @@ impl Demand {
         {
             return Err(Error::Option(format!("{percent} % can't be left free: 0 to 40 can")));
         }
-        let needed = self.size_with_room(room, options);
+        let needed = self.size_with_room(room, options)?;
         match size {
             Size::Fixed(bytes) if bytes < needed => {
                 Err(Error::DoesNotFit { missing_bytes: needed - bytes, needed_bytes: needed })
@@ -148,33 +218,30 @@ impl Demand {
         }
     }
 
-    fn size_with_room(&self, room: SpareRoom, options: &MakeOptions) -> u64 {
+    fn size_with_room(&self, room: SpareRoom, options: &MakeOptions) -> Result<u64> {
         let per_segment = u64::from(options.blocks_per_segment);
-        let written = self.segments(per_segment);
-        // Reserved segments and room are shares of the whole, at most 50 and 40 % of it.
-        let share = |room: SpareRoom, segments: u64| match room {
+        let share = |segments: u64| match room {
             SpareRoom::Bytes(bytes) => bytes.div_ceil(per_segment * self.block_bytes),
             SpareRoom::Percent(_) => room.blocks(segments, 1),
         };
-        let mut segments = written;
+        let mut segments = 1;
         loop {
-            let reserved = (segments * u64::from(options.reserved_percent))
-                .div_ceil(100)
-                .max(RESERVED_SEGMENTS_MIN)
-                .max(self.metadata_segments(segments, per_segment));
-            let needed = written + reserved + share(room, segments);
+            // The second superblock is behind the last segment.
+            let bytes = (segments * per_segment * self.block_bytes).next_multiple_of(4096) + 4096;
+            let geometry = Geometry::new(
+                options.block_bytes,
+                options.blocks_per_segment,
+                segments,
+                options.reserved_percent,
+                bytes,
+            );
+            let geometry = geometry.map_err(|problem| Error::Option(problem.to_string()))?;
+            // What is kept and the room are shares of the whole: at most 50 and 40 % of it.
+            let needed = self.segments(&geometry) + share(segments);
             if needed <= segments {
-                break;
+                return Ok(bytes);
             }
             segments = needed;
         }
-        // The second superblock is behind the last segment.
-        let bytes = segments * per_segment * self.block_bytes + 4096;
-        let bytes = bytes.next_multiple_of(4096);
-        debug_assert!(
-            Geometry::segments_for(bytes, options.block_bytes, options.blocks_per_segment)
-                >= segments
-        );
-        bytes
     }
 }

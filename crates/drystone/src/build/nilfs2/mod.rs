@@ -9,6 +9,8 @@
 
 mod batch;
 mod estimate;
+#[cfg(test)]
+mod tests;
 
 use crate::Result;
 use batch::Writer;
@@ -90,6 +92,7 @@ pub struct Nilfs2Builder<'t> {
     threads: usize,
     size_bytes: u64,
     data_bytes: u64,
+    batch_blocks: u64,
     nodes_with_xattrs: u64,
 }
 
@@ -150,6 +153,7 @@ impl<'t> Nilfs2Builder<'t> {
             threads,
             size_bytes,
             data_bytes,
+            batch_blocks: demand.batch_blocks(),
             nodes_with_xattrs,
         })
     }
@@ -208,7 +212,8 @@ impl<'t> Nilfs2Builder<'t> {
             .fixed_time_s(self.options.time_s);
         let volume = drystone_nilfs2::Nilfs2::mount(Arc::clone(device), &options)?;
         let block_bytes = u64::from(self.options.block_bytes);
-        let writer = Writer::new(self.tree, &volume, self.threads, monitor, block_bytes);
+        let writer =
+            Writer::new(self.tree, &volume, self.threads, monitor, block_bytes, self.batch_blocks);
         writer.write(&self.order)?;
         Ok(volume.unmount()?)
     }

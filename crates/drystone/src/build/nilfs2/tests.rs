@@ -1,0 +1,81 @@
+//! Images of trees of many shapes, as small as the builder makes them.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use super::*;
+use drystone_blockdev::MemoryDevice;
+use drystone_mkfs::tree::{InodeTimestamp, NodeContent, NodeMetadata, NodeToInsert};
+use drystone_nilfs2::{MountOptions, Nilfs2};
+use drystone_nilfs2_check::{Nilfs2CheckOptions, check};
+use drystone_vfs::{FileSystem, RequestContext};
+
+/// A tree whose first file is `/f0`.
+fn tree(shape: &str) -> FileTree {
+    let mut tree = FileTree::new();
+    let mut insert = |path: String, node: NodeToInsert| {
+        let metadata = NodeMetadata::new(0o755, 1, 2);
+        tree.insert(path.as_bytes(), node, &metadata, InodeTimestamp::from_seconds(7)).unwrap();
+    };
+    let file = |bytes: usize| NodeToInsert::File(NodeContent::Bytes(vec![7; bytes]));
+    insert("f0".to_owned(), file(1));
+    match shape {
+        "one file" => {}
+        "small files" => (1..1500).for_each(|number| {
+            insert(format!("d{}/f{number}", number / 100), file(number * 37 % 8192));
+        }),
+        "a file of 6 MiB" => insert("large".to_owned(), file(6 << 20)),
+        "empty files with long names" => (1..2000).for_each(|number| {
+            insert(format!("{number:0200}"), file(0));
+        }),
+        "directories" => (1..1500).for_each(|number| {
+            insert(format!("{}/d{number}", number % 40), NodeToInsert::Directory);
+        }),
+        "links" => (1..1500).for_each(|number| {
+            insert(format!("l{number}"), NodeToInsert::Symlink(b"f0".to_vec()));
+        }),
+        _ => unreachable!("{shape} is no shape"),
+    }
+    tree
+}
+
+const SHAPES: [&str; 6] = [
+    "one file",
+    "small files",
+    "a file of 6 MiB",
+    "empty files with long names",
+    "directories",
+    "links",
+];
+
+/// Builds an image, and says how many checkpoints it has.
+fn build(tree: &FileTree, options: &Nilfs2BuildOptions) -> (Arc<dyn BlockDevice>, u64) {
+    let builder = Nilfs2Builder::new(tree, options).unwrap();
+    let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(builder.size_bytes()));
+    builder.write(&device, &()).unwrap();
+    let report = check(&device, &Nilfs2CheckOptions::default()).unwrap();
+    assert!(report.is_clean(), "{:?}", report.problems);
+    (device, report.summary.newest_checkpoint)
+}
+
+/// No log is written but at the ends of batches, since the bytes would depend on when it is.
+#[test]
+fn no_image_is_too_small_to_be_built_and_changed() {
+    for shape in SHAPES {
+        let tree = tree(shape);
+        for (block_size, blocks_per_segment) in [(1024, 16), (1024, 64), (4096, 16), (4096, 64)] {
+            let what = format!("{shape}, blocks of {block_size}, {blocks_per_segment} a segment");
+            let options = Nilfs2BuildOptions::default()
+                .block_size(block_size)
+                .blocks_per_segment(blocks_per_segment)
+                .threads(7);
+            let (device, checkpoints) = build(&tree, &options);
+            let roomy = options.size(Size::Fixed(4 * device.size_bytes()));
+            assert_eq!(checkpoints, build(&tree, &roomy).1, "{what}");
+            let fs = Nilfs2::mount(Arc::clone(&device), &MountOptions::default()).unwrap();
+            let context = RequestContext::superuser();
+            fs.unlink(&context, fs.root(), b"f0").unwrap();
+            fs.unmount().unwrap();
+            let report = check(&device, &Nilfs2CheckOptions::default()).unwrap();
+            assert!(report.is_clean(), "{what}: {:?}", report.problems);
+        }
+    }
+}
