@@ -27,7 +27,7 @@ use drystone_nilfs2_format::error::InodeProblem;
 use drystone_nilfs2_format::{Corrupt, FileBlock, InodeNumber, PhysicalBlock, VirtualBlock};
 use drystone_sync::atomic::{AtomicU64, Ordering};
 use drystone_sync::{Arc, Mutex, RwLock};
-use drystone_vfs::FileType;
+use drystone_vfs::{FileType, Timestamp};
 
 /// The fields of an inode as a record has them. The map and the space are as of the last log.
 pub(crate) type Record = drystone_nilfs2_format::inode::Inode;
@@ -39,6 +39,8 @@ const READ_AHEAD_BLOCKS: u64 = 32;
 #[derive(Debug)]
 pub(crate) struct Fields {
     pub(crate) record: Record,
+    /// The time of access that a caller has set. The format has none: it lasts as long as the inode is in memory.
+    pub(crate) accessed: Option<Timestamp>,
     pub(crate) is_dirty: bool,
     /// Something else than data and times has changed, so that a data log won't do.
     pub(crate) needs_checkpoint: bool,
@@ -87,6 +89,7 @@ impl Inode {
         let class = if file_type == FileType::Directory { &DIRECTORY } else { &FILE };
         let fields = Fields {
             record,
+            accessed: None,
             is_dirty: false,
             needs_checkpoint: false,
             in_flight: false,

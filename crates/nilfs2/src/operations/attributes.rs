@@ -44,8 +44,8 @@ impl Operations<'_> {
             sectors: mapped + new * self.volume.block_bytes() as u64 / SECTOR_BYTES,
             block_size: self.volume.block_bytes() as u32,
             device: DeviceNumber { major, minor },
-            // The format has no time of access; Linux shows this one.
-            accessed: modified,
+            // Linux, too, shows the time of the last change when it has read an inode.
+            accessed: fields.accessed.unwrap_or(modified),
             modified,
             changed: Timestamp {
                 seconds: record.change_time_s.cast_signed(),
@@ -100,6 +100,9 @@ impl Operations<'_> {
         let now = self.now();
         self.change(inode, |fields| {
             fields.needs_checkpoint = true;
+            if let Some(time) = rest.accessed {
+                fields.accessed = Some(time_at(time, now));
+            }
             apply(context, &mut fields.record, inode.is_directory(), &rest, now);
         });
         Ok(())
@@ -149,6 +152,13 @@ pub(super) fn stamp_attributes(record: &mut Record, now: Timestamp) {
     record.change_time_ns = now.nanoseconds;
 }
 
+fn time_at(time: SetTime, now: Timestamp) -> Timestamp {
+    match time {
+        SetTime::Now => now,
+        SetTime::At(time) => time,
+    }
+}
+
 fn apply(
     context: &RequestContext,
     record: &mut Record,
@@ -172,11 +182,7 @@ fn apply(
         let kept = FileFlags::from_bits_retain(record.flags) - CHANGEABLE;
         record.flags = (kept | (flags & CHANGEABLE)).bits();
     }
-    let at = |time: SetTime| match time {
-        SetTime::Now => now,
-        SetTime::At(time) => time,
-    };
-    if let Some(time) = changes.modified.map(at) {
+    if let Some(time) = changes.modified.map(|time| time_at(time, now)) {
         record.modification_time_s = time.seconds.cast_unsigned();
         record.modification_time_ns = time.nanoseconds;
     }
