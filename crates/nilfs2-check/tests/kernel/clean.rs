@@ -9,11 +9,9 @@ use std::path::{Path, PathBuf};
 
 /// What the kernel does to an image, one script after the other; each ends with an unmount, but for those
 /// that cut the power.
-const LIFE: [&str; 7] = [
-    "populate SEED kinds sparse",
-    "populate SEED churn=5 large",
-    "gc 3",
-    "populate SEED delete churn=4; powercut",
+const LIFE: [&str; 5] = [
+    "populate SEED kinds sparse churn=5 large",
+    "gc 3; populate SEED delete churn=4; powercut",
     "(populate SEED churn=40 large > /dev/null 2>&1 &) ; sleep 1.5; powercut",
     "gc 2; chcp cp /dev/ubda $(lscp -s /dev/ubda | awk 'NR == 2 { print $1 }'); gc 2",
     "(populate SEED churn=40 > /dev/null 2>&1 &) ; (gc 5 > /dev/null 2>&1 &) ; sleep 2; powercut",

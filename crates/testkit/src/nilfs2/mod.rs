@@ -61,8 +61,8 @@ pub fn mkfs_nilfs2(image: &Path, layout: &Nilfs2Layout) -> io::Result<bool> {
 ///
 /// - `populate SEED STAGE...` makes content: `kinds`, `sparse`, `large`, `churn`, `churn=ROUNDS`, `delete`
 ///   (see `populate.py`);
-/// - `list NAME DIRECTORY`, `view` and `view_current` (without the trees of snapshots) print what
-///   [`Nilfs2View`] reads;
+/// - `list NAME DIRECTORY`, `view`, `view COUNT` (with the trees of so many snapshots) and `view_current`
+///   (with none) print what [`Nilfs2View`] reads;
 /// - `gc` and `powercut` (see [`uml`](crate::uml)).
 #[derive(Clone, Debug)]
 pub struct Nilfs2Guest {
