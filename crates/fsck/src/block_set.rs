@@ -173,6 +173,13 @@ impl BlockSet {
         self.chunks.is_empty()
     }
 
+    /// Whether a number of a range is in the set.
+    pub fn has_any(&self, range: Range<u64>) -> bool {
+        self.pieces(range).any(|(index, piece)| {
+            self.bits(index).is_some_and(|bits| bitmap::find_one(&bits[..], piece).is_some())
+        })
+    }
+
     /// The runs of numbers of a range that are in the set.
     pub fn runs(&self, range: Range<u64>) -> Vec<Range<u64>> {
         let mut runs: Vec<Range<u64>> = Vec::new();

@@ -42,8 +42,13 @@ pub fn check(
         image
     };
     let is_clean = image.superblock.state().contains(StateFlags::CLEAN);
-    Ok(match examine(image, reporter, is_clean && !needs_recovery, options)? {
-        Examined::Whole(checker) => checker.reporter.report,
+    let counts_settled = is_clean && !needs_recovery;
+    Ok(match examine(image, reporter, counts_settled, options, |_| true)? {
+        Examined::Whole(mut checker) => {
+            let mut report = std::mem::take(&mut checker.reporter.report);
+            paths::resolve(&checker, &mut report.problems)?;
+            report
+        }
         Examined::Hopeless(report) => report,
     })
 }
@@ -66,12 +71,14 @@ pub(crate) enum Examined<'a> {
     Hopeless(Report),
 }
 
-/// Runs all passes over an image. The superblock's counters count only if they are settled.
+/// Runs all passes over an image. The superblock's counters count only if they are settled. `wants_owners` says
+/// whether the owners of shared blocks are looked for, given what was found before.
 pub(crate) fn examine<'a>(
     mut image: Image<'a>,
     mut reporter: Reporter<'a>,
     counts_settled: bool,
     options: &CheckOptions,
+    wants_owners: impl Fn(&Report) -> bool,
 ) -> Result<Examined<'a>, Error> {
     let Some(groups) = groups::load(&image, &mut reporter)? else {
         return Ok(Examined::Hopeless(reporter.report));
@@ -89,7 +96,7 @@ pub(crate) fn examine<'a>(
         threads,
         memory,
     });
-    run(&mut checker)?;
+    run(&mut checker, wants_owners)?;
     Ok(Examined::Whole(checker))
 }
 
@@ -104,7 +111,7 @@ fn share_memory(options: &CheckOptions, layout: &Layout) -> (usize, Memory) {
     (threads, Memory::new(options.memory_max - in_hand))
 }
 
-fn run(checker: &mut Checker<'_>) -> Result<(), Error> {
+fn run(checker: &mut Checker<'_>, wants_owners: impl Fn(&Report) -> bool) -> Result<(), Error> {
     superblock::check(checker);
     superblock::check_backups(checker)?;
     groups::claim(checker)?;
@@ -115,13 +122,15 @@ fn run(checker: &mut Checker<'_>) -> Result<(), Error> {
     superblock::check_large_files(checker);
     orphans::check(checker);
     xattrs::check_references(checker)?;
-    duplicates::name_owners(checker)?;
+    if wants_owners(&checker.reporter.report) {
+        duplicates::name_owners(checker)?;
+    }
     directories::check(checker)?;
     links::check(checker)?;
     bitmaps::check(checker)?;
     quota::check(checker)?;
     summarize(checker);
-    paths::resolve(checker)
+    Ok(())
 }
 
 fn summarize(checker: &mut Checker<'_>) {

@@ -4,10 +4,10 @@
 //! are read once more for those of the inodes in question, and of the directories above.
 
 use crate::checker::Checker;
-use crate::directories;
 use crate::directory::DirectoryContext;
-use crate::entries;
-use crate::image::Error;
+use crate::image::{Error, Image};
+use crate::report::Problem;
+use crate::{directories, entries, parallel};
 use drystone_ext4_format::InodeNumber;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,14 +15,16 @@ use std::collections::{BTreeMap, BTreeSet};
 const INODES_MAX: usize = 10_000;
 /// Directories that a path may have, so that a loop ends.
 const DEPTH_MAX: usize = 1000;
+/// Directories that one thread reads at a time.
+const PIECE: usize = 64;
 
 /// For each inode, a directory that names it, and the name.
 type Names = BTreeMap<u32, (u32, String)>;
 
-/// Adds paths to the problems of the report.
-pub(crate) fn resolve(checker: &mut Checker<'_>) -> Result<(), Error> {
-    let inodes = checker.reporter.report.problems.iter();
-    let wanted: BTreeSet<u32> = inodes
+/// Adds paths to problems.
+pub(crate) fn resolve(checker: &Checker<'_>, problems: &mut [Problem]) -> Result<(), Error> {
+    let wanted: BTreeSet<u32> = problems
+        .iter()
         .filter_map(|problem| problem.issue.place().inode)
         .map(InodeNumber::get)
         .take(INODES_MAX)
@@ -35,7 +37,7 @@ pub(crate) fn resolve(checker: &mut Checker<'_>) -> Result<(), Error> {
         .iter()
         .any(|inode| checker.found.directories.position(InodeNumber::new(*inode)).is_none());
     if is_about_files {
-        let all: BTreeSet<u32> = checker.found.directories.all.iter().map(|d| d.inode).collect();
+        let all: Vec<u32> = checker.found.directories.all.iter().map(|d| d.inode).collect();
         find_names(checker, &all, &wanted, &mut names)?;
     }
     // A directory's parent is known, so that only parents need to be read.
@@ -54,13 +56,14 @@ pub(crate) fn resolve(checker: &mut Checker<'_>) -> Result<(), Error> {
             break;
         }
         let known = names.len();
-        find_names(checker, &parents, &missing, &mut names)?;
+        let among: Vec<u32> = parents.iter().copied().collect();
+        find_names(checker, &among, &missing, &mut names)?;
         if names.len() == known {
             break;
         }
         missing = parents;
     }
-    for problem in &mut checker.reporter.report.problems {
+    for problem in problems {
         problem.path = problem.issue.place().inode.and_then(|inode| path_of(inode, &names));
     }
     Ok(())
@@ -69,28 +72,47 @@ pub(crate) fn resolve(checker: &mut Checker<'_>) -> Result<(), Error> {
 /// Looks in some directories for names of some inodes.
 fn find_names(
     checker: &Checker<'_>,
-    among: &BTreeSet<u32>,
+    among: &[u32],
     wanted: &BTreeSet<u32>,
     names: &mut Names,
 ) -> Result<(), Error> {
-    for own in among {
-        let Some((inode, bytes)) = checker.image.inode(InodeNumber::new(*own))? else { continue };
-        if !inode.is_directory() {
-            continue;
-        }
-        let context = DirectoryContext::new(&checker.image, inode);
-        directories::for_each_entry(
-            &checker.image,
-            &context,
-            &bytes,
-            &mut |_, _, name, target| {
-                if name != b"." && name != b".." && wanted.contains(&target.get()) {
-                    names.entry(target.get()).or_insert_with(|| (*own, entries::text(name)));
+    let image = &checker.image;
+    let pieces: Vec<&[u32]> = among.chunks(PIECE).collect();
+    let work = |piece: usize| {
+        let mut found = Names::new();
+        for own in pieces[piece] {
+            visit_names(image, *own, &mut |name, target| {
+                if wanted.contains(&target) {
+                    found.entry(target).or_insert_with(|| (*own, entries::text(name)));
                 }
-            },
-        )?;
+            })?;
+        }
+        Ok::<_, Error>(found)
+    };
+    parallel::in_order(pieces.len(), checker.threads, work, |_, found| {
+        for (target, name) in found? {
+            names.entry(target).or_insert(name);
+        }
+        Ok(())
+    })
+}
+
+/// Calls back for the names in a directory, if it is one.
+fn visit_names(
+    image: &Image<'_>,
+    directory: u32,
+    visit: &mut dyn FnMut(&[u8], u32),
+) -> Result<(), Error> {
+    let Some((inode, bytes)) = image.inode(InodeNumber::new(directory))? else { return Ok(()) };
+    if !inode.is_directory() {
+        return Ok(());
     }
-    Ok(())
+    let context = DirectoryContext::new(image, inode);
+    directories::for_each_entry(image, &context, &bytes, &mut |_, _, name, target| {
+        if name != b"." && name != b".." {
+            visit(name, target.get());
+        }
+    })
 }
 
 fn path_of(inode: InodeNumber, names: &Names) -> Option<String> {

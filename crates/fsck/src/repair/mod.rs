@@ -2,8 +2,8 @@
 //!
 //! A repair is a series of rounds. Each round checks the whole image as it is by then, takes the
 //! problems of the first stage that has any, and repairs those that the caller agrees to. Most problems of
-//! later stages are consequences, and gone when the next round looks. The last round changes nothing:
-//! its check is the result.
+//! later stages are consequences, and gone when the next round looks. Counts of links have no consequences, so that
+//! the totals are repaired in the same round. The last round changes nothing: its check is the result.
 //!
 //! # State
 //! Between rounds only the device, and what was left and why, by the text of the problem.
@@ -40,6 +40,7 @@ mod totals;
 use crate::check::{self, Examined};
 use crate::image::Error;
 use crate::issue::{InodeIssue, Issue, JournalIssue, Severity};
+use crate::paths;
 use crate::replay::{self, Wanted};
 use crate::report::{CheckOptions, CheckProgress, CheckSummary, Pass, Problem, Report, Reporter};
 use drystone_blockdev::BlockDevice;
@@ -240,13 +241,16 @@ impl Session<'_> {
             }
         }
         let is_kept = self.is_journal_kept;
-        match check::examine(image, reporter, true, &options)? {
+        // Who shares a block is of use once the inodes are repaired.
+        let wants_owners = |report: &Report| is_last || is_kept || !self.repairs_inodes(report);
+        match check::examine(image, reporter, true, &options, wants_owners)? {
             Examined::Hopeless(report) => {
                 self.conclude(report);
                 Ok(Round::Settled)
             }
             Examined::Whole(mut checker) => {
-                let report = std::mem::take(&mut checker.reporter.report);
+                let mut report = std::mem::take(&mut checker.reporter.report);
+                let has_owners = wants_owners(&report);
                 // What the log holds may be newer than what is checked.
                 if !is_last && !is_kept {
                     self.suspect(&report);
@@ -262,7 +266,7 @@ impl Session<'_> {
                     self.suspects = std::mem::take(&mut repairer.suspects);
                     self.lost_tables = std::mem::take(&mut repairer.lost_tables);
                     self.unindexed.append(&mut repairer.unindexed);
-                    if is_changed {
+                    if is_changed || !has_owners && !self.report.is_cancelled {
                         return Ok(Round::Changed);
                     }
                     let is_settled = report.errors == 0 && !self.report.is_cancelled;
@@ -277,10 +281,21 @@ impl Session<'_> {
                         })?;
                     }
                 }
+                paths::resolve(&checker, &mut report.problems)?;
                 self.conclude(report);
                 Ok(Round::Settled)
             }
         }
+    }
+
+    /// Whether a round that finds this repairs inodes, or what comes before them.
+    fn repairs_inodes(&self, report: &Report) -> bool {
+        report.problems.iter().any(|problem| {
+            let key = || key_of(problem);
+            stage::of(&problem.issue) <= Stage::Inodes
+                && !self.left.contains_key(&key())
+                && self.tries.get(&key()).is_none_or(|tries| *tries < TRIES_MAX)
+        })
     }
 
     /// Gives the root `lost+found` again, and an index to the directories that have lost theirs; whether
@@ -326,43 +341,54 @@ impl Session<'_> {
         self.suspects.extend(damaged.difference(&self.victims));
     }
 
-    /// Repairs the problems of the first stage that has any; whether something was changed.
+    /// Repairs the problems of the first stage that has any, and those of the next if they were judged rightly;
+    /// whether something was changed.
     fn repair(&mut self, report: &Report, repairer: &mut Repairer<'_, '_>) -> Result<bool, Error> {
+        let mut is_changed = false;
         let mut is_blocked = false;
         for stage in Stage::ALL {
-            let mut is_changed = false;
-            let problems = report.problems.iter();
-            let mut problems: Vec<&Problem> =
-                problems.filter(|problem| stage::of(&problem.issue) == stage).collect();
-            let mut urgent = stage.urgent(report, repairer)?;
-            urgent.retain(|problem| !self.left.contains_key(&key_of(problem)));
-            if !urgent.is_empty() {
-                problems = urgent;
+            let is_open = |problem: &&Problem| !self.left.contains_key(&key_of(problem));
+            let of_stage = |problem: &&Problem| stage::of(&problem.issue) == stage;
+            let urgent = stage.urgent(report, repairer)?;
+            let mut problems: Vec<Problem> = urgent.into_iter().filter(is_open).cloned().collect();
+            if problems.is_empty() {
+                let all = report.problems.iter().filter(of_stage);
+                problems = all.filter(is_open).cloned().collect();
             }
-            for problem in problems {
+            if !is_blocked {
+                paths::resolve(repairer.checker, &mut problems)?;
+            }
+            let mut is_stage_changed = false;
+            for problem in &problems {
                 let key = key_of(problem);
-                let outcome = match self.left.get(&key) {
-                    Some(outcome) => *outcome,
-                    None if is_blocked => RepairOutcome::Waiting,
-                    None => self.repair_one(problem, &key, repairer)?,
+                let outcome = if is_blocked {
+                    RepairOutcome::Waiting
+                } else {
+                    self.repair_one(problem, &key, repairer)?
                 };
                 if self.report.is_cancelled {
                     return Ok(false);
                 }
                 if outcome == RepairOutcome::Repaired {
-                    is_changed = true;
+                    is_stage_changed = true;
                     continue;
                 }
                 self.left.insert(key, outcome);
             }
-            if is_changed {
+            is_changed |= is_stage_changed;
+            // Nothing that is counted later depends on counts of links.
+            let only_counts =
+                || problems.iter().all(|problem| stage::is_link_count(&problem.issue));
+            if is_stage_changed && !only_counts() {
                 return Ok(true);
             }
-            is_blocked |= report.problems.iter().any(|problem| {
-                stage::of(&problem.issue) == stage && problem.severity() == Severity::Error
+            let mut errors = report.problems.iter().filter(of_stage);
+            is_blocked |= errors.any(|problem| {
+                problem.severity() == Severity::Error
+                    && (!is_stage_changed || self.left.contains_key(&key_of(problem)))
             });
         }
-        Ok(false)
+        Ok(is_changed)
     }
 
     fn repair_one(

@@ -182,7 +182,7 @@ impl<'m, 'i> Repairer<'m, 'i> {
     pub fn is_unclaimed(&self, extent: &Extent) -> bool {
         let claims = &self.checker.found.claims;
         let clusters = claims.clusters(extent.physical.get(), extent.physical_end().get());
-        claims.used.runs(clusters).is_empty()
+        !claims.used.has_any(clusters)
     }
 
     /// Whether the stored bitmap calls a block used.
@@ -201,7 +201,7 @@ impl<'m, 'i> Repairer<'m, 'i> {
         let claims = &self.checker.found.claims;
         let cluster = claims.cluster(block.get());
         self.checker.image.layout.contains_blocks(block, 1)
-            && claims.twice.runs(cluster..cluster + 1).is_empty()
+            && !claims.twice.has_any(cluster..cluster + 1)
     }
 
     /// Whether an inode had problems of its own.

@@ -12,7 +12,7 @@ use drystone_ext4_format::Corrupt;
 use std::collections::BTreeSet;
 
 /// A stage of the repair: what is repaired before later stages can be judged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Stage {
     /// The superblock.
     Superblock,
@@ -175,6 +175,11 @@ pub(super) const fn weight(issue: &Issue) -> u32 {
         } => 1,
         _ => 0,
     }
+}
+
+/// Whether an issue is a wrong count of links of an inode.
+pub(super) const fn is_link_count(issue: &Issue) -> bool {
+    matches!(issue, Issue::Inode { issue: InodeIssue::Links { .. }, .. })
 }
 
 /// Whether repairing an issue loses nothing and chooses nothing: what is wrong follows from the rest.

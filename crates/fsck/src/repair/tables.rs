@@ -233,7 +233,7 @@ pub(super) fn usual_table(
     let count = u64::from(layout.inode_table_blocks());
     let claims = &repairer.checker.found.claims;
     let is_free = is_location(&repairer.checker.image, group, place, count)
-        && claims.used.runs(claims.clusters(place.get(), place.get() + count)).is_empty();
+        && !claims.used.has_any(claims.clusters(place.get(), place.get() + count));
     is_free.then_some(place)
 }
 
