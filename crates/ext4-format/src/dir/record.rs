@@ -29,6 +29,16 @@ const _: () = assert!(offset_of!(RawRecordHeader, record_length) == 4);
 const _: () = assert!(offset_of!(RawRecordHeader, name_length) == 6);
 const _: () = assert!(offset_of!(RawRecordHeader, file_type) == 7);
 
+impl RawRecordHeader {
+    fn name_length_and_type(&self, layout: &DirectoryLayout) -> (usize, u8) {
+        if layout.file_type {
+            (usize::from(self.name_length), self.file_type)
+        } else {
+            (usize::from(u16::from_le_bytes([self.name_length, self.file_type])), 0)
+        }
+    }
+}
+
 drystone_ondisk::with_fields! {
     /// The checksum at the end of a block, in the shape of an unused record.
     #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -160,11 +170,32 @@ pub(super) fn read<'a>(
         return Err(DirectoryProblem::RecordTooShort { length, needed: RECORD_LENGTH_MIN });
     }
     let record = rest.get(..length).ok_or(too_long(length))?;
-    let (name_length, raw_type) = if layout.file_type {
-        (usize::from(header.name_length), header.file_type)
-    } else {
-        (usize::from(u16::from_le_bytes([header.name_length, header.file_type])), 0)
-    };
+    parse(header, record, offset, layout)
+}
+
+/// Reads the record at `offset` as if it ended with its name: its length is damaged.
+pub(super) fn read_without_length<'a>(
+    bytes: &'a [u8],
+    offset: usize,
+    end: usize,
+    layout: &DirectoryLayout,
+) -> Option<DirectoryRecord<'a>> {
+    let rest = bytes.get(..end)?.get(offset..)?;
+    let (header, behind) = RawRecordHeader::ref_from_prefix(rest).ok()?;
+    let (name_length, _) = header.name_length_and_type(layout);
+    let length = record_length(behind.get(..name_length)?, layout).max(RECORD_LENGTH_MIN);
+    parse(header, rest.get(..length)?, offset, layout).ok()
+}
+
+#[inline]
+fn parse<'a>(
+    header: &RawRecordHeader,
+    record: &'a [u8],
+    offset: usize,
+    layout: &DirectoryLayout,
+) -> Result<DirectoryRecord<'a>, DirectoryProblem> {
+    let length = record.len();
+    let (name_length, raw_type) = header.name_length_and_type(layout);
     if name_length > NAME_LENGTH_MAX {
         return Err(DirectoryProblem::NameTooLong { length: name_length });
     }

@@ -84,8 +84,8 @@ impl<'a> DirectoryBlock<'a> {
         Ok(block)
     }
 
-    /// The live entries of a damaged block, and whether each lies behind a record that can't be read: from
-    /// the next place where two records follow each other.
+    /// The live entries of a damaged block, and whether each is doubtful. A record whose length can't be has its
+    /// name still, and is doubtful. So are those behind it, from the next place where two records follow each other.
     pub fn salvage(&self) -> Vec<(Entry<'a>, bool)> {
         let mut records = self.salvage_records();
         records.retain(|(entry, _)| entry.inode.get() != 0);
@@ -95,20 +95,28 @@ impl<'a> DirectoryBlock<'a> {
     /// As [`salvage`](Self::salvage), with the records that name nothing: their inode is 0.
     pub fn salvage_records(&self) -> Vec<(Entry<'a>, bool)> {
         let read = |offset| record::read(self.bytes, offset, self.end, &self.layout).ok();
+        let is_entry = |record: &DirectoryRecord<'_>| {
+            record.is_live()
+                && record::check_entry(record, &self.layout).is_ok()
+                && EntryType::from_raw(record.raw_type).is_some()
+        };
         let is_start = |offset: &usize| {
             read(*offset).is_some_and(|record| {
                 let behind = record.offset + record.length;
-                record.is_live()
-                    && record::check_entry(&record, &self.layout).is_ok()
-                    && EntryType::from_raw(record.raw_type).is_some()
-                    && (behind == self.end || read(behind).is_some())
+                is_entry(&record) && (behind == self.end || read(behind).is_some())
             })
         };
-        let (mut records, mut offset, mut is_behind) = (Vec::new(), 0, false);
+        let (mut records, mut offset, mut is_doubtful) = (Vec::new(), 0, false);
         while offset < self.end {
             let Some(record) = read(offset) else {
-                is_behind = true;
-                let next = (offset + RECORD_ALIGNMENT..self.end).step_by(RECORD_ALIGNMENT);
+                is_doubtful = true;
+                let named = record::read_without_length(self.bytes, offset, self.end, &self.layout);
+                let mut behind = offset + RECORD_ALIGNMENT;
+                if let Some(record) = named.filter(is_entry) {
+                    behind = offset + record.length;
+                    records.push((Entry::from(record), is_doubtful));
+                }
+                let next = (behind..self.end).step_by(RECORD_ALIGNMENT);
                 let Some(next) = next.into_iter().find(is_start) else { break };
                 offset = next;
                 continue;
@@ -117,7 +125,7 @@ impl<'a> DirectoryBlock<'a> {
             let shortest = size_of::<RawRecordHeader>() + RECORD_ALIGNMENT;
             let is_dot = offset == 0 && record.name == b"." && is_start(&shortest);
             offset += if is_dot { shortest } else { record.length };
-            records.push((Entry::from(record), is_behind));
+            records.push((Entry::from(record), is_doubtful));
         }
         records
     }

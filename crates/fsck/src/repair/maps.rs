@@ -12,6 +12,7 @@ use crate::image::Error;
 use crate::inode_content::maps_blocks;
 use crate::mapping::{self, MapEvent};
 use drystone_ext4_format::extent::{Extent, ExtentNode, NodePlace};
+use drystone_ext4_format::features::Incompat;
 use drystone_ext4_format::inode::{BLOCK_AREA_BYTES, Inode, InodeFlags};
 use drystone_ext4_format::xattr::{self, AttributePlace, AttributesBlock};
 use drystone_ext4_format::{InodeNumber, LogicalBlock, PhysicalBlock};
@@ -59,7 +60,7 @@ pub(super) fn take_apart(
         MapEvent::Node(_) | MapEvent::Issue(_) => {}
     })?;
     if !misplaced.is_empty() {
-        let holds = |set: &BlockSet, cluster: u64| !set.runs(cluster..cluster + 1).is_empty();
+        let holds = |set: &BlockSet, cluster: u64| set.has_any(cluster..cluster + 1);
         let is_own = |extent: &Extent| {
             claims.used.runs(clusters_of(claims, extent)).into_iter().flatten().all(|cluster| {
                 let is_alone = holds(&own, cluster) && !holds(&claims.twice, cluster);
@@ -162,6 +163,21 @@ pub(super) fn rebuild(
     Ok(store(repairer, pieces)?.and(DONE))
 }
 
+/// Whether an inode holds the root of an extent tree, and only the flag is lost that says so: what is wrong with its
+/// pointers is wrong because they are none.
+pub(super) fn has_unflagged_tree(
+    repairer: &Repairer<'_, '_>,
+    number: InodeNumber,
+) -> Result<bool, Error> {
+    let image = &repairer.checker.image;
+    let Some((inode, _)) = image.inode(number)? else { return Ok(false) };
+    let root = || ExtentNode::reopen(&inode.block_area, NodePlace::root(number));
+    Ok(image.layout.features().incompat.contains(Incompat::EXTENTS)
+        && inode.has_block_mapping()
+        && !inode.flags.contains(InodeFlags::EXTENTS)
+        && root().is_ok_and(|root| root.len() > 0))
+}
+
 /// Gives an inode an extent tree in place of pointers, or only the flag if it has the root of one.
 pub(super) fn use_extents(
     repairer: &mut Repairer<'_, '_>,
@@ -237,7 +253,7 @@ fn unshare_map(
                 Some((last, target)) if last == file_cluster => target,
                 _ => {
                     let is_shared =
-                        !repairer.checker.found.claims.twice.runs(cluster..cluster + 1).is_empty();
+                        repairer.checker.found.claims.twice.has_any(cluster..cluster + 1);
                     // One that the inode has twice stays in the first place.
                     let stays = if is_own_twice { met.insert(cluster) } else { !is_shared };
                     if stays {

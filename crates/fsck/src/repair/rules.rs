@@ -21,9 +21,13 @@ pub(super) fn repair(repairer: &mut Repairer<'_, '_>, issue: &Issue) -> Result<D
     // Other problems of such an inode say nothing of it.
     if stage::of(issue) == Stage::Inodes
         && let Some(inode) = issue.place().inode
-        && is_nothing(repairer, inode)?
     {
-        return repairer.clear_inode(inode);
+        if is_nothing(repairer, inode)? {
+            return repairer.clear_inode(inode);
+        }
+        if maps::has_unflagged_tree(repairer, inode)? {
+            return maps::use_extents(repairer, inode);
+        }
     }
     match issue {
         Issue::Corrupt(corrupt) => repair_structure(repairer, corrupt),

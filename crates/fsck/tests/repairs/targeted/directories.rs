@@ -62,6 +62,29 @@ fn damaged_leaves_keep_their_entries() {
     }
 }
 
+/// The first record behind the dots: too long, not aligned, too short, and over others.
+#[test]
+fn an_entry_whose_record_has_no_length_keeps_its_name() {
+    for length in [8192_u16, 0xffff, 3, 0, 8] {
+        let Some(treated) = treat("ext2", |map, device| {
+            let size = map.layout().block_size() as u64;
+            let is_plain =
+                |inode: &Inode| inode.is_directory() && !inode.flags.contains(InodeFlags::INDEX);
+            let blocks =
+                inodes_of(map, is_plain).into_iter().map(|number| first_block(map, number));
+            let with_entries: Vec<u64> =
+                blocks.filter(|block| map.block(*block)[16..18] == [12, 0]).collect();
+            assert!(with_entries.len() > 3);
+            for block in with_entries {
+                device.write_at(block * size + 24 + 4, &length.to_le_bytes()).unwrap();
+            }
+        }) else {
+            return;
+        };
+        assert!(all_is_saved(&treated), "{length}: {:?} {:?}", treated.ours, treated.sound);
+    }
+}
+
 #[test]
 fn lost_and_found_comes_back() {
     let Some(treated) = treat("modern", |map, device| {

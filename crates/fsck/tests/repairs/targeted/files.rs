@@ -1,6 +1,6 @@
 //! Damaged maps, links and values of files.
 
-use super::{blocks_of, inode_of, inodes_of, place_of, treat};
+use super::{all_is_saved, blocks_of, inode_of, inodes_of, place_of, treat};
 use crate::patient::Patient;
 use crate::repairing::{content, repair_all};
 use drystone_blockdev::{BlockDevice, MemoryDevice};
@@ -17,6 +17,7 @@ use std::fs;
 const SIZE: usize = 4;
 const SIZE_HIGH: usize = 108;
 const SECTORS: usize = 28;
+const FLAGS: usize = 32;
 const BLOCK_AREA: usize = 40;
 
 /// Changes the record of an inode; its checksum holds.
@@ -62,6 +63,29 @@ fn a_long_link_with_another_size_keeps_its_target() {
         }
     }
     assert!(is_tried);
+}
+
+/// Without the flag the root of an extent tree would be taken for pointers.
+#[test]
+fn what_lost_its_flag_of_extents_keeps_its_blocks() {
+    for name in ["modern", "group-checksums"] {
+        let Some(treated) = treat(name, |map, device| {
+            let has_tree = |inode: &Inode| inode.flags.contains(InodeFlags::EXTENTS);
+            let first = map.layout().first_inode();
+            let mut numbers = inodes_of(map, has_tree);
+            numbers.retain(|number| *number >= first && inode_of(map, *number).size_bytes > 0);
+            assert!(numbers.len() > 10, "{name}: {numbers:?}");
+            for number in numbers {
+                let flags = inode_of(map, number).flags.difference(InodeFlags::EXTENTS).bits();
+                edit(map, device, number, |inode| {
+                    inode[FLAGS..FLAGS + 4].copy_from_slice(&flags.to_le_bytes());
+                });
+            }
+        }) else {
+            return;
+        };
+        assert!(all_is_saved(&treated), "{name}: {:?} {:?}", treated.ours, treated.sound);
+    }
 }
 
 /// The target of a short link may look like a pointer to what somebody has deleted.
