@@ -131,6 +131,14 @@ fn block_of(image: &Path, path: &str) -> u64 {
     told.split_whitespace().last().unwrap().parse().unwrap()
 }
 
+/// Where on the device an inode says where its first block is.
+fn pointer_of(device: &MemoryDevice, inode: u64) -> u64 {
+    let mut flags = [0; 4];
+    device.read_at(inode + 32, &mut flags).unwrap();
+    let has_extents = u32::from_le_bytes(flags) & 0x8_0000 != 0;
+    inode + 40 + if has_extents { 20 } else { 0 }
+}
+
 #[test]
 fn the_report_is_that_of_one_thread() {
     if !have("mke2fs") {
@@ -176,6 +184,17 @@ fn the_report_is_that_of_one_thread() {
     let (report, told) = checked_alike(&shared);
     assert!(!report.unwrap().is_clean());
     assert!(told.iter().any(|problem| problem.contains("node")), "{told:#?}");
+
+    // Directories that have the block of another one too: its names count once.
+    let shared = load(&image);
+    let block = block_of(&image, "/050") as u32;
+    for number in (0..DIRECTORIES).step_by(9) {
+        let pointer = pointer_of(&shared, place_of(&image, &format!("/{number:03}")));
+        shared.write_at(pointer, &block.to_le_bytes()).unwrap();
+    }
+    let (report, told) = checked_alike(&shared);
+    assert!(!report.unwrap().is_clean());
+    assert!(told.iter().any(|problem| problem.contains("claimed by")), "{told:#?}");
 
     // A device that fails in the middle of the table, and in a directory, with something to tell before that.
     let below = load(&image);
