@@ -16,6 +16,7 @@ pub mod host;
 pub mod judges;
 pub mod metadata_map;
 pub mod model;
+pub mod nbd;
 pub mod nilfs2;
 pub mod operations;
 pub mod rings;

@@ -4,62 +4,20 @@
 use drystone_blockdev::{BlockDevice, OpenMode};
 use drystone_sync::atomic::{AtomicBool, Ordering};
 use drystone_sync::{Arc, clock, thread};
+use drystone_testkit::environment::number;
 use drystone_testkit::judges::Scratch;
+use drystone_testkit::nbd::NbdServer;
 use drystone_volumes::{VolumeError, VolumeName, open_as_named};
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 const DISK_BYTES: usize = 8 << 20;
 
-/// A server on a Unix socket, which ends with this value.
-struct Server {
-    child: Child,
-    socket: PathBuf,
-}
-
-impl Server {
-    fn nbdkit(socket: PathBuf, arguments: &str) -> Server {
-        let mut command = Command::new("nbdkit");
-        command.args(["-f", "-U"]).arg(&socket).args(arguments.split_whitespace());
-        Server::start(command, socket)
-    }
-
-    fn qemu(socket: PathBuf, arguments: &str, image: &Path) -> Server {
-        let mut command = Command::new("qemu-nbd");
-        command.args(["--persistent", "-k"]).arg(&socket);
-        command.args(arguments.split_whitespace()).arg(image);
-        Server::start(command, socket)
-    }
-
-    fn start(mut command: Command, socket: PathBuf) -> Server {
-        let _ = std::fs::remove_file(&socket);
-        let child = command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        let start = clock::now();
-        while UnixStream::connect(&socket).is_err() {
-            assert!(start.elapsed() < Duration::from_secs(20), "{command:?} doesn't start");
-            thread::sleep(Duration::from_millis(5));
-        }
-        Server { child, socket }
-    }
-
-    fn kill(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-
-    fn open(&self, words: &str) -> Result<Arc<dyn BlockDevice>, VolumeError> {
-        open(&self.socket, words, OpenMode::ReadWrite)
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+fn open_server(server: &NbdServer, words: &str) -> Result<Arc<dyn BlockDevice>, VolumeError> {
+    open(&server.socket, words, OpenMode::ReadWrite)
 }
 
 fn open(socket: &Path, words: &str, mode: OpenMode) -> Result<Arc<dyn BlockDevice>, VolumeError> {
@@ -114,13 +72,13 @@ fn every_server_is_read_and_written() {
         "--filter=multi-conn memory 8M multi-conn-mode=disable",
         "sparse-random 8M",
     ] {
-        let server = Server::nbdkit(socket.clone(), arguments);
+        let server = NbdServer::nbdkit(socket.clone(), arguments);
         if arguments.starts_with("sparse-random") {
             let device = open(&socket, "", OpenMode::ReadOnly).unwrap();
             device.read_at(0, &mut vec![0; DISK_BYTES]).unwrap();
             continue;
         }
-        let device = server.open("").unwrap();
+        let device = open_server(&server, "").unwrap();
         assert_eq!(device.size_bytes(), DISK_BYTES as u64);
         device.discard(1000, 100_000).unwrap();
         device.zero_range(0, DISK_BYTES as u64).unwrap();
@@ -132,14 +90,14 @@ fn every_server_is_read_and_written() {
         create.args(["create", "-q", "-f", format]).arg(&image).arg("8M");
         assert!(create.status().unwrap().success());
         let mut model = vec![0; DISK_BYTES];
-        let server = Server::qemu(socket.clone(), arguments, &image);
-        let device = server.open("").unwrap();
+        let server = NbdServer::qemu(socket.clone(), arguments, &image);
+        let device = open_server(&server, "").unwrap();
         change(&*device, &mut model, 2, 150);
         device.flush().unwrap();
         drop((device, server));
         // What was flushed is in the file.
-        let server = Server::qemu(socket.clone(), arguments, &image);
-        expect(&*server.open("").unwrap(), &model, 0);
+        let server = NbdServer::qemu(socket.clone(), arguments, &image);
+        expect(&*open_server(&server, "").unwrap(), &model, 0);
     }
 }
 
@@ -151,8 +109,8 @@ fn what_a_server_refuses_is_told() {
         |result: Result<Arc<dyn BlockDevice>, VolumeError>| result.unwrap_err().to_string();
     let error = message(open(&socket, "", OpenMode::ReadOnly));
     assert!(error.contains("No such file"), "{error}");
-    let server = Server::nbdkit(socket.clone(), "-r memory 8M");
-    assert!(message(server.open("")).contains("read-only"));
+    let server = NbdServer::nbdkit(socket.clone(), "-r memory 8M");
+    assert!(message(open_server(&server, "")).contains("read-only"));
     open(&socket, "", OpenMode::ReadOnly).unwrap();
     drop(server);
     let trigger = scratch.join("trigger");
@@ -160,8 +118,8 @@ fn what_a_server_refuses_is_told() {
         "--filter=error memory 8M error=EIO error-rate=100% error-file={}",
         trigger.display()
     );
-    let server = Server::nbdkit(socket, &arguments);
-    let device = server.open("").unwrap();
+    let server = NbdServer::nbdkit(socket, &arguments);
+    let device = open_server(&server, "").unwrap();
     device.write_at(0, &[1; 4096]).unwrap();
     std::fs::write(&trigger, "").unwrap();
     for _ in 0..2 {
@@ -180,9 +138,9 @@ fn a_server_with_few_connections_is_used() {
     let scratch = Scratch::new("nbd-few").unwrap();
     let image = scratch.join("image");
     std::fs::write(&image, vec![0; DISK_BYTES]).unwrap();
-    let server = Server::qemu(scratch.join("socket"), "-f raw -e 2", &image);
+    let server = NbdServer::qemu(scratch.join("socket"), "-f raw -e 2", &image);
     let start = clock::now();
-    let device = server.open("").unwrap();
+    let device = open_server(&server, "").unwrap();
     change(&*device, &mut vec![0; DISK_BYTES], 4, 20);
     assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
 }
@@ -193,13 +151,13 @@ fn an_export_may_come_after_its_server() {
     let scratch = Scratch::new("nbd-late-export").unwrap();
     let (socket, image) = (scratch.join("socket"), scratch.join("image"));
     std::fs::write(&image, vec![0; DISK_BYTES]).unwrap();
-    let mut server = Server::qemu(socket.clone(), "-f raw -x disk", &image);
+    let mut server = NbdServer::qemu(socket.clone(), "-f raw -x disk", &image);
     let name = format!("nbd+unix:///disk?socket={}", socket.display());
     let name = VolumeName::find(Path::new(&name)).unwrap();
     let device = open_as_named(&name, OpenMode::ReadWrite).unwrap();
     device.write_at(0, &[1; 4096]).unwrap();
     server.kill();
-    let other = Server::qemu(socket.clone(), "-f raw -x other", &image);
+    let other = NbdServer::qemu(socket.clone(), "-f raw -x other", &image);
     thread::scope(|scope| {
         let reader = scope.spawn(|| {
             let mut bytes = [0; 4096];
@@ -207,7 +165,7 @@ fn an_export_may_come_after_its_server() {
         });
         thread::sleep(Duration::from_millis(500));
         drop(other);
-        let _server = Server::qemu(socket.clone(), "-f raw -x disk", &image);
+        let _server = NbdServer::qemu(socket.clone(), "-f raw -x disk", &image);
         assert_eq!(reader.join().unwrap().unwrap(), [1; 4096]);
     });
 }
@@ -218,8 +176,8 @@ fn zeros_are_asked_for_in_pieces() {
     let scratch = Scratch::new("nbd-zeros").unwrap();
     let log = scratch.join("log");
     let arguments = format!("--filter=log memory 256M logfile={}", log.display());
-    let server = Server::nbdkit(scratch.join("socket"), &arguments);
-    let device = server.open("").unwrap();
+    let server = NbdServer::nbdkit(scratch.join("socket"), &arguments);
+    let device = open_server(&server, "").unwrap();
     device.zero_range(0, 256 << 20).unwrap();
     drop((device, server));
     let text = std::fs::read_to_string(log).unwrap();
@@ -237,8 +195,8 @@ fn zeros_are_asked_for_in_pieces() {
 #[test]
 fn requests_do_not_wait_for_each_other() {
     let scratch = Scratch::new("nbd-delay").unwrap();
-    let server = Server::nbdkit(scratch.join("socket"), "--filter=delay memory 8M rdelay=500ms");
-    let device = server.open("&connections=1").unwrap();
+    let server = NbdServer::nbdkit(scratch.join("socket"), "--filter=delay memory 8M rdelay=500ms");
+    let device = open_server(&server, "&connections=1").unwrap();
     let start = clock::now();
     thread::scope(|scope| {
         for _ in 0..8 {
@@ -252,8 +210,8 @@ fn requests_do_not_wait_for_each_other() {
 #[test]
 fn unflushed_changes_are_sent_again() {
     let scratch = Scratch::new("nbd-restart").unwrap();
-    let mut server = Server::nbdkit(scratch.join("socket"), "memory 8M");
-    let device = server.open("").unwrap();
+    let mut server = NbdServer::nbdkit(scratch.join("socket"), "memory 8M");
+    let device = open_server(&server, "").unwrap();
     let mut model = vec![0; DISK_BYTES];
     for round in 0..5_u8 {
         for at in 0..64 {
@@ -268,7 +226,7 @@ fn unflushed_changes_are_sent_again() {
             }
         }
         server.kill();
-        server = Server::nbdkit(server.socket.clone(), "memory 8M");
+        server = NbdServer::nbdkit(server.socket.clone(), "memory 8M");
         expect(&*device, &model, 0);
     }
 }
@@ -276,12 +234,22 @@ fn unflushed_changes_are_sent_again() {
 /// The server is killed again and again while several threads write.
 #[test]
 fn a_server_that_is_killed_loses_nothing() {
+    killed_while_written("file");
+}
+
+/// The same, and it forgets each time what wasn't flushed.
+#[test]
+fn a_server_that_is_killed_and_forgets_loses_nothing() {
+    killed_while_written("--filter=cache file cache=writeback");
+}
+
+fn killed_while_written(server: &str) {
     let scratch = Scratch::new("nbd-killed").unwrap();
     let image = scratch.join("image");
     std::fs::write(&image, vec![0; DISK_BYTES]).unwrap();
-    let arguments = format!("file {}", image.display());
-    let mut server = Server::nbdkit(scratch.join("socket"), &arguments);
-    let device = server.open("&connections=3").unwrap();
+    let arguments = format!("{server} {}", image.display());
+    let mut server = NbdServer::nbdkit(scratch.join("socket"), &arguments);
+    let device = open_server(&server, "&connections=3").unwrap();
     let is_over = AtomicBool::new(false);
     let mut models: Vec<Vec<u8>> = vec![vec![0; DISK_BYTES / 4]; 4];
     thread::scope(|scope| {
@@ -302,10 +270,10 @@ fn a_server_that_is_killed_loses_nothing() {
                 }
             });
         }
-        for _ in 0..10 {
+        for _ in 0..number("DRYSTONE_KILLS").unwrap_or(5) {
             thread::sleep(Duration::from_millis(100));
             server.kill();
-            server = Server::nbdkit(server.socket.clone(), &arguments);
+            server = NbdServer::nbdkit(server.socket.clone(), &arguments);
         }
         is_over.store(true, Ordering::Relaxed);
     });
@@ -346,7 +314,7 @@ fn cutting_proxy(listener: UnixListener, server: PathBuf, mut random: fastrand::
 #[test]
 fn a_connection_may_be_cut_at_any_byte() {
     let scratch = Scratch::new("nbd-cut").unwrap();
-    let server = Server::nbdkit(scratch.join("socket"), "memory 8M");
+    let server = NbdServer::nbdkit(scratch.join("socket"), "memory 8M");
     let listener = UnixListener::bind(scratch.join("proxy")).unwrap();
     let target = server.socket.clone();
     thread::spawn("proxy", move || {
@@ -374,29 +342,50 @@ fn a_connection_may_be_cut_at_any_byte() {
             device.flush().unwrap();
         }
     }
-    expect(&*server.open("").unwrap(), &model, 0);
+    expect(&*open_server(&server, "").unwrap(), &model, 0);
+}
+
+/// A server that is to end waits for its clients.
+#[test]
+fn a_server_that_ends_is_used_to_the_end() {
+    let scratch = Scratch::new("nbd-exit").unwrap();
+    let trigger = scratch.join("trigger");
+    let arguments = format!(
+        "--filter=exitwhen memory 8M exit-when-file-created={} exit-when-poll=1",
+        trigger.display()
+    );
+    let mut server = NbdServer::nbdkit(scratch.join("socket"), &arguments);
+    let device = open_server(&server, "").unwrap();
+    std::fs::write(trigger, "").unwrap();
+    thread::sleep(Duration::from_secs(2));
+    change(&*device, &mut vec![0; DISK_BYTES], 6, 20);
+    device.flush().unwrap();
+    drop(device);
+    assert!(server.ended());
+    let error = open_server(&server, "&reconnect=0").unwrap_err().to_string();
+    assert!(error.contains("refused") || error.contains("No such file"), "{error}");
 }
 
 /// After the time limit there is an error, and for good.
 #[test]
 fn waiting_has_an_end() {
     let scratch = Scratch::new("nbd-limit").unwrap();
-    let mut server = Server::nbdkit(scratch.join("socket"), "memory 8M");
-    let device = server.open("&reconnect=1").unwrap();
+    let mut server = NbdServer::nbdkit(scratch.join("socket"), "memory 8M");
+    let device = open_server(&server, "&reconnect=1").unwrap();
     device.write_at(0, &[1; 4096]).unwrap();
     server.kill();
     let start = clock::now();
     let error = device.read_at(0, &mut [0; 512]).unwrap_err().to_string();
     assert!(error.contains("no connection to the server for 1 s"), "{error}");
     assert!(start.elapsed() < Duration::from_secs(5));
-    let server = Server::nbdkit(server.socket.clone(), "memory 8M");
+    let server = NbdServer::nbdkit(server.socket.clone(), "memory 8M");
     device.flush().unwrap_err();
     device.write_at(0, &[1; 4096]).unwrap_err();
     drop(device);
     // A server that takes connections, and answers nothing.
     drop(server);
-    let server = Server::nbdkit(scratch.join("slow"), "--filter=delay memory 8M rdelay=20");
-    let device = server.open("&timeout=1&reconnect=2").unwrap();
+    let server = NbdServer::nbdkit(scratch.join("slow"), "--filter=delay memory 8M rdelay=20");
+    let device = open_server(&server, "&timeout=1&reconnect=2").unwrap();
     let start = clock::now();
     let error = device.read_at(0, &mut [0; 512]).unwrap_err().to_string();
     assert!(error.contains("the server doesn't answer"), "{error}");
@@ -407,10 +396,10 @@ fn waiting_has_an_end() {
 #[test]
 fn another_disk_is_not_taken() {
     let scratch = Scratch::new("nbd-other").unwrap();
-    let mut server = Server::nbdkit(scratch.join("socket"), "memory 8M");
-    let device = server.open("").unwrap();
+    let mut server = NbdServer::nbdkit(scratch.join("socket"), "memory 8M");
+    let device = open_server(&server, "").unwrap();
     server.kill();
-    let _server = Server::nbdkit(server.socket.clone(), "memory 16M");
+    let _server = NbdServer::nbdkit(server.socket.clone(), "memory 16M");
     let error = device.write_at(0, &[1; 4096]).unwrap_err().to_string();
     assert!(error.contains("another size"), "{error}");
 }

@@ -92,7 +92,9 @@ pub enum ErrorCause {
         first: String,
     },
     /// It was to be larger than the partition or device that it is in.
-    #[error("it can't have {wanted} bytes: the partition or device ends after {bytes}; enlarge that first")]
+    #[error(
+        "it can't have {wanted} bytes: the partition or device ends after {bytes}; enlarge that first"
+    )]
     NoRoom {
         /// Bytes that were wanted.
         wanted: u64,
