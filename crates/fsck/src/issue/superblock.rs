@@ -15,6 +15,12 @@ pub enum SuperblockIssue {
         /// The copy.
         backup: PhysicalBlock,
     },
+    /// The primary superblock doesn't lead to the root, and a backup does; the check went on with that.
+    #[error("doesn't lead to the root; the copy at block {backup} does, and is used instead")]
+    Misleading {
+        /// The copy.
+        backup: PhysicalBlock,
+    },
     /// The superblock can't be used, and no copy was found.
     #[error("unusable ({problem}), and no copy was found; nothing more was checked")]
     Damaged {

@@ -29,7 +29,7 @@ pub(super) fn repair(
     issue: &SuperblockIssue,
 ) -> Result<Done, Error> {
     match issue {
-        SuperblockIssue::Unusable { .. } => {
+        SuperblockIssue::Unusable { .. } | SuperblockIssue::Misleading { .. } => {
             // It is the copy that the check went on with.
             let mut superblock = repairer.checker.image.superblock.clone();
             superblock.set_state(superblock.state() - StateFlags::CLEAN);

@@ -1,6 +1,7 @@
 //! Finds a superblock that can be used: the primary one, a copy, or what can be made of the primary one.
 
 use super::backups::compare;
+use super::root::leads_to_root;
 use crate::image::Error;
 use crate::issue::{BackupIssue, SuperblockIssue};
 use crate::report::Reporter;
@@ -89,7 +90,15 @@ fn find_usable(
                 reporter.report(SuperblockIssue::Field { field: "s_rev_level", value: 0 });
                 return Ok(Some(newer));
             }
-            let Some(corrupt) = checksum_problem(device)? else { return Ok(Some(superblock)) };
+            let Some(corrupt) = checksum_problem(device)? else {
+                return Ok(Some(match backup_with_root(device, &superblock)? {
+                    Some((copy, backup)) => {
+                        reporter.report(SuperblockIssue::Misleading { backup });
+                        copy
+                    }
+                    None => superblock,
+                }));
+            };
             if let Some((copy, backup)) = better_backup(device, &superblock)? {
                 let problem = corrupt.into();
                 reporter.report(SuperblockIssue::Unusable { problem, backup });
@@ -262,6 +271,23 @@ fn better_backup(
     let mut bytes = [0; SUPERBLOCK_BYTES];
     device.read_at(block.get() << copy.layout().log_block_size(), &mut bytes)?;
     Ok(Superblock::check(&bytes).is_ok().then_some((copy, block)))
+}
+
+/// A copy that leads to the root, if the primary superblock doesn't. A mount has told only the primary one whether the
+/// journal has to be replayed.
+fn backup_with_root(
+    device: &dyn BlockDevice,
+    primary: &Superblock,
+) -> Result<Option<(Superblock, PhysicalBlock)>, Error> {
+    if leads_to_root(device, primary) {
+        return Ok(None);
+    }
+    let found = find_backup(device)?.filter(|(copy, _)| leads_to_root(device, copy));
+    Ok(found.map(|(copy, backup)| {
+        let mut features = copy.features();
+        features.incompat |= primary.features().incompat & Incompat::RECOVER;
+        (copy.with_features(features).unwrap_or(copy), backup)
+    }))
 }
 
 /// Looks where the first backups of each block size lie in full groups.

@@ -2,6 +2,7 @@
 
 mod backups;
 mod find;
+mod root;
 
 use crate::checker::Checker;
 use crate::image::Image;

@@ -300,6 +300,29 @@ fn an_empty_table_gives_way() {
     assert!(all_is_saved(&treated), "{:?} {:?}", treated.ours, treated.sound);
 }
 
+/// Another size of inodes, and no features, with a valid checksum: the root is where the copy says.
+#[test]
+fn a_superblock_that_leads_nowhere_comes_from_its_copy() {
+    for (name, offset, value) in
+        [("modern", 0x58, &512_u16.to_le_bytes()[..]), ("bigalloc-quota", 0x60, &[0; 4])]
+    {
+        let Some((_scratch, patient)) = with_copies(name) else { return };
+        let mut bytes = patient.bytes.clone();
+        bytes[1024 + offset..1024 + offset + value.len()].copy_from_slice(value);
+        let block = 1024 / patient.map.layout().block_size() as u64;
+        let device = MemoryDevice::from_bytes(&bytes);
+        let mut superblock = vec![0; patient.map.layout().block_size()];
+        device.read_at(block * superblock.len() as u64, &mut superblock).unwrap();
+        patient.map.seal(&device, block, patient.map.blocks[&block], &mut superblock);
+        device.write_at(block * superblock.len() as u64, &superblock).unwrap();
+        let treated = patient.judge(&content(&device), vec![name.to_owned()], true);
+        if let Verdict::Failed(why) = &treated.verdict {
+            panic!("{name}: {why}");
+        }
+        assert!(all_is_saved(&treated), "{name}: {:?} {:?}", treated.ours, treated.sound);
+    }
+}
+
 /// Half of the superblock was written, without what checksums start from: the copy has it.
 #[test]
 fn a_torn_superblock_comes_from_its_copy() {
