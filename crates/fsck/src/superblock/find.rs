@@ -282,7 +282,18 @@ fn backup_with_root(
     if leads_to_root(device, primary) {
         return Ok(None);
     }
-    let found = find_backup(device)?.filter(|(copy, _)| leads_to_root(device, copy));
+    let layout = primary.layout();
+    let place =
+        layout.superblock_groups().nth(1).and_then(|group| layout.superblock_location(group));
+    let own = match place {
+        Some((block, within)) => {
+            let copy = read_at(device, (block.get() << layout.log_block_size()) + within as u64)?;
+            copy.ok().map(|copy| (copy, block))
+        }
+        None => None,
+    };
+    let candidates = own.into_iter().chain(usual_backup(device)?);
+    let found = candidates.into_iter().find(|(copy, _)| leads_to_root(device, copy));
     Ok(found.map(|(copy, backup)| {
         let mut features = copy.features();
         features.incompat |= primary.features().incompat & Incompat::RECOVER;
@@ -290,8 +301,16 @@ fn backup_with_root(
     }))
 }
 
-/// Looks where the first backups of each block size lie in full groups.
+/// Looks for a copy wherever the first ones may be.
 fn find_backup(device: &dyn BlockDevice) -> Result<Option<(Superblock, PhysicalBlock)>, Error> {
+    match usual_backup(device)? {
+        None => find_odd_backup(device),
+        found => Ok(found),
+    }
+}
+
+/// Looks where the first backups of each block size lie in full groups.
+fn usual_backup(device: &dyn BlockDevice) -> Result<Option<(Superblock, PhysicalBlock)>, Error> {
     for log_block_size in 10..=16 {
         let blocks_per_group = 8u64 << log_block_size;
         for group in [1, 3] {
@@ -307,7 +326,7 @@ fn find_backup(device: &dyn BlockDevice) -> Result<Option<(Superblock, PhysicalB
             }
         }
     }
-    find_odd_backup(device)
+    Ok(None)
 }
 
 /// Looks for a copy in groups of any size.
