@@ -175,7 +175,7 @@ pub(super) fn has_unflagged_tree(
     Ok(image.layout.features().incompat.contains(Incompat::EXTENTS)
         && inode.has_block_mapping()
         && !inode.flags.contains(InodeFlags::EXTENTS)
-        && root().is_ok_and(|root| root.len() > 0))
+        && root().is_ok_and(|root| !root.is_empty()))
 }
 
 /// Gives an inode an extent tree in place of pointers, or only the flag if it has the root of one.
