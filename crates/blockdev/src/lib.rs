@@ -17,7 +17,7 @@
 //! Devices may be called with any engine lock held, so the lock classes here (see [`lock_classes`])
 //! rank above all others. A wrapper calls the device below without a lock of its own; [`Recording`]
 //! alone keeps one, so that its log has the device's order.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod device;
 mod error;

@@ -2,11 +2,12 @@
 #![allow(clippy::unwrap_used, reason = "clippy does not see that helpers here are tests too")]
 
 use drystone_blockdev::{BlockDevice, DeviceError, Existing, FileDevice, OpenMode};
-use drystone_sync::thread;
+use drystone_sync::{clock, thread};
 use drystone_testkit::skip::{Prerequisite, skip};
 use std::fs::OpenOptions;
 use std::io::ErrorKind;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 use tempfile::TempDir;
@@ -154,4 +155,30 @@ fn a_block_device_that_was_opened_elsewhere_is_claimed() {
     let refused = FileDevice::from_file(open(0).unwrap(), &block.path, OpenMode::ReadWrite);
     assert!(matches!(refused, Err(DeviceError::InUse { .. })), "{refused:?}");
     drop(claim);
+}
+
+/// A flush then waits less. Small writes may be overwritten or joined by others before it.
+#[test]
+fn the_system_begins_to_write_large_writes_at_once() {
+    const LARGE: usize = 512 << 10;
+    const WAIT: Duration = Duration::from_secs(10);
+    let Some(block) = Loop::of_new_image() else { return };
+    let device = FileDevice::open(&block.path, OpenMode::ReadWrite).unwrap();
+    let name = Path::new(&block.path).file_name().unwrap();
+    let statistics = Path::new("/sys/class/block").join(name).join("stat");
+    let written = || {
+        let text = std::fs::read_to_string(&statistics).unwrap();
+        text.split_whitespace().nth(6).unwrap().parse::<usize>().unwrap() * 512
+    };
+    let before = written();
+    device.write_at(0, &[1; 4096]).unwrap();
+    device.write_at(LARGE as u64, &[2; LARGE]).unwrap();
+    let start = clock::now();
+    while written() - before < LARGE {
+        assert!(start.elapsed() < WAIT, "{} bytes are written", written() - before);
+        thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(written() - before, LARGE);
+    device.flush().unwrap();
+    assert_eq!(written() - before, LARGE + 4096);
 }

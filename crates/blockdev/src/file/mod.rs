@@ -10,6 +10,7 @@
 //! A flush is `fdatasync`. The system reports a failed write-back once and then takes the lost pages for
 //! written. So the first flush that fails is the last: the device refuses every later change.
 
+mod early_write_back;
 mod open;
 
 use crate::device::slices_length;
@@ -156,9 +157,12 @@ impl BlockDevice for FileDevice {
 
     fn write_at(&self, offset: u64, data: &[u8]) -> DeviceResult {
         self.check_write(offset, data.len() as u64)?;
-        self.file.write_all_at(data, offset).map_err(|error| {
-            DeviceError::io(DeviceOperation::Write, offset, data.len() as u64, error)
-        })
+        let length = data.len() as u64;
+        self.file
+            .write_all_at(data, offset)
+            .map_err(|error| DeviceError::io(DeviceOperation::Write, offset, length, error))?;
+        early_write_back::begin(&self.file, offset, length);
+        Ok(())
     }
 
     fn write_vectored_at(&self, offset: u64, slices: &[IoSlice<'_>]) -> DeviceResult {
@@ -183,6 +187,7 @@ impl BlockDevice for FileDevice {
             position += written as u64;
             IoSlice::advance_slices(&mut remaining, written);
         }
+        early_write_back::begin(&self.file, offset, position - offset);
         Ok(())
     }
 
