@@ -4,7 +4,6 @@ use crate::block_set::BlockSet;
 use crate::checker::{
     Checker, Directories, DirectoryLink, DirectoryPass, Findings, PART_LINKS_MAX, Places,
 };
-use crate::claims::Claims;
 use crate::directory::{DirectoryContext, EntryVisitor, MappedBlock};
 use crate::encryption::EncryptionPolicies;
 use crate::entries::{self, Names};
@@ -26,15 +25,6 @@ const PIECE_MAX: usize = 64;
 /// Pieces for each thread at least, so that all have work to the end.
 const PIECES_PER_THREAD: usize = 8;
 
-/// What became of a piece, examined beside others.
-enum Outcome {
-    Examined(Part),
-    /// It gives more than is kept, but for the names that it counted.
-    TooLarge,
-    /// Nothing, because it shares blocks.
-    Shared,
-}
-
 /// What a part of the directories gives.
 struct Part {
     report: Report,
@@ -46,42 +36,10 @@ struct Inputs<'i> {
     image: &'i Image<'i>,
     states: &'i InodeStates,
     policies: &'i EncryptionPolicies,
-    claims: &'i Claims,
     memory: &'i Memory,
 }
 
 impl Inputs<'_> {
-    /// Whether a directory of the piece has a block that something else has too. Such a block is read as one of
-    /// the first directory that has it, so that their order counts.
-    fn shares_blocks(&self, piece: &[u32]) -> Result<bool, Error> {
-        let twice = &self.claims.twice;
-        if twice.is_empty() {
-            return Ok(false);
-        }
-        for number in piece {
-            let Some((inode, _)) = self.image.inode(InodeNumber::new(*number))? else { continue };
-            if inode.flags.contains(InodeFlags::INLINE_DATA) {
-                continue;
-            }
-            let mut visited = BlockSet::new(self.image.layout.blocks_count());
-            let mut is_shared = false;
-            mapping::walk(self.image, &inode, &mut visited, &mut |event| {
-                let (start, end) = match event {
-                    MapEvent::Extent(extent) => {
-                        (extent.physical.get(), extent.physical_end().get())
-                    }
-                    MapEvent::Node(block) => (block.get(), block.get() + 1),
-                    MapEvent::Misplaced(_) | MapEvent::Issue(_) => return,
-                };
-                is_shared |= twice.has_any(self.claims.clusters(start, end));
-            })?;
-            if is_shared {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
     /// Examines some directories. `is_counted` says that their names were counted before.
     fn examine(
         &self,
@@ -91,7 +49,7 @@ impl Inputs<'_> {
         places: Places<'_>,
         is_counted: bool,
     ) -> Result<(), Error> {
-        let Inputs { image, states, policies, memory, .. } = *self;
+        let Inputs { image, states, policies, memory } = *self;
         let mut pass = DirectoryPass {
             image,
             states,
@@ -111,12 +69,15 @@ pub(crate) fn check(checker: &mut Checker<'_>) -> Result<(), Error> {
     checker.start_visits();
     let Checker { image, reporter, states, found, threads, memory, .. } = checker;
     let Findings { visited, directories, policies, claims, .. } = found;
-    let inputs = Inputs { image, states, policies, claims, memory };
+    let inputs = Inputs { image, states, policies, memory };
     let all: Vec<u32> = directories.all.iter().map(|directory| directory.inode).collect();
     let total = all.len() as u64;
     let mut done = 0;
-    // The inode for growth has claimed what it should have, and not what it has as a directory.
-    if *threads == 1 || directories.position(InodeNumber::RESIZE).is_some() {
+    // A block may belong to two directories of a damaged image: it is read as one of the first. The inode for growth
+    // has claimed what it should have, and not what it has as a directory.
+    let has_shared = !claims.twice.is_empty() && reporter.report.errors > 0
+        || directories.position(InodeNumber::RESIZE).is_some();
+    if *threads == 1 || has_shared {
         for piece in all.chunks(PIECE_MAX) {
             inputs.examine(piece, reporter, visited, Places::Known(directories), false)?;
             done += piece.len() as u64;
@@ -128,24 +89,16 @@ pub(crate) fn check(checker: &mut Checker<'_>) -> Result<(), Error> {
     let pieces: Vec<&[u32]> = all.chunks(piece.clamp(1, PIECE_MAX)).collect();
     let now_seconds = reporter.now_seconds;
     let work = |index: usize| {
-        if inputs.shares_blocks(pieces[index])? {
-            return Ok(Outcome::Shared);
-        }
         let (mut reporter, mut links) = (Reporter::of_part(now_seconds), Vec::new());
         let mut visited = BlockSet::new(inputs.image.layout.blocks_count());
         let places = Places::Kept(&mut links);
         inputs.examine(pieces[index], &mut reporter, &mut visited, places, false)?;
         let report = reporter.into_part().filter(|_| links.len() < PART_LINKS_MAX);
-        let part = report.map(|report| Part { report, links });
-        Ok::<_, Error>(part.map_or(Outcome::TooLarge, Outcome::Examined))
+        Ok::<_, Error>(report.map(|report| Part { report, links }))
     };
-    parallel::in_order(pieces.len(), *threads, work, |index, outcome| {
-        match outcome {
-            Ok(Outcome::Examined(part)) => part.give(directories, reporter),
-            Ok(Outcome::Shared) => {
-                let places = Places::Known(directories);
-                inputs.examine(pieces[index], reporter, visited, places, false)?;
-            }
+    parallel::in_order(pieces.len(), *threads, work, |index, part| {
+        match part {
+            Ok(Some(part)) => part.give(directories, reporter),
             failed_or_large => {
                 let places = Places::Known(directories);
                 inputs.examine(pieces[index], reporter, visited, places, true)?;

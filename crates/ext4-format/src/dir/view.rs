@@ -112,7 +112,11 @@ impl<'a> DirectoryBlock<'a> {
                 is_doubtful = true;
                 let named = record::read_without_length(self.bytes, offset, self.end, &self.layout);
                 let mut behind = offset + RECORD_ALIGNMENT;
-                if let Some(record) = named.filter(is_entry) {
+                // Where a type speaks for it, and no record starts in its name.
+                if let Some(record) = named.filter(|record| {
+                    let mut within = (behind..offset + record.length).step_by(RECORD_ALIGNMENT);
+                    self.layout.file_type && is_entry(record) && !within.any(|at| is_start(&at))
+                }) {
                     behind = offset + record.length;
                     records.push((Entry::from(record), is_doubtful));
                 }

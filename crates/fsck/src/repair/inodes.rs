@@ -47,6 +47,7 @@ pub(super) fn repair(
         InodeIssue::Size { .. }
             | InodeIssue::Sectors { .. }
             | InodeIssue::Symlink { .. }
+            | InodeIssue::TooLarge { .. }
             | InodeIssue::Field { field: "i_size_high", .. }
     );
     if is_of_map && repairer.rebuilt_maps.contains(&inode.get()) {

@@ -11,7 +11,7 @@ use crate::claims::Claims;
 use crate::image::Error;
 use crate::inode_content::maps_blocks;
 use crate::mapping::{self, MapEvent};
-use drystone_ext4_format::extent::{Extent, ExtentNode, NodePlace};
+use drystone_ext4_format::extent::{Extent, ExtentNode, NodeExpectation, NodePlace};
 use drystone_ext4_format::features::Incompat;
 use drystone_ext4_format::inode::{BLOCK_AREA_BYTES, Inode, InodeFlags};
 use drystone_ext4_format::xattr::{self, AttributePlace, AttributesBlock};
@@ -171,7 +171,10 @@ pub(super) fn has_unflagged_tree(
 ) -> Result<bool, Error> {
     let image = &repairer.checker.image;
     let Some((inode, _)) = image.inode(number)? else { return Ok(false) };
-    let root = || ExtentNode::reopen(&inode.block_area, NodePlace::root(number));
+    let root = || {
+        let (place, expected) = (NodePlace::root(number), &NodeExpectation::ROOT);
+        ExtentNode::check(&inode.block_area, place, expected, &image.layout)
+    };
     Ok(image.layout.features().incompat.contains(Incompat::EXTENTS)
         && inode.has_block_mapping()
         && !inode.flags.contains(InodeFlags::EXTENTS)

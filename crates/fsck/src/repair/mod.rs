@@ -262,7 +262,9 @@ impl Session<'_> {
                     if self.had_lost_and_found.is_none() {
                         self.had_lost_and_found = Some(connections::has_lost_and_found(&repairer)?);
                     }
-                    let is_changed = self.repair(&report, &mut repairer)?;
+                    // Without owners nothing behind the inodes is judged rightly.
+                    let last = if has_owners { Stage::Totals } else { Stage::Inodes };
+                    let is_changed = self.repair(&report, last, &mut repairer)?;
                     self.suspects = std::mem::take(&mut repairer.suspects);
                     self.lost_tables = std::mem::take(&mut repairer.lost_tables);
                     self.unindexed.append(&mut repairer.unindexed);
@@ -341,12 +343,17 @@ impl Session<'_> {
         self.suspects.extend(damaged.difference(&self.victims));
     }
 
-    /// Repairs the problems of the first stage that has any, and those of the next if they were judged rightly;
-    /// whether something was changed.
-    fn repair(&mut self, report: &Report, repairer: &mut Repairer<'_, '_>) -> Result<bool, Error> {
+    /// Repairs the problems of the first stage that has any, and the totals together with counts of links; nothing
+    /// behind `last`. Whether something was changed.
+    fn repair(
+        &mut self,
+        report: &Report,
+        last: Stage,
+        repairer: &mut Repairer<'_, '_>,
+    ) -> Result<bool, Error> {
         let mut is_changed = false;
         let mut is_blocked = false;
-        for stage in Stage::ALL {
+        for stage in Stage::ALL.into_iter().filter(|stage| *stage <= last) {
             let is_open = |problem: &&Problem| !self.left.contains_key(&key_of(problem));
             let of_stage = |problem: &&Problem| stage::of(&problem.issue) == stage;
             let urgent = stage.urgent(report, repairer)?;

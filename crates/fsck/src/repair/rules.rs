@@ -25,7 +25,8 @@ pub(super) fn repair(repairer: &mut Repairer<'_, '_>, issue: &Issue) -> Result<D
         if is_nothing(repairer, inode)? {
             return repairer.clear_inode(inode);
         }
-        if maps::has_unflagged_tree(repairer, inode)? {
+        // What may be repaired without being asked mustn't make another map of it.
+        if !stage::is_safe(issue) && maps::has_unflagged_tree(repairer, inode)? {
             return maps::use_extents(repairer, inode);
         }
     }

@@ -279,7 +279,7 @@ fn backup_with_root(
     device: &dyn BlockDevice,
     primary: &Superblock,
 ) -> Result<Option<(Superblock, PhysicalBlock)>, Error> {
-    if leads_to_root(device, primary) {
+    if leads_to_root(device, primary)? {
         return Ok(None);
     }
     let layout = primary.layout();
@@ -292,13 +292,17 @@ fn backup_with_root(
         }
         None => None,
     };
-    let candidates = own.into_iter().chain(usual_backup(device)?);
-    let found = candidates.into_iter().find(|(copy, _)| leads_to_root(device, copy));
-    Ok(found.map(|(copy, backup)| {
+    for (copy, block) in own.into_iter().chain(usual_backup(device)?) {
+        // By the same layout the root is no better.
+        let is_other = copy.layout() != layout && copy.uuid() == primary.uuid();
+        if !is_other || !leads_to_root(device, &copy)? {
+            continue;
+        }
         let mut features = copy.features();
         features.incompat |= primary.features().incompat & Incompat::RECOVER;
-        (copy.with_features(features).unwrap_or(copy), backup)
-    }))
+        return Ok(copy.with_features(features).ok().map(|copy| (copy, block)));
+    }
+    Ok(None)
 }
 
 /// Looks for a copy wherever the first ones may be.
