@@ -2,10 +2,11 @@
 
 use super::{all_is_saved, blocks_of, first_block, inode_of, inodes_of, place_of, treat};
 use crate::patient::{Patient, Verdict};
-use crate::repairing::{content, repair_all};
+use crate::repairing::{NOW_SECONDS, content, repair_all};
 use drystone_blockdev::{BlockDevice, MemoryDevice};
 use drystone_ext4_format::InodeNumber;
 use drystone_ext4_format::inode::{Inode, InodeFlags};
+use drystone_fsck::{CheckOptions, Decision, Issue, Problem, repair};
 use drystone_testkit::judges::{SMALL_IMAGES, Scratch, have};
 use drystone_testkit::metadata_map::{BlockContent, MetadataMap};
 
@@ -83,6 +84,42 @@ fn an_entry_whose_record_has_no_length_keeps_its_name() {
         };
         assert!(all_is_saved(&treated), "{length}: {:?} {:?}", treated.ours, treated.sound);
     }
+}
+
+/// The time of the last write is in the future, and stays so: what is found of the directories isn't repaired before
+/// the owners of their blocks are.
+#[test]
+fn a_shared_directory_is_separated_first() {
+    if !have("mke2fs") {
+        return;
+    }
+    let scratch = Scratch::new("fsck-separated").unwrap();
+    let set = SMALL_IMAGES.iter().find(|set| set.name == "ext2").unwrap();
+    let Patient { map, bytes, .. } = &Patient::new(&scratch, set, 20);
+    let is_plain = |inode: &Inode| inode.is_directory() && !inode.flags.contains(InodeFlags::INDEX);
+    let blocks = inodes_of(map, is_plain).into_iter().map(|number| first_block(map, number));
+    let mut blocks = blocks.filter(|block| map.block(*block)[16..18] == [12, 0]);
+    let (shared, size) = (blocks.next_back().unwrap(), map.layout().block_size() as u64);
+    let file = *inodes_of(map, |inode| inode.is_regular() && inode.size_bytes > 0).last().unwrap();
+    let device = MemoryDevice::from_bytes(bytes);
+    device.write_at(place_of(map, file) + 40, &(shared as u32).to_le_bytes()).unwrap();
+    device.write_at(shared * size + 24 + 4, &[3, 0]).unwrap();
+    device.write_at(1024 + 0x30, &(NOW_SECONDS as u32 + 1_000_000).to_le_bytes()).unwrap();
+    let is_time = |issue: &Issue| issue.code() == "superblock_future";
+    let mut choose = |problem: &Problem, _: bool| match is_time(&problem.issue) {
+        true => Decision::Leave,
+        false => Decision::Repair,
+    };
+    let report =
+        repair(&device, &CheckOptions::default(), NOW_SECONDS, &mut choose, &mut |_| {}).unwrap();
+    assert!(report.is_clean(), "{:?}", report.problems);
+    let first = |is_wanted: fn(&Issue) -> bool| {
+        report.problems.iter().position(|problem| is_wanted(&problem.problem.issue))
+    };
+    assert!(report.problems.iter().any(|problem| is_time(&problem.problem.issue)));
+    let separated = first(|issue| matches!(issue, Issue::Blocks { .. }));
+    let rebuilt = first(|issue| issue.code() == "corrupt_directory");
+    assert!(separated.is_some() && separated < rebuilt, "{:?}", report.problems);
 }
 
 #[test]
