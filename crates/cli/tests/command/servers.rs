@@ -1,41 +1,22 @@
 //! Images behind an NBD server: every command takes them.
 
 use crate::support::{Fixture, finish};
+use drystone_testkit::nbd::NbdServer;
 use drystone_testkit::skip;
-use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Child, Command};
-use std::time::Duration;
+use std::process::Command;
 
-/// A server of a file, which ends with this value.
-struct Server(Child);
-
-impl Server {
-    fn of(fixture: &Fixture, image: &str) -> Server {
-        let socket = fixture.path("socket");
-        let _ = std::fs::remove_file(&socket);
-        let mut command = Command::new("nbdkit");
-        command.args(["-f", "-U"]).arg(&socket).arg("file").arg(fixture.path(image));
-        let server = Server(command.spawn().unwrap());
-        while UnixStream::connect(&socket).is_err() {
-            drystone_sync::thread::sleep(Duration::from_millis(5));
-        }
-        server
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+/// nbdkit with a file of the fixture.
+fn serve(fixture: &Fixture, image: &str) -> NbdServer {
+    let arguments = format!("file {}", fixture.path(image).display());
+    NbdServer::nbdkit(fixture.path("socket"), &arguments)
 }
 
 #[test]
 fn images_are_made_filled_and_read_behind_a_server() {
     let fixture = Fixture::empty();
     std::fs::File::create(fixture.path("disk.img")).unwrap().set_len(64 << 20).unwrap();
-    let _server = Server::of(&fixture, "disk.img");
+    let _server = serve(&fixture, "disk.img");
     let remote = format!("nbd+unix:///?socket={}", fixture.path("socket").display());
     fixture.put("tree/etc/hosts", "::1 localhost");
     fixture.line(&format!("mkfs {remote} --label far -q")).good();
@@ -75,7 +56,7 @@ fn a_mount_outlives_its_server() {
     }
     let fixture = Fixture::with(&["--size", "64M"]);
     fixture.line("chmod 777 disk.img:/").good();
-    let mut server = Server::of(&fixture, "disk.img");
+    let mut server = serve(&fixture, "disk.img");
     let remote = format!("nbd+unix:///?socket={}", fixture.path("socket").display());
     std::fs::create_dir(fixture.path("mnt")).unwrap();
     fixture.line(&format!("mount {remote} mnt")).good();
@@ -83,7 +64,7 @@ fn a_mount_outlives_its_server() {
         std::fs::write(fixture.path(format!("mnt/{number}")), vec![number; 100_000]).unwrap();
         if number % 5 == 4 {
             drop(server);
-            server = Server::of(&fixture, "disk.img");
+            server = serve(&fixture, "disk.img");
             finish(Command::new("sync").arg("-f").arg(fixture.path("mnt"))).good();
         }
     }
