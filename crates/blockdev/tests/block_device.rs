@@ -4,7 +4,7 @@
 use drystone_blockdev::{BlockDevice, DeviceError, Existing, FileDevice, OpenMode};
 use drystone_sync::{clock, thread};
 use drystone_testkit::skip::{Prerequisite, skip};
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::ErrorKind;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
@@ -13,6 +13,9 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 const SIZE: u64 = 1 << 20;
+/// How long the system may take for what it does behind a test.
+const WAIT: Duration = Duration::from_secs(10);
+
 const EXCLUSIVE: i32 = rustix::fs::OFlags::EXCL.bits() as i32;
 
 /// A loop device, detached at the end whatever happens.
@@ -44,6 +47,23 @@ impl Drop for Loop {
     }
 }
 
+/// Claims the device, as a mount does. What was closed stays claimed for a moment if another test has
+/// just forked a child, which inherits the open files until it runs its program.
+fn claimed(path: &str) -> File {
+    let mut exclusive = OpenOptions::new();
+    exclusive.read(true).custom_flags(EXCLUSIVE);
+    let start = clock::now();
+    loop {
+        match exclusive.open(path) {
+            Err(error) if error.kind() == ErrorKind::ResourceBusy => {
+                assert!(start.elapsed() < WAIT, "{path} stays claimed");
+                thread::sleep(Duration::from_millis(5));
+            }
+            opened => return opened.unwrap(),
+        }
+    }
+}
+
 /// The claim is of the whole device, whichever part is opened.
 #[test]
 fn a_part_of_a_block_device_claims_it() {
@@ -56,7 +76,7 @@ fn a_part_of_a_block_device_claims_it() {
     exclusive.read(true).custom_flags(EXCLUSIVE);
     assert_eq!(exclusive.open(&block.path).unwrap_err().kind(), ErrorKind::ResourceBusy);
     drop(held);
-    let claim = exclusive.open(&block.path).unwrap();
+    let claim = claimed(&block.path);
     assert!(matches!(part(), Err(DeviceError::InUse { .. })));
     drop(claim);
     part().unwrap();
@@ -151,7 +171,7 @@ fn a_block_device_that_was_opened_elsewhere_is_claimed() {
     device.write_at(0, &[7; 512]).unwrap();
     assert_eq!(open(EXCLUSIVE).unwrap_err().kind(), ErrorKind::ResourceBusy);
     drop(device);
-    let claim = open(EXCLUSIVE).unwrap();
+    let claim = claimed(&block.path);
     let refused = FileDevice::from_file(open(0).unwrap(), &block.path, OpenMode::ReadWrite);
     assert!(matches!(refused, Err(DeviceError::InUse { .. })), "{refused:?}");
     drop(claim);
@@ -161,7 +181,6 @@ fn a_block_device_that_was_opened_elsewhere_is_claimed() {
 #[test]
 fn the_system_begins_to_write_large_writes_at_once() {
     const LARGE: usize = 512 << 10;
-    const WAIT: Duration = Duration::from_secs(10);
     let Some(block) = Loop::of_new_image() else { return };
     let device = FileDevice::open(&block.path, OpenMode::ReadWrite).unwrap();
     let name = Path::new(&block.path).file_name().unwrap();
