@@ -189,7 +189,10 @@ impl Engine {
         if number == InodeNumber::ROOT {
             return self.inode(number, 0);
         }
-        self.inodes.held(number).ok_or(Error::Errno(Errno::ESTALE))
+        let held = self.inodes.held(number);
+        // The lock is taken only for an inode without references.
+        let held = held.filter(|inode| inode.references() > 0 || !inode.fields.lock().is_deleted);
+        held.ok_or(Error::Errno(Errno::ESTALE))
     }
 
     /// Changes the fields of an inode, which the next log will have.
@@ -253,29 +256,32 @@ impl Engine {
     }
 
     /// Deletes an inode that has neither names nor references. A change is under way.
+    ///
+    /// It stays in the table until a log has the deletion: its record in the ifile is out of date until then, and
+    /// must not be loaded.
     pub(crate) fn delete_if_unused(&self, inode: &Arc<Inode>) -> Result<()> {
-        if inode.fields.lock().record.links_count > 0 || !self.inodes.claim_unused(inode) {
+        if inode.fields.lock().record.links_count > 0 {
             return Ok(());
         }
         // The log writer frees the number while no change is under way: nothing may be left to read.
         self.ifile.warm(inode.number, self.source())?;
+        {
+            let mut fields = inode.fields.lock();
+            if fields.is_deleted || !self.inodes.is_unused(inode) {
+                return Ok(());
+            }
+            fields.is_deleted = true;
+        }
         self.cut_off(inode, FileBlock(0));
         self.inodes_used.add(-1);
-        let is_unknown = self.change(inode, |fields| {
-            fields.is_deleted = true;
-            fields.needs_checkpoint = true;
-            !fields.is_logged && !fields.in_flight
-        });
-        if is_unknown {
-            self.ifile.free(inode.number, self.source())?;
-        }
+        self.change(inode, |fields| fields.needs_checkpoint = true);
         Ok(())
     }
 
     /// Deletes an inode that nobody refers to any more and that has no names, or notes it for later if a log
     /// that deletes it may have no room. A change is under way.
     pub(crate) fn delete_nameless(&self, inode: &Arc<Inode>) -> Result<()> {
-        if inode.fields.lock().record.links_count > 0 {
+        if !inode.is_nameless() {
             return Ok(());
         }
         let _claim = self.space.claim(REMOVAL_BLOCKS);

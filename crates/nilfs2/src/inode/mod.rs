@@ -128,6 +128,12 @@ impl Inode {
         fields.is_dirty || fields.in_flight
     }
 
+    /// Whether it has lost its last name, and isn't deleted.
+    pub(crate) fn is_nameless(&self) -> bool {
+        let fields = self.fields.lock();
+        fields.record.links_count == 0 && !fields.is_deleted
+    }
+
     pub(crate) fn references(&self) -> u64 {
         self.references.load(Ordering::Relaxed)
     }

@@ -2,7 +2,8 @@
 //!
 //! # State
 //! An inode stays while callers hold references, while a thread uses it, and while a change of it isn't
-//! logged. Others are dropped when more than a limit are in memory.
+//! logged: a deleted one until a log has the deletion, or another inode has its number. Others are dropped when
+//! more than a limit are in memory.
 //!
 //! # Locking
 //! Shards, each with a lock. An inode is loaded with its shard locked, so that no number is in memory twice,
@@ -82,16 +83,19 @@ impl InodeTable {
         (left == 0).then(|| Arc::clone(inode))
     }
 
-    /// Takes an inode that has no names out of the table if it has no references; only one thread gets
-    /// true.
-    pub(crate) fn claim_unused(&self, inode: &Inode) -> bool {
+    /// Whether an inode is in the table and has no references.
+    pub(crate) fn is_unused(&self, inode: &Inode) -> bool {
+        let shard = self.shard(inode.number);
+        shard.get(&inode.number).is_some_and(|known| std::ptr::eq(&**known, inode))
+            && inode.references() == 0
+    }
+
+    /// Takes a deleted inode out of the table, unless another one has its number by now.
+    pub(crate) fn remove(&self, inode: &Inode) {
         let mut shard = self.shard(inode.number);
-        let is_this = shard.get(&inode.number).is_some_and(|known| std::ptr::eq(&**known, inode));
-        let is_unused = is_this && inode.references() == 0;
-        if is_unused {
+        if shard.get(&inode.number).is_some_and(|known| std::ptr::eq(&**known, inode)) {
             shard.remove(&inode.number);
         }
-        is_unused
     }
 
     /// All inodes in memory, one shard at a time.

@@ -3,7 +3,7 @@
 use super::LogWriter;
 use crate::error::Result;
 use crate::ifile::FrozenGroup;
-use crate::inode::{FrozenPages, Inode, Record};
+use crate::inode::{FrozenPages, Inode, InodeTable, Record};
 use drystone_nilfs2_format::FileBlock;
 use drystone_sync::Arc;
 
@@ -19,7 +19,7 @@ pub(crate) struct FrozenInode {
 /// Everything that was dirty at one moment.
 #[derive(Debug, Default)]
 pub(crate) struct FrozenSet {
-    /// In the order of numbers. Where a number was freed and taken again, the old inode comes first.
+    /// In the order of numbers.
     pub(crate) inodes: Vec<FrozenInode>,
     pub(crate) groups: Vec<FrozenGroup>,
     /// Inodes in use.
@@ -33,28 +33,28 @@ impl FrozenSet {
         self.inodes.is_empty() && self.groups.is_empty()
     }
 
-    /// All of it is in a durable log, or will never be.
-    pub(crate) fn settle(&self) {
+    /// All of it is in a durable log.
+    pub(crate) fn settle(&self, table: &InodeTable) {
         for frozen in &self.inodes {
             frozen.settle();
+            if frozen.is_deleted {
+                table.remove(&frozen.inode);
+            }
         }
     }
 }
 
 impl FrozenInode {
-    fn of(inode: Arc<Inode>) -> Option<Self> {
+    fn of(inode: Arc<Inode>) -> Self {
         let mut fields = inode.fields.lock();
         fields.is_dirty = false;
-        if fields.is_deleted && !fields.is_logged {
-            return None;
-        }
         fields.needs_checkpoint = false;
         fields.in_flight = true;
         fields.is_logged = true;
         let (record, is_deleted) = (fields.record.clone(), fields.is_deleted);
         let pages = inode.pages.lock().freeze();
         drop(fields);
-        Some(Self { inode, record, pages, is_deleted })
+        Self { inode, record, pages, is_deleted }
     }
 
     fn settle(&self) {
@@ -73,16 +73,29 @@ impl LogWriter<'_> {
             inodes.append(&mut list.lock());
         }
         let records = inodes.len();
-        let mut inodes: Vec<FrozenInode> = inodes.into_iter().filter_map(FrozenInode::of).collect();
-        for frozen in inodes.iter().filter(|frozen| frozen.is_deleted) {
-            self.ifile.free(frozen.inode.number, self.source())?;
+        for inode in &inodes {
+            if inode.fields.lock().is_deleted {
+                self.ifile.free(inode.number, self.source())?;
+            }
         }
+        // No log has to delete what none knows.
+        inodes.retain(|inode| {
+            let is_unknown = {
+                let fields = inode.fields.lock();
+                fields.is_deleted && !fields.is_logged
+            };
+            if is_unknown {
+                self.inodes.remove(inode);
+            }
+            !is_unknown
+        });
+        let mut inodes: Vec<FrozenInode> = inodes.into_iter().map(FrozenInode::of).collect();
         let groups = self.ifile.freeze_groups();
         let dirty_blocks = inodes.iter().map(|frozen| frozen.pages.counted).sum::<usize>();
         let dirty_blocks = (dirty_blocks + records) as i64;
         let inodes_used = self.inodes_used.sum().max(0).cast_unsigned();
         drop(closed);
-        inodes.sort_by_key(|frozen| (frozen.inode.number, !frozen.is_deleted));
+        inodes.sort_by_key(|frozen| frozen.inode.number);
         Ok(FrozenSet { inodes, groups, inodes_used, dirty_blocks })
     }
 

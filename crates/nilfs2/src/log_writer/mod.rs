@@ -102,7 +102,7 @@ impl LogWriter<'_> {
         builder.add_cpfile(log, &record)?;
         let flags = if is_cleaning { LogFlags::CLEANER } else { LogFlags::empty() };
         let cursor = builder.place(log, flags, Some(record))?;
-        frozen.settle();
+        frozen.settle(&self.inodes);
         let dirty_blocks = frozen.dirty_blocks + std::mem::take(&mut log.data_log_blocks);
         self.note_space(log, dirty_blocks);
         log.cpfile.mark_clean();

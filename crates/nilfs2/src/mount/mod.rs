@@ -124,8 +124,8 @@ impl Nilfs2 {
         Operations::new(&self.engine)
     }
 
-    /// Writes everything and marks the volume clean, unless inodes without names are left for which there is
-    /// no room to delete them: then the next mount recovers the volume and tries again.
+    /// Writes everything and marks the volume clean, unless inodes without names are left that couldn't be
+    /// deleted, for want of room or because of a damage: then the next mount recovers the volume and tries again.
     ///
     /// # Errors
     /// If something can't be written; the next mount recovers what was synced.
@@ -140,12 +140,13 @@ impl Nilfs2 {
         if joined.is_err() {
             return Err(Error::LogStopped("its thread has panicked".to_owned()));
         }
-        let waiting = self.engine.nameless.lock().len();
+        let mut left = 0_usize;
+        self.engine.inodes.for_each(|inode| left += usize::from(inode.is_nameless()));
         let mut log = self.engine.log.lock();
-        if waiting > 0 {
+        if left > 0 {
             tracing::warn!(
-                waiting,
-                "no room to delete inodes without names; the next mount will try again"
+                left,
+                "inodes without names couldn't be deleted; the next mount will try again"
             );
             return log.superblocks.write_both(&self.engine.volume);
         }
@@ -158,7 +159,7 @@ impl Nilfs2 {
     fn free_nameless(&self) {
         let engine = &self.engine;
         engine.inodes.for_each(|inode| {
-            if inode.fields.lock().record.links_count == 0 {
+            if inode.is_nameless() {
                 self.operations().do_forget(drystone_vfs::InodeNumber(inode.number.0), u64::MAX);
             }
         });

@@ -41,6 +41,8 @@ impl Operations<'_> {
         name: &[u8],
         found: KnownEntry,
     ) -> Result<()> {
+        // What deletes the inode fails before its name is gone.
+        self.ifile.warm(inode.number, self.source())?;
         directory::remove(self.engine, directory, name, found)?;
         let now = self.now();
         self.change(directory, |fields| {
@@ -52,6 +54,12 @@ impl Operations<'_> {
         });
         self.drop_name(inode);
         Ok(())
+    }
+
+    /// Whether an entry stands for an inode, and not for a later one of the same number. Their directory is
+    /// locked.
+    pub(super) fn leads_to(&self, found: KnownEntry, inode: &Arc<Inode>) -> Result<bool> {
+        Ok(found.inode == inode.number && Arc::ptr_eq(&self.inode(found.inode, 0)?, inode))
     }
 
     /// An inode has one name fewer; a directory none.
@@ -91,7 +99,7 @@ impl Operations<'_> {
             let _first = first.content.write();
             let _second = second.content.write();
             let found = match directory::find(&directory, name, self.source())? {
-                Some(found) if found.inode == victim.number => found,
+                Some(found) if self.leads_to(found, &victim)? => found,
                 // The name has changed between the look and the locks.
                 _ => continue,
             };

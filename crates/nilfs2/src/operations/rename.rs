@@ -87,9 +87,14 @@ impl Operations<'_> {
         let _locks = lock_in_order(directories);
         let old = directory::find(from.directory, from.name, self.source())?;
         let new = directory::find(to.directory, to.name, self.source())?;
-        let is_same = old.is_some_and(|old| old.inode == source.number)
-            && new.map(|new| new.inode) == target.as_ref().map(|target| target.number);
-        let Some(old) = old.filter(|_| is_same) else { return Ok(None) };
+        let Some(old) = old else { return Ok(None) };
+        let is_same_target = match (new, &target) {
+            (Some(new), Some(target)) => self.leads_to(new, target)?,
+            (new, target) => new.is_none() && target.is_none(),
+        };
+        if !is_same_target || !self.leads_to(old, &source)? {
+            return Ok(None);
+        }
         if target.as_ref().is_some_and(|target| target.number == source.number) {
             return Ok(Some(Replaced::Nothing));
         }
@@ -98,6 +103,10 @@ impl Operations<'_> {
             [Some(&source), target.as_ref()].into_iter().flatten().collect();
         files.retain(|inode| !inode.is_directory());
         let _content = lock_in_order(files);
+        if let Some(target) = &target {
+            // What deletes it fails before its name is gone.
+            self.ifile.warm(target.number, self.source())?;
+        }
         self.move_name(from, to, old, new, &source)?;
         Ok(Some(match &target {
             Some(target) => {
