@@ -140,6 +140,35 @@ pub(crate) fn insert(
     Ok(())
 }
 
+/// What of a block changes when an entry is removed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RemovableEntry {
+    length: usize,
+    /// Offset, length and room of the entry before it.
+    previous: Option<(usize, usize, usize)>,
+}
+
+/// Has the block of an entry in memory, and finds the entry there. The directory's content is locked.
+pub(crate) fn locate(
+    directory: &Inode,
+    known: KnownEntry,
+    source: Translated<'_>,
+) -> Result<RemovableEntry> {
+    let block = known.block;
+    let Some(bytes) = directory.block(block, source)? else {
+        return Err(hole(directory, block).into());
+    };
+    let mut previous = None;
+    for entry in entries(&bytes, directory.number, block) {
+        let entry = entry?;
+        if entry.offset == known.offset as usize {
+            return Ok(RemovableEntry { length: entry.length, previous });
+        }
+        previous = Some((entry.offset, entry.length, entry.room()));
+    }
+    Err(hole(directory, block).into())
+}
+
 /// Removes a name that is there. The directory's content is locked exclusively.
 pub(crate) fn remove(
     engine: &Engine,
@@ -147,25 +176,8 @@ pub(crate) fn remove(
     name: &[u8],
     known: KnownEntry,
 ) -> Result<()> {
-    let source = engine.source();
+    let RemovableEntry { length, previous } = locate(directory, known, engine.source())?;
     let (block, at) = (known.block, known.offset as usize);
-    let Some(bytes) = directory.block(block, source)? else {
-        return Err(hole(directory, block).into());
-    };
-    let mut previous = None;
-    let mut found = None;
-    for entry in entries(&bytes, directory.number, block) {
-        let entry = entry?;
-        if entry.offset == at {
-            found = Some(entry.length);
-            break;
-        }
-        previous = Some((entry.offset, entry.length, entry.room()));
-    }
-    drop(bytes);
-    let Some(length) = found else {
-        return Err(hole(directory, block).into());
-    };
     engine.edit_block(directory, block, |bytes| {
         set_inode(bytes, at, InodeNumber(0), 0);
         if let Some((offset, before, _)) = previous {

@@ -213,10 +213,13 @@ impl Engine {
         key: FileBlock,
         edit: impl FnOnce(&mut [u8]),
     ) -> Result<()> {
-        // Has the block in memory, if it isn't a hole.
-        inode.block(key, self.source())?;
+        let loaded = inode.block(key, self.source())?;
         let grows = {
             let mut pages = inode.pages.lock();
+            if let Some(bytes) = loaded {
+                // The log writer may have dropped it meanwhile.
+                pages.keep(key, || bytes);
+            }
             let (bytes, grows) = pages.edit(key, self.volume.block_bytes());
             edit(bytes);
             grows

@@ -68,6 +68,8 @@ impl LogWriter<'_> {
     /// Takes everything that is dirty.
     pub(super) fn freeze_dirty(&self) -> Result<FrozenSet> {
         let closed = self.gate.close();
+        // A change that has failed halfway isn't logged.
+        self.requests.check_running()?;
         let mut inodes = Vec::new();
         for list in self.dirty_inodes.iter() {
             inodes.append(&mut list.lock());

@@ -1,5 +1,7 @@
 //! What is taken for a log gets into one, whatever happens meanwhile.
 
+mod failing_reads;
+
 use super::*;
 use crate::cleaner::Cleaner;
 use crate::inode::Inode;

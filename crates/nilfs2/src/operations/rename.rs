@@ -153,6 +153,8 @@ impl Operations<'_> {
         }
     }
 
+    /// Everything is read before the first change. An error behind that stops the log, so that no half of the
+    /// rename is logged.
     fn move_name(
         &self,
         from: RenameEnd<'_>,
@@ -161,6 +163,16 @@ impl Operations<'_> {
         new: Option<KnownEntry>,
         source: &Arc<Inode>,
     ) -> Result<()> {
+        let changes_parent = from.directory.number != to.directory.number;
+        directory::locate(from.directory, old, self.source())?;
+        let dots = if source.is_directory() && changes_parent {
+            let dots = directory::find(source, b"..", self.source())?;
+            let dots = dots.ok_or_else(|| loop_at(source.number))?;
+            directory::locate(source, dots, self.source())?;
+            Some(dots)
+        } else {
+            None
+        };
         match new {
             Some(new) => {
                 let file_type = source.file_type;
@@ -183,14 +195,15 @@ impl Operations<'_> {
                 )?;
             }
         }
-        directory::remove(self.engine, from.directory, from.name, old)?;
-        let changes_parent = from.directory.number != to.directory.number;
-        if source.is_directory() && changes_parent {
-            let dots = directory::find(source, b"..", self.source())?;
-            let dots = dots.ok_or_else(|| loop_at(source.number))?;
-            let parent = to.directory.number;
-            directory::replace(self.engine, source, b"..", dots, parent, to.directory.file_type)?;
-        }
+        let removed = directory::remove(self.engine, from.directory, from.name, old);
+        let moved = removed.and_then(|()| match dots {
+            Some(dots) => {
+                let (parent, file_type) = (to.directory.number, to.directory.file_type);
+                directory::replace(self.engine, source, b"..", dots, parent, file_type)
+            }
+            None => Ok(()),
+        });
+        moved.inspect_err(|error| self.requests.fail(error.clone()))?;
         let now = self.now();
         let is_directory = source.is_directory();
         self.change(from.directory, |fields| {
