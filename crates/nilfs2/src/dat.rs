@@ -225,25 +225,25 @@ pub(crate) struct Translated<'a> {
 }
 
 impl Translated<'_> {
-    /// Where a virtual block that something refers to is.
+    /// Where a virtual block that something refers to is. The caller has entered as a reader.
     pub(crate) fn translate(&self, number: VirtualBlock) -> Result<PhysicalBlock> {
-        let problem = |problem| Corrupt::Dat { block: number, problem };
-        let (key, offset, pointer) = {
-            let dat = self.dat.read();
-            let (key, offset) = dat.layout.entry(number.0);
-            if let Some(block) = dat.file.cached(key) {
+        loop {
+            let (key, offset, pointer) = {
+                let dat = self.dat.read();
+                let (key, offset) = dat.layout.entry(number.0);
+                if let Some(block) = dat.file.cached(key) {
+                    return physical(&block[offset..], number, self.volume);
+                }
+                (key, offset, dat.file.map.get(key, self.volume)?)
+            };
+            if pointer == 0 {
+                return Err(Corrupt::Dat { block: number, problem: DatProblem::Free }.into());
+            }
+            let block = self.volume.read(pointer)?;
+            if let Some(block) = self.dat.write().file.keep(key, pointer, block, self.volume)? {
                 return physical(&block[offset..], number, self.volume);
             }
-            (key, offset, dat.file.map.get(key, self.volume)?)
-        };
-        if pointer == 0 {
-            return Err(problem(DatProblem::Free).into());
         }
-        let block = self.volume.read(pointer)?;
-        let mut dat = self.dat.write();
-        dat.file.keep(key, block);
-        let Some(block) = dat.file.cached(key) else { unreachable!("it was kept just now") };
-        physical(&block[offset..], number, self.volume)
     }
 }
 

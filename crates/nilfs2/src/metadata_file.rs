@@ -60,9 +60,22 @@ impl MetadataFile {
         self.blocks.get(&key)
     }
 
-    /// Keeps a block that was read, unless it is in memory by now.
-    pub(crate) fn keep(&mut self, key: FileBlock, bytes: BlockBytes) {
-        self.blocks.entry(key).or_insert(bytes);
+    /// Keeps a block that was read by a pointer of the map, unless it is in memory by now. Nothing if the map
+    /// leads elsewhere: the block was logged anew meanwhile, and what was read is out of date.
+    pub(crate) fn keep(
+        &mut self,
+        key: FileBlock,
+        pointer: u64,
+        bytes: BlockBytes,
+        source: &dyn BlockSource,
+    ) -> Result<Option<&BlockBytes>> {
+        if !self.blocks.contains_key(&key) {
+            if self.map.get(key, source)? != pointer {
+                return Ok(None);
+            }
+            self.blocks.insert(key, bytes);
+        }
+        Ok(self.blocks.get(&key))
     }
 
     /// A block, or nothing for a hole.

@@ -79,20 +79,22 @@ impl Ifile {
 
     /// A block of the file; nothing for a hole.
     fn block(&self, key: FileBlock, source: Translated<'_>) -> Result<Option<BlockBytes>> {
-        let pointer = {
-            let file = self.file.read();
-            if let Some(block) = file.cached(key) {
+        loop {
+            let pointer = {
+                let file = self.file.read();
+                if let Some(block) = file.cached(key) {
+                    return Ok(Some(Arc::clone(block)));
+                }
+                file.map.get(key, &source)?
+            };
+            if pointer == 0 {
+                return Ok(None);
+            }
+            let block = source.read(pointer)?;
+            if let Some(block) = self.file.write().keep(key, pointer, block, &source)? {
                 return Ok(Some(Arc::clone(block)));
             }
-            file.map.get(key, &source)?
-        };
-        if pointer == 0 {
-            return Ok(None);
         }
-        let block = source.read(pointer)?;
-        let mut file = self.file.write();
-        file.keep(key, block);
-        Ok(file.cached(key).map(Arc::clone))
     }
 
     /// The record of an inode that is in use.
