@@ -138,7 +138,7 @@ impl Inode {
         self.references.load(Ordering::Relaxed)
     }
 
-    /// A block of its content; nothing for a hole. The content is locked.
+    /// A block of its content; nothing for a hole. The content is locked. What is read ahead may fail.
     pub(crate) fn block(
         &self,
         key: FileBlock,
@@ -159,13 +159,20 @@ impl Inode {
         let first = source.translate(*first)?;
         let mut count = 1;
         while let Some(next) = pointers.get(count)
-            && source.translate(*next)?.0 == first.0 + count as u64
+            && let Ok(place) = source.translate(*next)
+            && place.0 == first.0 + count as u64
         {
             count += 1;
         }
         let block_bytes = source.volume.block_bytes();
         let mut bytes = vec![0; block_bytes * count];
-        source.volume.read_blocks(first, &mut bytes)?;
+        let read = source.volume.read_blocks(first, &mut bytes);
+        if count > 1 && read.is_err() {
+            bytes.truncate(block_bytes);
+            source.volume.read_blocks(first, &mut bytes)?;
+        } else {
+            read?;
+        }
         drop(reader);
         let mut pages = self.pages.lock();
         for (key, block) in (key.0..).map(FileBlock).zip(bytes.chunks_exact(block_bytes)) {
@@ -177,17 +184,29 @@ impl Inode {
     }
 
     /// What a block and some of those behind it lead to, up to the first hole.
-    fn pointers(&self, key: FileBlock, source: Translated<'_>) -> Result<Vec<VirtualBlock>> {
+    pub(crate) fn pointers(
+        &self,
+        key: FileBlock,
+        source: Translated<'_>,
+    ) -> Result<Vec<VirtualBlock>> {
         let ahead = if self.file_type == FileType::Regular { READ_AHEAD_BLOCKS } else { 1 };
-        // What is in memory may be on its way to the log, and have no place by its pointer.
-        let next = self.pages.lock().blocks.range(key..).next().map(|(next, _)| next.0);
-        let end = key.0.saturating_add(ahead).min(next.unwrap_or(u64::MAX));
+        let (next, cut) = {
+            let pages = self.pages.lock();
+            (pages.blocks.range(key..).next().map(|(next, _)| *next), pages.cut())
+        };
+        // What is in memory may be on its way to the log, and have no place by its pointer. What was cut off is
+        // on its way out of the map.
+        let end = [next, cut].into_iter().flatten().map(|end| end.0).min().unwrap_or(u64::MAX);
+        let end = end.min(key.0.saturating_add(ahead));
         let map = self.map.read();
         let mut pointers = Vec::new();
         for key in key.0..end {
-            match map.get(FileBlock(key), &source)? {
-                0 => break,
-                pointer => pointers.push(VirtualBlock(pointer)),
+            match map.get(FileBlock(key), &source) {
+                Ok(0) => break,
+                Ok(pointer) => pointers.push(VirtualBlock(pointer)),
+                Err(error) if pointers.is_empty() => return Err(error),
+                // Only blocks that weren't asked for are behind it.
+                Err(_) => break,
             }
         }
         Ok(pointers)
@@ -222,7 +241,9 @@ impl Inode {
                 return Ok(None);
             }
         }
-        match self.map.read().get(key, &source)? {
+        let pointer = self.map.read().get(key, &source)?;
+        let _reader = source.volume.enter_reader();
+        match pointer {
             0 => Ok(None),
             pointer => source.translate(VirtualBlock(pointer)).map(Some),
         }
