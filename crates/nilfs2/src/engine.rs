@@ -12,7 +12,7 @@ use crate::space::{Space, SpaceClaim};
 use crate::volume::{BlockBytes, Volume};
 use drystone_nilfs2_format::{FileBlock, InodeNumber};
 use drystone_sync::atomic::AtomicU64;
-use drystone_sync::{Arc, Mutex, MutexGuard, PerCore, PerCoreCounter, RwLock};
+use drystone_sync::{Arc, Mutex, MutexGuard, PerCore, PerCoreCounter, RwLock, thread};
 use drystone_vfs::{Errno, Timestamp};
 use std::collections::VecDeque;
 
@@ -54,8 +54,18 @@ pub(crate) struct Engine {
 /// A change is under way while a thread holds this, and has claimed space.
 #[derive(Debug)]
 pub(crate) struct ChangeGuard<'a> {
+    requests: &'a LogRequests,
     _pass: GatePass<'a>,
     _claim: SpaceClaim<'a>,
+}
+
+impl Drop for ChangeGuard<'_> {
+    /// Half of a change isn't logged.
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.requests.fail(Error::LogStopped("a change has panicked".to_owned()));
+        }
+    }
 }
 
 /// What a mount has read before the engine is put together.
@@ -155,7 +165,8 @@ impl Engine {
             self.gate.wait_until_thawed();
             claim = self.space.claim(blocks);
         }
-        Ok(ChangeGuard { _pass: self.gate.enter(), _claim: claim })
+        let requests = &self.requests;
+        Ok(ChangeGuard { requests, _pass: self.gate.enter(), _claim: claim })
     }
 
     /// Has a log written if much is dirty, and waits for it if far too much is.

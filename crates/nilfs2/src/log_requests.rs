@@ -1,7 +1,7 @@
 //! Requests to the log writer's thread, and the threads that wait for them.
 //!
 //! # State
-//! Requests are numbered. A checkpoint that begins after a request fulfils it.
+//! Requests are numbered. A checkpoint that begins after a request for a log fulfils it.
 //!
 //! # Locking
 //! One lock around the numbers, held briefly.
@@ -34,6 +34,21 @@ struct RequestState {
     failure: Option<Error>,
 }
 
+impl RequestState {
+    fn begin_checkpoint(&mut self) -> Task {
+        self.is_woken = false;
+        self.data.clear();
+        Task::Checkpoint { number: self.requested, data: self.data_requested }
+    }
+
+    /// Whether nobody waits for anything.
+    fn is_idle(&self) -> bool {
+        self.served == self.requested
+            && self.data.is_empty()
+            && self.space_served == self.space_requested
+    }
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct LogRequests {
@@ -47,7 +62,11 @@ pub(crate) struct LogRequests {
 /// What the thread does next.
 #[derive(Debug)]
 pub(crate) enum Task {
-    Checkpoint(u64),
+    /// The numbers of the requests for checkpoints and for data logs that it fulfils.
+    Checkpoint {
+        number: u64,
+        data: u64,
+    },
     Data(Vec<Arc<Inode>>, u64),
     /// The number of the request, and blocks.
     Space(u64, u64),
@@ -153,24 +172,23 @@ impl LogRequests {
                 self.changed.wait(&mut state);
                 continue;
             }
+            if state.is_stopping && state.is_idle() {
+                return Task::Stop;
+            }
             let left = interval.map(|interval| interval.saturating_sub(last.elapsed()));
             if left == Some(Duration::ZERO) {
-                return Task::Checkpoint(state.requested);
+                return state.begin_checkpoint();
             }
             if !state.data.is_empty() {
                 let inodes = std::mem::take(&mut state.data);
                 return Task::Data(inodes, state.data_requested);
             }
             if state.requested > state.served || state.is_woken {
-                state.is_woken = false;
-                return Task::Checkpoint(state.requested);
+                return state.begin_checkpoint();
             }
             if state.space_requested > state.space_served {
                 let blocks = std::mem::take(&mut state.space_blocks);
                 return Task::Space(state.space_requested, blocks);
-            }
-            if state.is_stopping {
-                return Task::Stop;
             }
             match left {
                 Some(left) => {
@@ -181,8 +199,11 @@ impl LogRequests {
         }
     }
 
-    pub(crate) fn finish_checkpoint(&self, result: Result<()>, number: u64) {
-        self.finish(result, |state| state.served = number);
+    pub(crate) fn finish_checkpoint(&self, result: Result<()>, number: u64, data: u64) {
+        self.finish(result, |state| {
+            state.served = number;
+            state.data_served = data;
+        });
     }
 
     pub(crate) fn finish_data(&self, result: Result<()>, number: u64) {
@@ -212,6 +233,8 @@ impl LogRequests {
 #[allow(clippy::unwrap_used, reason = "a test")]
 mod tests {
     use super::*;
+    use crate::inode::Record;
+    use drystone_nilfs2_format::InodeNumber;
     use drystone_sync::{clock, thread};
 
     #[test]
@@ -231,5 +254,38 @@ mod tests {
             waiting.into_iter().for_each(|thread| thread.join().unwrap().unwrap());
             assert!(matches!(task, Task::Space(2, 12)), "{task:?}");
         });
+    }
+
+    #[test]
+    fn a_checkpoint_that_is_due_serves_syncs_of_data() {
+        let requests = LogRequests::new();
+        let record = Record { mode: 0o100_644, ..Record::metadata_file() };
+        let inode = Arc::new(Inode::new(InodeNumber(11), record, true, 1024).unwrap());
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| requests.data_log(&inode));
+            while requests.state.lock().data_requested < 1 {
+                thread::yield_now();
+            }
+            let Task::Checkpoint { number, data } =
+                requests.next_task(clock::now(), Some(Duration::ZERO))
+            else {
+                panic!("a checkpoint is due")
+            };
+            requests.finish_checkpoint(Ok(()), number, data);
+            let served = requests.state.lock().data_served;
+            // A thread that waited on would never end.
+            requests.stop();
+            requests.fail(Error::Errno(drystone_vfs::Errno::EIO));
+            let _ = waiting.join().unwrap();
+            assert_eq!(served, 1);
+        });
+    }
+
+    #[test]
+    fn the_thread_ends_though_a_checkpoint_is_always_due() {
+        let requests = LogRequests::new();
+        requests.stop();
+        let task = requests.next_task(clock::now(), Some(Duration::ZERO));
+        assert!(matches!(task, Task::Stop), "{task:?}");
     }
 }

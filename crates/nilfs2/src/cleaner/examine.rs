@@ -1,7 +1,7 @@
 //! Finds the live blocks of a segment, and what it costs to move them.
 
 use super::Cleaner;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::log::{BlockContent, CleanerWork, LoggedBlock};
 use crate::recovery::{FoundLog, read_log};
 use drystone_nilfs2_format::cpfile;
@@ -110,8 +110,20 @@ fn merged(periods: &FreedPeriods) -> FreedPeriods {
 }
 
 impl Cleaner<'_> {
-    /// Finds what lives in a segment; nothing if its logs can't be read.
+    /// Finds what lives in a segment; nothing if that can't be read.
     pub(super) fn examine(
+        &self,
+        segment: SegmentNumber,
+        usage: SegmentUsage,
+        kept: &KeptCheckpoints,
+    ) -> Option<CleanerBatch> {
+        self.examine_logs(segment, usage, kept).unwrap_or_else(|error| {
+            tracing::warn!(%segment, %error, "the segment is kept as it is");
+            None
+        })
+    }
+
+    fn examine_logs(
         &self,
         segment: SegmentNumber,
         usage: SegmentUsage,
@@ -123,14 +135,7 @@ impl Cleaner<'_> {
         let mut left = usage.blocks;
         let mut sequence = None;
         while left > 0 {
-            let log = match self.log_at(block, sequence) {
-                Ok(log) => log,
-                Err(Error::Corrupt(problem)) => {
-                    tracing::warn!(%segment, %problem, "the segment is kept as it is");
-                    return Ok(None);
-                }
-                Err(error) => return Err(error),
-            };
+            let log = self.log_at(block, sequence)?;
             let blocks = log.header.blocks;
             if blocks > left {
                 return Ok(None);

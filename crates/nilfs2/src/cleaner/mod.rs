@@ -9,6 +9,10 @@
 //! are written so that they lead to the newest log and no recovery reads a segment that is being cleaned. The
 //! segments are written again only after the minor checkpoint is durable.
 //!
+//! # Errors
+//! A plan changes nothing. A segment that can't be read is left as it is; another error ends the round, and the log
+//! goes on. Only an error of what writes stops the log.
+//!
 //! # Space
 //! Cleaning takes space itself. It is planned in memory and its space is claimed; it is written only if it fits
 //! and gains segments.
@@ -93,7 +97,7 @@ impl<'a> Cleaner<'a> {
             if batch.work.cleaned.len() >= SEGMENTS_AT_ONCE || left.len() >= SEGMENTS_LEFT_AT_ONCE {
                 break;
             }
-            let Some(found) = self.examine(segment, usage, &kept)? else {
+            let Some(found) = self.examine(segment, usage, &kept) else {
                 left.push(segment);
                 continue;
             };
@@ -139,8 +143,7 @@ impl<'a> Cleaner<'a> {
         let mut total = 0;
         loop {
             let before = self.space.clean_segments();
-            let cleaned = self.clean_emptiest(protection_s);
-            total += cleaned.inspect_err(|error| self.requests.fail(error.clone()))?;
+            total += self.clean_emptiest(protection_s)?;
             // The gain was an estimate.
             if self.space.clean_segments() <= before {
                 return Ok(total);
@@ -199,7 +202,7 @@ impl<'a> Cleaner<'a> {
             if is_enough || batch.cost_max() + live > room || live >= per_segment {
                 break;
             }
-            let Some(found) = self.examine(segment, usage, &kept)? else { continue };
+            let Some(found) = self.examine(segment, usage, &kept) else { continue };
             if batch.cost_max() + found.cost_max() > room {
                 break;
             }
@@ -257,7 +260,8 @@ impl<'a> Cleaner<'a> {
     /// Has all logged data in a checkpoint, since recovery reads the segments behind the newest one.
     fn log_data(&self, log: &mut MutexGuard<'_, LogState>) -> Result<()> {
         if log.has_data_logs {
-            LogWriter::new(self.engine).log_checkpoint(log, CleanerWork::default())?;
+            let logged = LogWriter::new(self.engine).log_checkpoint(log, CleanerWork::default());
+            logged.inspect_err(|error| self.requests.fail(error.clone()))?;
         }
         Ok(())
     }
@@ -272,7 +276,9 @@ impl<'a> Cleaner<'a> {
         let cleaned = batch.work.cleaned.len();
         let mut result = Ok(0);
         if cleaned > 0 && self.space.claim_for_cleaner(batch.cost_max()) {
-            result = self.write_batch(log, kept, batch).map(|()| cleaned);
+            let written = self.write_batch(log, kept, batch);
+            let written = written.inspect_err(|error| self.requests.fail(error.clone()));
+            result = written.map(|()| cleaned);
         }
         self.space.claim_for_cleaner(0);
         result

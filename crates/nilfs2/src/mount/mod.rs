@@ -53,7 +53,7 @@ pub struct MountOptions {
     pub read_only: bool,
     /// Shows this checkpoint instead of the newest one, read-only.
     pub checkpoint: Option<u64>,
-    /// Changes wait for a log at most this long.
+    /// Changes wait for a log at most this long, and as long as that takes. It isn't zero.
     pub commit_interval: Option<Duration>,
     /// Where the search for a free inode starts.
     pub inode_search: InodeSearch,
@@ -95,6 +95,9 @@ impl Nilfs2 {
             let seconds = if stored == 0 { COMMIT_INTERVAL_S } else { stored };
             Duration::from_secs(u64::from(seconds))
         });
+        if interval.is_zero() {
+            return Err(Error::Mount("the commit interval is zero".to_owned()));
+        }
         let (engine, found) = opened.into_engine(options, is_read_only)?;
         let mounted = Self { engine: Arc::new(engine), writer: Mutex::new(&WRITER_THREAD, None) };
         let engine = &mounted.engine;

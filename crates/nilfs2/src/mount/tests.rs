@@ -13,7 +13,7 @@ use drystone_blockdev::{
 use drystone_nilfs2_format::log::{LogHeader, seal};
 use drystone_nilfs2_format::sufile::{SegmentUsage, UsageFlags};
 use drystone_nilfs2_format::{FileBlock, SegmentNumber};
-use drystone_sync::atomic::{AtomicUsize, Ordering};
+use drystone_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use drystone_vfs::{FileSystem, NewNode, RequestContext, SetAttributes};
 use uuid::Uuid;
 
@@ -422,6 +422,52 @@ impl BlockDevice for LargestRead {
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> DeviceResult {
+        self.device.write_at(offset, data)
+    }
+
+    fn flush(&self) -> DeviceResult {
+        self.device.flush()
+    }
+}
+
+#[test]
+fn a_log_writer_that_panics_fails_what_waits_for_it() {
+    let device =
+        Arc::new(PanicsAtWrites { device: made(4 << 20, 64), panics: AtomicBool::new(false) });
+    let held: Arc<dyn BlockDevice> = Arc::clone(&device) as Arc<dyn BlockDevice>;
+    let fs = Nilfs2::mount(held, &MountOptions::default()).unwrap();
+    let context = RequestContext::superuser();
+    fs.create(&context, fs.root(), b"a", NewNode::Regular, 0o644).unwrap();
+    device.panics.store(true, Ordering::Relaxed);
+    assert_eq!(fs.sync().unwrap_err().errno, drystone_vfs::Errno::EIO);
+    assert!(matches!(fs.unmount(), Err(Error::LogStopped(_))));
+}
+
+#[test]
+fn a_commit_interval_of_zero_is_refused() {
+    let device: Arc<dyn BlockDevice> = Arc::new(made(4 << 20, 64));
+    let options = MountOptions::default().commit_interval(Duration::ZERO);
+    assert!(matches!(Nilfs2::mount(device, &options), Err(Error::Mount(_))));
+}
+
+/// Panics instead of writing.
+#[derive(Debug)]
+struct PanicsAtWrites {
+    device: MemoryDevice,
+    panics: AtomicBool,
+}
+
+impl BlockDevice for PanicsAtWrites {
+    fn size_bytes(&self) -> u64 {
+        self.device.size_bytes()
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> DeviceResult {
+        self.device.read_at(offset, buffer)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> DeviceResult {
+        assert!(!self.panics.load(Ordering::Relaxed), "a test has this write panic");
         self.device.write_at(offset, data)
     }
 

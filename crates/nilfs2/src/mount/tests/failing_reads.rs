@@ -69,3 +69,88 @@ fn an_unlink_that_fails_leaves_the_name() {
     fs.unmount().unwrap();
     assert_eq!(used(&mount(&device)), 2);
 }
+
+/// A file of 20 blocks, the last of which can't be read.
+#[test]
+fn a_bad_block_fails_only_its_own_reads() {
+    let context = RequestContext::superuser();
+    let (device, fs, [a, _]) = volume();
+    fs.write_all(&context, Number(a.number.0), 0, &[7; 20 * BLOCK_BYTES]).unwrap();
+    fs.sync().unwrap();
+    let last = a.place_of(FileBlock(19), fs.engine.source()).unwrap().unwrap();
+    let offset = fs.engine.volume.geometry.offset_of(last);
+    let (device, fs) = remounted(&device);
+    let a = find(&fs, fs.root(), b"a").unwrap();
+    let bad = offset..offset + BLOCK_BYTES as u64;
+    device.inject(Fault::of(DeviceOperation::Read, Effect::InputOutputError).in_range(bad));
+    let mut bytes = vec![0; 19 * BLOCK_BYTES];
+    assert_eq!(fs.read(a, 0, &mut bytes).unwrap(), bytes.len());
+    assert!(bytes.iter().all(|byte| *byte == 7));
+    let failed = fs.read(a, bytes.len() as u64, &mut [0; 1]);
+    assert_eq!(failed.unwrap_err().errno, Errno::EIO);
+}
+
+/// Nothing has been changed when a plan of the cleaner fails.
+#[test]
+fn the_log_goes_on_when_the_cleaner_cannot_read() {
+    let context = RequestContext::superuser();
+    let (device, fs, [a, b]) = volume();
+    let [a, b] = [a, b].map(|inode| Number(inode.number.0));
+    for round in 2..30 {
+        fs.write_all(&context, a, 0, &[round; 20 * BLOCK_BYTES]).unwrap();
+        fs.sync().unwrap();
+    }
+    fs.engine.dat.write().file.trim(0);
+    fail_reads(&device);
+    assert_eq!(fs.clean(0).unwrap_err().errno(), Errno::EIO);
+    device.repair();
+    fs.write_all(&context, b, 0, &[2; BLOCK_BYTES]).unwrap();
+    fs.sync().unwrap();
+    // A segment whose first log can't be read is left.
+    let geometry = &fs.engine.volume.geometry;
+    let start = geometry.offset_of(geometry.segment_start(SegmentNumber(1)));
+    let bad = start..start + BLOCK_BYTES as u64;
+    device.inject(Fault::of(DeviceOperation::Read, Effect::InputOutputError).in_range(bad));
+    let failures = device.failures();
+    assert!(fs.clean(0).unwrap() > 0);
+    assert!(device.failures() > failures, "the segment wasn't looked at");
+    device.repair();
+    fs.write_all(&context, b, 0, &[3; BLOCK_BYTES]).unwrap();
+    fs.unmount().unwrap();
+    assert_eq!(first_byte(&mount(&device), b"b"), 3);
+}
+
+/// A reader may be late with a block that the log writer has logged anew and dropped since.
+#[test]
+fn a_block_that_was_logged_anew_is_not_kept_as_it_was() {
+    let context = RequestContext::superuser();
+    let (_, fs, [a, _]) = volume();
+    let engine = &fs.engine;
+    let source = engine.source();
+    let (key, _) = engine.ifile.layout.entry(a.number.0);
+    let old = {
+        let file = engine.ifile.file.read();
+        let pointer = file.map.get(key, &source).unwrap();
+        (pointer, Arc::clone(file.cached(key).unwrap()))
+    };
+    let change = SetAttributes { permissions: Some(0o600), ..SetAttributes::default() };
+    fs.set_attributes(&context, Number(a.number.0), &change).unwrap();
+    fs.sync().unwrap();
+    let mut file = engine.ifile.file.write();
+    file.trim(0);
+    assert!(file.keep(key, old.0, old.1, &source).unwrap().is_none());
+    assert!(file.cached(key).is_none());
+}
+
+/// The log writer applies a cut while a block before it is read.
+#[test]
+fn nothing_behind_a_cut_is_read_ahead() {
+    let context = RequestContext::superuser();
+    let (_, fs, [a, _]) = volume();
+    a.pages.lock().trim();
+    let shorter = SetAttributes { size: Some(BLOCK_BYTES as u64), ..SetAttributes::default() };
+    fs.set_attributes(&context, Number(a.number.0), &shorter).unwrap();
+    let _content = a.content.read();
+    let pointers = a.pointers(FileBlock(0), fs.engine.source()).unwrap();
+    assert_eq!(pointers.len(), 1);
+}
