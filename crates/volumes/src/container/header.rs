@@ -62,7 +62,6 @@ pub(super) struct Qcow2Header {
     /// A count has `1 << refcount_order` bits.
     pub refcount_order: u32,
     pub incompatible: u64,
-    pub has_backing: bool,
 }
 
 impl Qcow2Header {
@@ -119,7 +118,6 @@ impl Qcow2Header {
             refcount_table_entries: table_bytes / 8,
             refcount_order: raw.refcount_order.get(),
             incompatible: raw.incompatible.get(),
-            has_backing: raw.backing_offset.get() != 0,
         })
     }
 
