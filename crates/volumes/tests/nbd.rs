@@ -132,6 +132,25 @@ fn what_a_server_refuses_is_told() {
     change(&*device, &mut vec![0; DISK_BYTES], 3, 20);
 }
 
+/// A server reports a failed write-back once: what a durable write learns, the next flush doesn't.
+#[test]
+fn a_refused_durable_write_is_the_last() {
+    let scratch = Scratch::new("nbd-durable").unwrap();
+    let trigger = scratch.join("trigger");
+    let arguments = format!(
+        "--filter=error memory 8M error=EIO error-rate=100% error-file={}",
+        trigger.display()
+    );
+    let server = NbdServer::nbdkit(scratch.join("socket"), &arguments);
+    let device = open_server(&server, "").unwrap();
+    device.write_at(0, &[1; 4096]).unwrap();
+    std::fs::write(&trigger, "").unwrap();
+    device.write_durable_at(8192, &[2; 4096]).unwrap_err();
+    std::fs::remove_file(&trigger).unwrap();
+    device.flush().unwrap_err();
+    device.write_at(0, &[3; 4096]).unwrap_err();
+}
+
 /// A server may promise several connections, and take two.
 #[test]
 fn a_server_with_few_connections_is_used() {
@@ -189,6 +208,20 @@ fn zeros_are_asked_for_in_pieces() {
     let counts: Vec<u64> = zeros.collect();
     assert_eq!(counts.iter().sum::<u64>(), 256 << 20, "{text}");
     assert!(counts.iter().all(|count| *count <= 64 << 20), "{counts:?}");
+}
+
+/// A server may write all zeros before it answers a flush, which must be in time.
+#[test]
+fn zeros_are_flushed_before_they_are_many() {
+    let scratch = Scratch::new("nbd-many-zeros").unwrap();
+    let log = scratch.join("log");
+    let arguments = format!("--filter=log memory 4G logfile={}", log.display());
+    let server = NbdServer::nbdkit(scratch.join("socket"), &arguments);
+    let device = open_server(&server, "").unwrap();
+    device.zero_range(0, 4 << 30).unwrap();
+    drop((device, server));
+    let text = std::fs::read_to_string(log).unwrap();
+    assert_eq!(text.lines().filter(|line| line.contains(" Flush ")).count(), 3, "{text}");
 }
 
 /// Requests go side by side, on one connection too.
@@ -390,6 +423,21 @@ fn waiting_has_an_end() {
     let error = device.read_at(0, &mut [0; 512]).unwrap_err().to_string();
     assert!(error.contains("the server doesn't answer"), "{error}");
     assert!(start.elapsed() < Duration::from_secs(10));
+}
+
+/// A limit of zero is for one try.
+#[test]
+fn one_try_finds_a_server_that_is_back() {
+    let scratch = Scratch::new("nbd-one-try").unwrap();
+    let mut server = NbdServer::nbdkit(scratch.join("socket"), "memory 8M");
+    let device = open_server(&server, "&reconnect=0").unwrap();
+    device.write_at(0, &[1; 4096]).unwrap();
+    server.kill();
+    let mut server = NbdServer::nbdkit(server.socket.clone(), "memory 8M");
+    expect(&*device, &[1; 4096], 0);
+    server.kill();
+    let error = device.read_at(0, &mut [0; 512]).unwrap_err().to_string();
+    assert!(error.contains("no connection to the server for 0 s"), "{error}");
 }
 
 /// A server that comes back with another disk isn't written.

@@ -76,13 +76,11 @@ struct PendingRequest {
 }
 
 impl Connection {
-    /// Connects, and starts the thread that reads answers.
+    /// Connects within a time limit, and starts the thread that reads answers.
     pub fn open(address: &NbdAddress, timeout: Duration) -> io::Result<(Connection, Export)> {
-        let stream = Stream::connect(&address.socket, timeout)?;
+        let mut stream = Stream::connect(&address.socket, timeout)?;
         let export = shake_hands(&stream, &address.export)?;
-        // The thread waits for answers as long as there may be any.
-        stream.set_read_timeout(None)?;
-        stream.set_write_timeout(Some(address.answer_timeout))?;
+        stream.end_handshake(address.answer_timeout);
         let shared = Arc::new(Shared {
             stream,
             send: Mutex::new(&NBD_SEND, ()),
@@ -141,7 +139,18 @@ impl Connection {
             Request { kind: COMMAND_DISCONNECT, flags: 0, offset: 0, length: 0, data: &[] };
         // It has no answer, and the connection may be lost already.
         let _ = self.shared.send(u64::MAX, request);
-        self.shared.lose("closed");
+    }
+
+    /// Gives the connection up, also for threads that are sending or wait for answers.
+    pub fn lose(&self, problem: &str) {
+        self.shared.lose(problem);
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        // The thread that reads answers would keep it.
+        self.lose("closed");
     }
 }
 
@@ -159,8 +168,7 @@ impl Shared {
         header[16..24].copy_from_slice(&request.offset.to_be_bytes());
         header[24..].copy_from_slice(&request.length.to_be_bytes());
         let _order = self.send.lock();
-        self.stream.write_all(&header)?;
-        self.stream.write_all(request.data)
+        self.stream.write_all(&[&header, request.data])
     }
 
     /// Gives the connection up, and wakes all threads that wait for answers.
@@ -279,12 +287,21 @@ fn unasked() -> io::Error {
 mod tests {
     use super::super::address::SocketAddress;
     use super::*;
+    use drystone_sync::clock;
     use std::io::{Read, Write};
     use std::os::unix::net::{UnixListener, UnixStream};
 
     /// Answers the handshake of one client, and then the first request with these chunks.
     fn serve(listener: &UnixListener, chunks: &[u8]) -> io::Result<()> {
+        let mut client = agree(listener)?;
+        client.read_exact(&mut [0; 28])?;
+        client.write_all(chunks)
+    }
+
+    /// Answers the handshake of one client.
+    fn agree(listener: &UnixListener) -> io::Result<UnixStream> {
         let mut client = listener.accept()?.0;
+        client.set_read_timeout(Some(Duration::from_secs(20)))?;
         let hello = [&b"NBDMAGICIHAVEOPT"[..], &[0, FIXED_NEWSTYLE as u8]].concat();
         client.write_all(&hello)?;
         client.read_exact(&mut [0; 4])?;
@@ -301,8 +318,7 @@ mod tests {
         let export = [&[0, 0][..], &(1_u64 << 20).to_be_bytes(), &[0, 1]].concat();
         client.write_all(&reply(OPTION_GO, REPLY_INFO, &export))?;
         client.write_all(&reply(OPTION_GO, REPLY_ACK, &[]))?;
-        client.read_exact(&mut [0; 28])?;
-        client.write_all(chunks)
+        Ok(client)
     }
 
     fn skip_option(client: &mut UnixStream) -> io::Result<()> {
@@ -348,9 +364,67 @@ mod tests {
                     }
                     Err(error) => panic!("{error:?}"),
                 }
-                connection.close();
                 server.join().unwrap().unwrap();
             });
         }
+    }
+
+    /// A connection that isn't used any more mustn't take a place at the server.
+    #[test]
+    fn a_dropped_connection_ends() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("socket");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let mut address = NbdAddress::parse("nbd+unix:///?socket=x").unwrap();
+        address.socket = SocketAddress::Unix(socket);
+        thread::scope(|scope| {
+            let server = scope.spawn(|| serve(&listener, &[]));
+            drop(Connection::open(&address, Duration::from_secs(20)).unwrap());
+            let error = server.join().unwrap().unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+        });
+    }
+
+    /// However a server stretches a request or the handshake, it has one time limit for all of it.
+    #[test]
+    fn a_slow_server_is_given_up() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("socket");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let mut address = NbdAddress::parse("nbd+unix:///?socket=x").unwrap();
+        address.socket = SocketAddress::Unix(socket);
+        address.answer_timeout = Duration::from_millis(500);
+        let pause = || thread::sleep(Duration::from_millis(100));
+        thread::scope(|scope| {
+            let server = scope.spawn(|| -> io::Result<()> {
+                let mut client = listener.accept()?.0;
+                for _ in 0..100 {
+                    client.write_all(b"N")?;
+                    pause();
+                }
+                Ok(())
+            });
+            let start = clock::now();
+            let error = Connection::open(&address, address.answer_timeout).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
+            assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
+            server.join().unwrap().unwrap_err();
+            let server = scope.spawn(|| -> io::Result<()> {
+                let mut client = agree(&listener)?;
+                for _ in 0..100 {
+                    client.read_exact(&mut vec![0; 64 << 10])?;
+                    pause();
+                }
+                Ok(())
+            });
+            let (connection, _) = Connection::open(&address, Duration::from_secs(20)).unwrap();
+            let data = &vec![1; 16 << 20][..];
+            let request =
+                Request { kind: COMMAND_WRITE, flags: 0, offset: 0, length: 16 << 20, data };
+            let start = clock::now();
+            assert!(matches!(connection.call(request), Err(Failed::Lost(_))));
+            assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
+            server.join().unwrap().unwrap_err();
+        });
     }
 }

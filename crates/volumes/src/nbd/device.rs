@@ -8,7 +8,7 @@
 use super::NbdAddress;
 use super::connection::{Connection, Request};
 use super::handshake::Export;
-use super::log::{NbdChange, UnflushedLog};
+use super::log::{NbdChange, UnflushedLog, ZEROED_BYTES_MAX};
 use super::protocol::*;
 use drystone_blockdev::{
     BlockDevice, DeviceError, DeviceOperation, DeviceResult, OpenMode, check_range,
@@ -21,8 +21,6 @@ static NBD_EDGES: LockClass = LockClass::new("nbd edges", 940);
 static NBD_POOL: LockClass = LockClass::new("nbd connections", 945);
 static NBD_LOG: LockClass = LockClass::new("nbd unflushed changes", 950);
 
-/// Memory for changes that aren't flushed yet. With more, the device flushes by itself.
-const LOG_BYTES_MAX: usize = 64 << 20;
 /// A request for more is cut into several, so that they go side by side with others.
 const PIECE_BYTES: u64 = 4 << 20;
 /// The same for requests without data: a slow server must be able to answer in time.
@@ -81,7 +79,7 @@ impl NbdDevice {
             log: Mutex::new(&NBD_LOG, UnflushedLog::default()),
             edges: Mutex::new(&NBD_EDGES, ()),
         };
-        let connections = device.with_others(first);
+        let connections = device.with_others(first, device.address.answer_timeout);
         device.pool.lock().connections = connections;
         Ok(device)
     }
@@ -131,19 +129,23 @@ impl NbdDevice {
         change: NbdChange,
         flags: u16,
     ) -> DeviceResult {
-        if self.log.lock().bytes() > LOG_BYTES_MAX {
+        if self.log.lock().is_full() {
             self.flush()?;
         }
         let number = self.log.lock().begin(offset, change.clone());
         let done = self.send_change(offset, &change, flags, |request| self.call(request));
-        let mut log = self.log.lock();
         match done {
             Ok(()) => {
-                log.answered(number);
+                self.log.lock().answered(number);
                 Ok(())
             }
             Err(error) => {
-                log.remove(number);
+                self.log.lock().remove(number);
+                // The server may have told of other writes that are lost, and tells of them once.
+                if flags & COMMAND_FLAG_FUA != 0 {
+                    let known = io::Error::new(error.kind(), error.to_string());
+                    self.pool.lock().failed.get_or_insert_with(|| Arc::new(known));
+                }
                 let length = match change {
                     NbdChange::Write(data) => data.len() as u64,
                     NbdChange::Zero(length) => length,
@@ -280,7 +282,13 @@ impl BlockDevice for NbdDevice {
         self.check_write(offset, length)?;
         let (start, end) = self.blocks_around(offset, length);
         if length > 0 && self.export.has(HAS_WRITE_ZEROES) && end - start == length {
-            return self.change(DeviceOperation::Zero, offset, NbdChange::Zero(length), 0);
+            let mut at = offset;
+            while at < end {
+                let piece = (end - at).min(ZEROED_BYTES_MAX);
+                self.change(DeviceOperation::Zero, at, NbdChange::Zero(piece), 0)?;
+                at += piece;
+            }
+            return Ok(());
         }
         // In larger pieces than other devices: each is a round trip.
         let zeros = vec![0; length.min(PIECE_BYTES) as usize];

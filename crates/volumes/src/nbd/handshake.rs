@@ -36,7 +36,7 @@ pub(super) fn shake_hands(stream: &Stream, name: &str) -> io::Result<Export> {
         return Err(wrong("an NBD server without the fixed newstyle handshake"));
     }
     let shared = flags & (FIXED_NEWSTYLE | NO_ZEROES);
-    stream.write_all(&u32::from(shared).to_be_bytes())?;
+    stream.write_all(&[&u32::from(shared).to_be_bytes()])?;
     // A server without structured replies sends simple ones.
     send_option(stream, OPTION_STRUCTURED_REPLY, &[])?;
     if read_reply(stream, OPTION_STRUCTURED_REPLY)?.0 == REPLY_TLS_REQUIRED {
@@ -115,11 +115,8 @@ impl Export {
 }
 
 fn send_option(stream: &Stream, option: u32, data: &[u8]) -> io::Result<()> {
-    let mut bytes = OPTION_MAGIC.to_be_bytes().to_vec();
-    bytes.extend_from_slice(&option.to_be_bytes());
-    bytes.extend_from_slice(&(data.len() as u32).to_be_bytes());
-    bytes.extend_from_slice(data);
-    stream.write_all(&bytes)
+    let length = (data.len() as u32).to_be_bytes();
+    stream.write_all(&[&OPTION_MAGIC.to_be_bytes(), &option.to_be_bytes(), &length, data])
 }
 
 fn read_reply(stream: &Stream, option: u32) -> io::Result<(u32, Vec<u8>)> {

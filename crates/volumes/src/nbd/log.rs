@@ -4,6 +4,11 @@ use drystone_sync::Arc;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+/// Memory for changes that aren't flushed yet. With more, the device flushes by itself.
+const LOG_BYTES_MAX: usize = 64 << 20;
+/// The same for bytes that are zeroed: a server that writes them must be able to flush in time.
+pub(super) const ZEROED_BYTES_MAX: u64 = 1 << 30;
+
 /// A change of a range.
 #[derive(Clone, Debug)]
 pub(super) enum NbdChange {
@@ -19,7 +24,8 @@ pub(super) enum NbdChange {
 pub(super) struct UnflushedLog {
     changes: BTreeMap<u64, LoggedChange>,
     next: u64,
-    bytes: usize,
+    memory_bytes: usize,
+    zeroed_bytes: u64,
 }
 
 #[derive(Debug)]
@@ -33,7 +39,8 @@ impl UnflushedLog {
     pub fn begin(&mut self, offset: u64, change: NbdChange) -> u64 {
         let number = self.next;
         self.next += 1;
-        self.bytes += change.memory_bytes();
+        self.memory_bytes += change.memory_bytes();
+        self.zeroed_bytes += change.zeroed_bytes();
         self.changes.insert(number, LoggedChange { offset, change, is_answered: false });
         number
     }
@@ -46,7 +53,8 @@ impl UnflushedLog {
 
     pub fn remove(&mut self, number: u64) {
         if let Some(logged) = self.changes.remove(&number) {
-            self.bytes -= logged.change.memory_bytes();
+            self.memory_bytes -= logged.change.memory_bytes();
+            self.zeroed_bytes -= logged.change.zeroed_bytes();
         }
     }
 
@@ -75,9 +83,9 @@ impl UnflushedLog {
         all
     }
 
-    /// The memory that it takes.
-    pub fn bytes(&self) -> usize {
-        self.bytes
+    /// Whether a flush is due.
+    pub fn is_full(&self) -> bool {
+        self.memory_bytes > LOG_BYTES_MAX || self.zeroed_bytes >= ZEROED_BYTES_MAX
     }
 }
 
@@ -131,6 +139,13 @@ impl NbdChange {
                 Self::Write(data) => data.len(),
                 Self::Zero(_) => 0,
             }
+    }
+
+    fn zeroed_bytes(&self) -> u64 {
+        match self {
+            Self::Write(_) => 0,
+            Self::Zero(length) => *length,
+        }
     }
 }
 

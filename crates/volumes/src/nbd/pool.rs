@@ -19,15 +19,14 @@ const FURTHER_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl NbdDevice {
     /// Adds connections to a first one, where the server allows several, as many as it takes.
-    pub(super) fn with_others(&self, first: Connection) -> Vec<Arc<Connection>> {
+    pub(super) fn with_others(&self, first: Connection, timeout: Duration) -> Vec<Arc<Connection>> {
         let mut connections = vec![Arc::new(first)];
         let count = match self.export.has(HAS_MULTI_CONNECTION) {
             true => self.address.connections,
             false => 1,
         };
         while connections.len() < count {
-            let timeout = self.address.answer_timeout.min(FURTHER_TIMEOUT);
-            match Connection::open(&self.address, timeout) {
+            match Connection::open(&self.address, timeout.min(FURTHER_TIMEOUT)) {
                 Ok((connection, _)) => connections.push(Arc::new(connection)),
                 Err(error) => {
                     let there = connections.len();
@@ -41,7 +40,7 @@ impl NbdDevice {
 
     /// Has a request carried out, on new connections if the old ones are lost.
     pub(super) fn call(&self, request: Request<'_>) -> io::Result<Vec<u8>> {
-        let mut first_loss = None;
+        let mut first_loss: Option<clock::Instant> = None;
         loop {
             let (connection, generation) = self.connection()?;
             let error = match connection.call(request) {
@@ -51,9 +50,12 @@ impl NbdDevice {
             };
             self.give_up(generation, &error);
             // A server may take every connection, and answer nothing.
-            if first_loss.get_or_insert_with(clock::now).elapsed() > self.address.reconnect_timeout
-            {
-                return Err(self.fail(error));
+            match first_loss {
+                None => first_loss = Some(clock::now()),
+                Some(first) if first.elapsed() > self.address.reconnect_timeout => {
+                    return Err(self.fail(error));
+                }
+                Some(_) => {}
             }
         }
     }
@@ -96,8 +98,9 @@ impl NbdDevice {
         if pool.generation == generation {
             tracing::warn!("{}: connection lost: {error}", self.name);
             pool.generation += 1;
+            // A server that has stopped takes no goodbye.
             for connection in pool.connections.drain(..) {
-                connection.close();
+                connection.lose("given up with the others");
             }
         }
     }
@@ -105,30 +108,38 @@ impl NbdDevice {
     /// Makes new connections within the time limit, and brings the server up to date.
     fn reconnect(&self) -> io::Result<Vec<Arc<Connection>>> {
         let start = clock::now();
+        let limit = self.address.reconnect_timeout;
+        let mut timeout = self.address.answer_timeout;
+        // One try without a limit has the time of an answer.
+        if !limit.is_zero() {
+            timeout = timeout.min(limit);
+        }
         loop {
-            let error = match self.reconnect_once() {
+            let error = match self.reconnect_once(timeout) {
                 Ok(connections) => return Ok(connections),
                 // Another disk, or one that refuses what it took before.
                 Err(error) if error.kind() == io::ErrorKind::InvalidData => return Err(error),
                 Err(error) => error,
             };
-            if start.elapsed() + RETRY_INTERVAL > self.address.reconnect_timeout {
-                let seconds = self.address.reconnect_timeout.as_secs();
+            let left = limit.saturating_sub(start.elapsed());
+            if left < RETRY_INTERVAL * 2 {
+                let seconds = limit.as_secs();
                 let problem = format!("no connection to the server for {seconds} s: {error}");
                 return Err(io::Error::new(io::ErrorKind::TimedOut, problem));
             }
             thread::sleep(RETRY_INTERVAL);
+            timeout = timeout.min(left - RETRY_INTERVAL);
         }
     }
 
-    fn reconnect_once(&self) -> io::Result<Vec<Arc<Connection>>> {
+    fn reconnect_once(&self, timeout: Duration) -> io::Result<Vec<Arc<Connection>>> {
         // A server may be up before its exports are: what it says now isn't its last word.
-        let (first, export) = Connection::open(&self.address, self.address.answer_timeout)
+        let (first, export) = Connection::open(&self.address, timeout)
             .map_err(|error| io::Error::other(error.to_string()))?;
         if export != self.export {
             return Err(wrong("the server comes back with an export of another size or kind"));
         }
-        let connections = self.with_others(first);
+        let connections = self.with_others(first, timeout);
         let changes = self.log.lock().all();
         for (offset, change) in &changes {
             self.send_change(*offset, change, 0, |request| {

@@ -1,30 +1,47 @@
 //! A connection's bytes, over TCP or a Unix socket.
+//!
+//! A time limit of a socket is for one wait, so a server that takes or sends a few bytes now and then could
+//! stretch an exchange without end. So the limits here are deadlines, and each wait has what is left.
 
 use super::address::SocketAddress;
+use drystone_sync::clock::{self, Instant};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use std::io::{self, Read, Write};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
+use std::io;
 use std::net::{Shutdown, TcpStream, ToSocketAddrs};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
 #[derive(Debug)]
-pub(super) enum Stream {
+pub(super) struct Stream {
+    socket: Socket,
+    /// When all of the handshake must be over; `None` after it.
+    deadline: Option<Instant>,
+    /// How long a request may take to be sent.
+    timeout: Duration,
+}
+
+#[derive(Debug)]
+enum Socket {
     Tcp(TcpStream),
     Unix(UnixStream),
 }
 
 impl Stream {
+    /// Connects; within the same time the handshake must be over.
     pub fn connect(address: &SocketAddress, timeout: Duration) -> io::Result<Stream> {
-        let stream = match address {
-            SocketAddress::Unix(path) => Stream::Unix(connect_unix(path, timeout)?),
+        let deadline = clock::now() + timeout;
+        let socket = match address {
+            SocketAddress::Unix(path) => Socket::Unix(connect_unix(path, timeout)?),
             SocketAddress::Tcp(host, port) => {
                 let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
                 let mut connected = None;
                 for address in (host.as_str(), *port).to_socket_addrs()? {
-                    match TcpStream::connect_timeout(&address, timeout) {
+                    match TcpStream::connect_timeout(&address, time_left(deadline)?) {
                         Ok(stream) => {
                             connected = Some(stream);
                             break;
@@ -34,49 +51,70 @@ impl Stream {
                 }
                 let stream = connected.ok_or(last)?;
                 stream.set_nodelay(true)?;
-                Stream::Tcp(stream)
+                Socket::Tcp(stream)
             }
         };
-        // A server that doesn't take requests is as lost as one that doesn't answer.
-        stream.set_write_timeout(Some(timeout))?;
-        stream.set_read_timeout(Some(timeout))?;
-        Ok(stream)
+        Ok(Stream { socket, deadline: Some(deadline), timeout })
     }
 
-    pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        match self {
-            Stream::Tcp(stream) => stream.set_read_timeout(timeout),
-            Stream::Unix(stream) => stream.set_read_timeout(timeout),
-        }
-    }
-
-    pub fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        match self {
-            Stream::Tcp(stream) => stream.set_write_timeout(timeout),
-            Stream::Unix(stream) => stream.set_write_timeout(timeout),
-        }
+    /// Ends the handshake: answers are awaited without a limit from here on, and a request may take so long
+    /// to be sent.
+    pub fn end_handshake(&mut self, timeout: Duration) {
+        (self.deadline, self.timeout) = (None, timeout);
     }
 
     /// Ends it, also for threads that are reading or writing.
     pub fn shut_down(&self) {
         // It may have ended already.
-        let _ = match self {
-            Stream::Tcp(stream) => stream.shutdown(Shutdown::Both),
-            Stream::Unix(stream) => stream.shutdown(Shutdown::Both),
+        let _ = match &self.socket {
+            Socket::Tcp(stream) => stream.shutdown(Shutdown::Both),
+            Socket::Unix(stream) => stream.shutdown(Shutdown::Both),
         };
     }
 
-    pub fn read_exact(&self, bytes: &mut [u8]) -> io::Result<()> {
-        match self {
-            Stream::Tcp(stream) => { stream }.read_exact(bytes),
-            Stream::Unix(stream) => { stream }.read_exact(bytes),
+    pub fn read_exact(&self, mut bytes: &mut [u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            if let Some(deadline) = self.deadline {
+                self.wait(PollFlags::IN, deadline)?;
+            }
+            match rustix::net::recv(&self.socket, &mut *bytes, RecvFlags::empty()) {
+                Ok((0, _)) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok((count, _)) => bytes = &mut bytes[count..],
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
         }
+        Ok(())
     }
 
-    pub fn write_all(&self, bytes: &[u8]) -> io::Result<()> {
-        match self {
-            Stream::Tcp(stream) => { stream }.write_all(bytes),
-            Stream::Unix(stream) => { stream }.write_all(bytes),
+    pub fn write_all(&self, parts: &[&[u8]]) -> io::Result<()> {
+        let deadline = self.deadline.unwrap_or_else(|| clock::now() + self.timeout);
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        for part in parts {
+            let mut bytes = *part;
+            while !bytes.is_empty() {
+                match rustix::net::send(&self.socket, bytes, flags) {
+                    Ok(count) => bytes = &bytes[count..],
+                    // A server that doesn't take requests is as lost as one that doesn't answer.
+                    Err(Errno::AGAIN) => self.wait(PollFlags::OUT, deadline)?,
+                    Err(Errno::INTR) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until it can be read or written.
+    fn wait(&self, flags: PollFlags, deadline: Instant) -> io::Result<()> {
+        loop {
+            // A limit that the system can't express is none.
+            let left = Timespec::try_from(time_left(deadline)?).ok();
+            match poll(&mut [PollFd::new(&self.socket, flags)], left.as_ref()) {
+                Ok(0) | Err(Errno::INTR) => {}
+                Ok(_) => return Ok(()),
+                Err(error) => return Err(error.into()),
+            }
         }
     }
 
@@ -107,6 +145,25 @@ impl Stream {
             length -= piece as u64;
         }
         Ok(())
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Socket::Tcp(stream) => stream.as_fd(),
+            Socket::Unix(stream) => stream.as_fd(),
+        }
+    }
+}
+
+/// The time until a deadline, which hasn't passed.
+fn time_left(deadline: Instant) -> io::Result<Duration> {
+    match deadline.duration_since(clock::now()) {
+        Duration::ZERO => {
+            Err(io::Error::new(io::ErrorKind::TimedOut, "the server takes or sends too little"))
+        }
+        left => Ok(left),
     }
 }
 
