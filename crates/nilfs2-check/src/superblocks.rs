@@ -8,6 +8,7 @@ use drystone_blockdev::{BlockDevice, DeviceError};
 use drystone_nilfs2_format::geometry::{
     SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, second_superblock_offset,
 };
+use drystone_nilfs2_format::log::LogFlags;
 use drystone_nilfs2_format::super_root::SuperRoot;
 use drystone_nilfs2_format::superblock::{Superblock, VolumeState};
 use drystone_nilfs2_format::{CheckpointNumber, Corrupt, FormatError};
@@ -160,8 +161,9 @@ pub(crate) fn newest<'a>(
     Ok(Some((image, newest)))
 }
 
-/// Goes on behind the newest log that the superblock knows. Logs without a super root may be there also
-/// in a clean volume: what a recovery has dropped, of a sequence number that it went on with.
+/// Goes on behind the newest log that the superblock knows, as a mount does: a checkpoint counts if all its logs
+/// are there, from the first one on, and if it is the next one. Others may be there also in a clean volume: what a
+/// recovery has dropped, of a sequence number that it went on with.
 fn walk_on(
     image: &Image<'_>,
     copy: SuperblockCopy,
@@ -170,11 +172,19 @@ fn walk_on(
 ) -> Result<(), DeviceError> {
     let mut position = logs::next(image, &newest.log)?;
     let mut behind = 0;
+    // What the logs of one logical segment have in common, while all were there.
+    let mut run = None;
     // Sequence numbers grow with each segment: no segment comes twice.
     while let Some(log) = position {
         position = logs::next(image, &log)?;
         behind += 1;
-        if !log.has_super_root() {
+        let (flags, checkpoint) = (log.header.flags, log.header.checkpoint);
+        let kind = (checkpoint, flags.contains(LogFlags::DATA_SYNC));
+        let is_whole = flags.contains(LogFlags::BEGIN) || run == Some(kind);
+        let is_end = flags.contains(LogFlags::END);
+        run = (is_whole && !is_end).then_some(kind);
+        let is_next = newest.number().next() == Some(checkpoint);
+        if !(is_whole && is_end && is_next && log.has_super_root()) {
             continue;
         }
         if newest.is_clean {
