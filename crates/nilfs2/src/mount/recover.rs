@@ -110,13 +110,15 @@ fn free_nameless(engine: &Engine) -> Result<()> {
     Ok(())
 }
 
-/// The newest checkpoint that is older than the last mount for writing; 0 if there is none.
+/// The newest checkpoint before the first that may be of the last mount for writing; 0 if there is none. If all
+/// checkpoints are older, the clock was set back during the mount, or it made none: any may be of it.
 fn last_checkpoint_before_mount(engine: &Engine) -> Result<CheckpointNumber> {
     let mut log = engine.log.lock();
     let mounted_s = log.superblocks.current.mounted_s();
     let all = Checkpoints::new(engine).list_checkpoints(&mut log)?;
-    let before = all.iter().rev().find(|found| found.created_s < mounted_s);
-    Ok(before.map_or(CheckpointNumber(0), |found| found.number))
+    let before = all.partition_point(|found| found.created_s < mounted_s);
+    let is_known = before > 0 && before < all.len();
+    Ok(if is_known { all[before - 1].number } else { CheckpointNumber(0) })
 }
 
 /// The checkpoint that a block of the ifile was written for.
