@@ -152,12 +152,7 @@ impl<'a> Builder<'a> {
             self.add_blocks(inode.number, &mut map, data)?;
             (map.take_blocks_change(), map.encode_root())
         };
-        let per_block = (self.engine.volume.block_bytes() / SECTOR_BYTES) as i64;
-        let sectors = {
-            let record = &mut inode.fields.lock().record;
-            record.sectors = record.sectors.saturating_add_signed(change * per_block);
-            record.sectors
-        };
+        let sectors = self.add_sectors(inode, change);
         let mut record = Record { sectors, ..frozen.record.clone() };
         if inode.has_map() {
             record.map = root;
@@ -170,11 +165,25 @@ impl<'a> Builder<'a> {
         Ok(change)
     }
 
-    /// Adds the dirty data of an inode only.
-    pub(super) fn add_data(&mut self, inode: &Inode, pages: &FrozenPages) -> Result<()> {
+    /// Notes that an inode has gained so many blocks, and returns its sectors.
+    fn add_sectors(&self, inode: &Inode, blocks: i64) -> u64 {
+        let per_block = (self.engine.volume.block_bytes() / SECTOR_BYTES) as i64;
+        let record = &mut inode.fields.lock().record;
+        record.sectors = record.sectors.saturating_add_signed(blocks * per_block);
+        record.sectors
+    }
+
+    /// Adds the dirty data of an inode only. Returns how many blocks the inode has gained.
+    pub(super) fn add_data(&mut self, inode: &Inode, pages: &FrozenPages) -> Result<i64> {
         let data = pages.blocks.iter();
         let data = data.map(|(key, bytes)| (*key, BlockContent::Ready(Arc::clone(bytes))));
-        self.add_data_blocks(inode.number, &mut inode.map.write(), data)
+        let change = {
+            let mut map = inode.map.write();
+            self.add_data_blocks(inode.number, &mut map, data)?;
+            map.take_blocks_change()
+        };
+        self.add_sectors(inode, change);
+        Ok(change)
     }
 
     pub(super) fn add_group(&mut self, group: &crate::ifile::FrozenGroup) -> Result<()> {

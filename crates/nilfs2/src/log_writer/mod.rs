@@ -179,7 +179,8 @@ impl LogWriter<'_> {
             frozen.push((inode, pages));
         }
         for (inode, pages) in &frozen {
-            builder.add_data(inode, pages)?;
+            let change = builder.add_data(inode, pages)?;
+            log.file_blocks = log.file_blocks.saturating_add_signed(change);
         }
         if !builder.blocks.is_empty() {
             builder.place(log, LogFlags::DATA_SYNC, None)?;
