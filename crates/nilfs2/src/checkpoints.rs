@@ -76,10 +76,12 @@ impl<'a> Checkpoints<'a> {
         let per_block = entries_per_block(block_bytes);
         let source = self.source();
         let mut all = Vec::new();
-        let mut from = FileBlock(0);
-        while let Some(entry) = log.cpfile.map.next(from, &source)? {
+        let mut from = Some(FileBlock(0));
+        while let Some(entry) =
+            from.map(|from| log.cpfile.map.next(from, &source)).transpose()?.flatten()
+        {
             let key = FileBlock(entry.key);
-            from = FileBlock(key.0 + 1);
+            from = key.0.checked_add(1).map(FileBlock);
             let Some(block) = log.cpfile.load_block(key, &source)? else { continue };
             let slots = block.chunks_exact(ENTRY_BYTES).take(per_block as usize);
             for (slot, bytes) in (0..).zip(slots).skip(usize::from(key.0 == 0)) {

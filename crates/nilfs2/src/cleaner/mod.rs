@@ -242,11 +242,11 @@ impl<'a> Cleaner<'a> {
                 *live.entry(segment).or_default() += 1;
             }
         };
-        let mut from = FileBlock(0);
-        loop {
+        let mut from = Some(FileBlock(0));
+        while let Some(key) = from {
             // Only the log writer changes the DAT; readers get in between two blocks.
-            let Some(block) = self.dat.read().next_block(from, &self.volume)? else { break };
-            from = FileBlock(block.key.0 + 1);
+            let Some(block) = self.dat.read().next_block(key, &self.volume)? else { break };
+            from = block.key.0.checked_add(1).map(FileBlock);
             count(block.place);
             for entry in block.entries {
                 if entry.is_live() || kept.has_period_of(&entry) {

@@ -241,13 +241,15 @@ impl Ifile {
                 };
                 continue;
             }
+            // Behind the last number there are no inodes, whatever the map says.
+            let Some(end) = (group + 1).checked_mul(per_group) else { return Ok(None) };
             let Some(bits) = self.block(key, source)? else { return Ok(None) };
             let used = (0..per_group as usize)
                 .filter(|bit| bitmap::test(&bits, *bit))
                 .map(|bit| InodeNumber(group * per_group + bit as u64))
                 .filter(|inode| *inode >= from)
                 .collect();
-            return Ok(Some((used, InodeNumber((group + 1) * per_group))));
+            return Ok(Some((used, InodeNumber(end))));
         }
     }
 }

@@ -3,6 +3,7 @@
 mod failing_reads;
 
 use super::*;
+use crate::checkpoints::Checkpoints;
 use crate::cleaner::Cleaner;
 use crate::inode::Inode;
 use crate::log_writer::LogWriter;
@@ -474,4 +475,67 @@ impl BlockDevice for PanicsAtWrites {
     fn flush(&self) -> DeviceResult {
         self.device.flush()
     }
+}
+
+/// The clock may be set back while a volume is mounted.
+#[test]
+fn inodes_without_names_are_found_whatever_the_clock_says() {
+    let (device, fs, _) = volume();
+    fs.unlink(&RequestContext::superuser(), fs.root(), b"b").unwrap();
+    fs.sync().unwrap();
+    {
+        let mut log = fs.engine.log.lock();
+        log.superblocks.current.set_mounted_s(fs.engine.volume.wall_s() + 3600);
+        log.superblocks.write_both(&fs.engine.volume).unwrap();
+    }
+    let statistics = mount(&crashed(&device)).statistics().unwrap();
+    assert_eq!(statistics.inodes - statistics.inodes_free, 2, "b is still there");
+}
+
+/// A crafted map may have the last key.
+#[test]
+fn the_last_key_of_a_map_ends_a_listing() {
+    let (_, fs, _) = volume();
+    let engine = &fs.engine;
+    let source = engine.source();
+    let mut log = engine.log.lock();
+    let (last, anything) = (FileBlock(u64::MAX), 5000);
+    let block = drystone_nilfs2_format::cpfile::new_block(last, BLOCK_BYTES);
+    log.cpfile.edit(last, &source, || block).unwrap();
+    log.cpfile.map.set(last, anything, &source).unwrap();
+    Checkpoints::new(engine).list_checkpoints(&mut log).unwrap();
+
+    let layout = engine.ifile.layout;
+    let bitmap = layout.bitmap(u64::MAX / layout.entries_per_group());
+    {
+        let mut file = engine.ifile.file.write();
+        file.edit_zeroed(bitmap, &source).unwrap();
+        file.map.set(bitmap, anything, &source).unwrap();
+    }
+    let mut from = InodeNumber::FIRST_ORDINARY;
+    for _ in 0..10 {
+        let Some((_, next)) = engine.ifile.used_from(from, source).unwrap() else { return };
+        assert!(next > from);
+        from = next;
+    }
+    panic!("the search goes on at {from}");
+}
+
+/// A data log gives blocks to holes.
+#[test]
+fn a_data_log_counts_the_space_of_its_file() {
+    let (_, fs, [a, _]) = volume();
+    let number = drystone_vfs::InodeNumber(a.number.0);
+    let larger = SetAttributes { size: Some(100 << 10), ..SetAttributes::default() };
+    fs.set_attributes(&RequestContext::superuser(), number, &larger).unwrap();
+    fs.sync().unwrap();
+    overwrite(&fs, &a, 5, 2);
+    let sectors = || fs.attributes(number).unwrap().sectors;
+    let before = sectors();
+    assert_eq!(before, 5 * BLOCK_BYTES as u64 / 512);
+    fs.sync_inode(number, true).unwrap();
+    assert!(fs.engine.log.lock().has_data_logs);
+    assert_eq!(sectors(), before);
+    fs.sync().unwrap();
+    assert_eq!(sectors(), before);
 }
