@@ -108,16 +108,23 @@ impl Operations<'_> {
         Ok(())
     }
 
+    /// Clears the rest of the block that a size is in, if there is one.
+    pub(super) fn clear_behind(&self, inode: &Arc<Inode>, size: u64) -> Result<()> {
+        let block_bytes = self.volume.block_bytes() as u64;
+        let inside = (size % block_bytes) as usize;
+        let last = FileBlock(size / block_bytes);
+        if inside > 0 && inode.block(last, self.source())?.is_some() {
+            self.edit_block(inode, last, |bytes| bytes[inside..].fill(0))?;
+        }
+        Ok(())
+    }
+
     /// Cuts or extends a file whose content is locked exclusively.
     fn set_size(&self, context: &RequestContext, inode: &Arc<Inode>, size: u64) -> Result<()> {
         let block_bytes = self.volume.block_bytes() as u64;
         let old = inode.size();
         if size < old {
-            let inside = (size % block_bytes) as usize;
-            let last = FileBlock(size / block_bytes);
-            if inside > 0 && inode.block(last, self.source())?.is_some() {
-                self.edit_block(inode, last, |bytes| bytes[inside..].fill(0))?;
-            }
+            self.clear_behind(inode, size)?;
             self.cut_off(inode, FileBlock(size.div_ceil(block_bytes)));
         }
         let now = self.now();

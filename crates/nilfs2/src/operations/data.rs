@@ -177,18 +177,14 @@ impl Operations<'_> {
             return Err(Errno::EFBIG.into());
         }
         let length = room.min(data.len() as u64) as usize;
-        let mut done = 0;
-        while done < length {
-            let (key, inside, piece) = self.piece(offset + done as u64, length - done);
-            let source = &data[done..done + piece];
-            if piece == self.volume.block_bytes() {
-                self.replace_block(&inode, key, source.into())?;
-            } else {
-                self.edit_block(&inode, key, |bytes| {
-                    bytes[inside..inside + piece].copy_from_slice(source);
-                })?;
+        if let Err(error) = self.write_blocks(&inode, offset, &data[..length]) {
+            if offset + length as u64 > size {
+                // What was written behind the end must not show when the file grows.
+                self.cut_off(&inode, FileBlock(self.volume.blocks_for(size)));
+                self.change(&inode, |fields| fields.needs_checkpoint = true);
+                self.clear_behind(&inode, size)?;
             }
-            done += piece;
+            return Err(error);
         }
         let now = self.now();
         self.change(&inode, |fields| {
@@ -205,6 +201,24 @@ impl Operations<'_> {
             }
         });
         Ok((offset, length))
+    }
+
+    /// Replaces content with `data`, block by block.
+    fn write_blocks(&self, inode: &Arc<Inode>, offset: u64, data: &[u8]) -> Result<()> {
+        let mut done = 0;
+        while done < data.len() {
+            let (key, inside, piece) = self.piece(offset + done as u64, data.len() - done);
+            let source = &data[done..done + piece];
+            if piece == self.volume.block_bytes() {
+                self.replace_block(inode, key, source.into())?;
+            } else {
+                self.edit_block(inode, key, |bytes| {
+                    bytes[inside..inside + piece].copy_from_slice(source);
+                })?;
+            }
+            done += piece;
+        }
+        Ok(())
     }
 
     pub(crate) fn do_seek(&self, number: InodeNumber, from: SeekFrom) -> Result<u64> {

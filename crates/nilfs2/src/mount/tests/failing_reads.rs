@@ -154,3 +154,34 @@ fn nothing_behind_a_cut_is_read_ahead() {
     let pointers = a.pointers(FileBlock(0), fs.engine.source()).unwrap();
     assert_eq!(pointers.len(), 1);
 }
+
+/// The map of a damaged volume may have more blocks than the file, in nodes that can't be read.
+#[test]
+fn a_write_that_fails_leaves_nothing_behind_the_end() {
+    let context = RequestContext::superuser();
+    let (device, fs, [a, _]) = volume();
+    let number = Number(a.number.0);
+    fs.write_all(&context, number, 0, &[1; 200 * BLOCK_BYTES]).unwrap();
+    fs.engine.change(&a, |fields| {
+        fields.record.size_bytes = 4 * BLOCK_BYTES as u64 - 1;
+        fields.needs_checkpoint = true;
+    });
+    fs.sync().unwrap();
+    let (device, fs) = remounted(&device);
+    assert_eq!(find(&fs, fs.root(), b"a"), Some(number));
+    fs.read(number, 3 * BLOCK_BYTES as u64, &mut [0; 1]).unwrap();
+    fail_reads(&device);
+    let failed = fs.append(&context, number, &[2; 190 * BLOCK_BYTES]);
+    assert_eq!(failed.unwrap_err().errno, Errno::EIO);
+    device.repair();
+    let larger = SetAttributes { size: Some(20 * BLOCK_BYTES as u64), ..SetAttributes::default() };
+    fs.set_attributes(&context, number, &larger).unwrap();
+    for what in ["in memory", "logged"] {
+        let mut bytes = vec![9; 20 * BLOCK_BYTES];
+        fs.read(number, 0, &mut bytes).unwrap();
+        let (inside, behind) = bytes.split_at(4 * BLOCK_BYTES - 1);
+        assert!(inside.iter().all(|byte| *byte == 1), "{what}");
+        assert!(behind.iter().all(|byte| *byte == 0), "{what}");
+        fs.sync().unwrap();
+    }
+}
