@@ -44,8 +44,9 @@ pub fn stored_names(names: &[&[u8]]) -> Result<Vec<FatName>, (usize, String)> {
         if let Some(other) = folded.insert(fold(text), text) {
             return Err((index, format!("FAT doesn't tell it from '{other}'")));
         }
-        // Names that are valid short names keep them.
-        used.extend(exact(text));
+        // Names that are valid short names, whatever their case, keep them: a made-up short name of another
+        // file would be found in their place.
+        used.extend(exact(&fold(text)));
     }
     // The next number for names that begin alike.
     let mut next = HashMap::new();
@@ -56,7 +57,8 @@ pub fn stored_names(names: &[&[u8]]) -> Result<Vec<FatName>, (usize, String)> {
         let (base, suffix, is_lossy) = squeezed(text);
         let plain = joined(&base, &suffix);
         let mut short = plain;
-        let mut is_free = !is_lossy && used.insert(short);
+        // It was kept for this name.
+        let mut is_free = !is_lossy;
         let number = next.entry(plain).or_insert(1_u32);
         while !is_free {
             let tail = format!("~{number}");
@@ -182,6 +184,13 @@ mod tests {
         let many = stored(&many.iter().map(String::as_str).collect::<Vec<_>>());
         assert_eq!(many.iter().collect::<HashSet<_>>().len(), 2000);
         assert_eq!(many[1999], "ALO~2000   ");
+    }
+
+    /// A lookup compares with long and short names alike.
+    #[test]
+    fn a_short_name_is_not_the_name_of_another_file() {
+        let names = ["long name.txt", "longna~1.txt", "Other.txt"];
+        assert_eq!(stored(&names), ["LONGNA~2TXT", "LONGNA~1TXT", "OTHER   TXT"]);
     }
 
     #[test]
