@@ -40,7 +40,8 @@ use std::path::Path;
 use std::time::Duration;
 
 /// How often, and at what interval, opening a claimed block device is tried again. A child process that
-/// another thread has forked keeps the claim of a device that was just closed, until it runs its program.
+/// another thread has forked keeps the claim of a device that was just closed, until it runs its program, and
+/// systemd-udevd(8) locks a whole disk that was just closed while it looks what is on it.
 const CLAIM_TRIES: u32 = 20;
 const CLAIM_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -153,10 +154,20 @@ impl FileDevice {
     fn locked(file: File, path: &Path, mode: OpenMode, extent: Extent) -> DeviceResult<Self> {
         let found = file.metadata().map_err(|error| open_error(path, error))?;
         check_type(path, &found)?;
-        let lock = match (mode, &extent) {
+        let try_lock = || match (mode, &extent) {
             (OpenMode::ReadWrite, Extent::Whole) => file.try_lock(),
             _ => file.try_lock_shared(),
         };
+        let mut lock = try_lock();
+        let mut tries = 1;
+        while matches!(lock, Err(TryLockError::WouldBlock))
+            && !found.is_file()
+            && tries < CLAIM_TRIES
+        {
+            tries += 1;
+            thread::sleep(CLAIM_INTERVAL);
+            lock = try_lock();
+        }
         lock.map_err(|error| lock_error(path, error))?;
         // From here on, an error drops the device, which releases the lock.
         let mut device = Self {
