@@ -295,6 +295,26 @@ fn damaged_files_do_no_harm() {
     assert!(opened > 100 && refused > 100, "{opened} opened, {refused} refused");
 }
 
+/// A small file could otherwise have as many entries to look at as it likes.
+#[test]
+fn a_table_that_is_used_twice_is_refused() {
+    let scratch = Scratch::new("qcow2-twice").unwrap();
+    let path = scratch.join("disk");
+    qemu("create -q -f qcow2 -o cluster_size=4K", &[&path, Path::new("8M")]);
+    let device = open(&path, OpenMode::ReadWrite).unwrap();
+    device.write_at(0, &[1; 4096]).unwrap();
+    device.write_at(4 << 20, &[1; 4096]).unwrap();
+    drop(device);
+    let file = File::options().read(true).write(true).open(&path).unwrap();
+    let mut bytes = [0; 8];
+    file.read_exact_at(&mut bytes, 40).unwrap();
+    let first_level = u64::from_be_bytes(bytes);
+    file.read_exact_at(&mut bytes, first_level).unwrap();
+    file.write_all_at(&bytes, first_level + 16).unwrap();
+    let error = open(&path, OpenMode::ReadWrite).unwrap_err().to_string();
+    assert!(error.contains("is used twice"), "{error}");
+}
+
 /// An image that is its own backing file isn't opened, and takes no stack.
 #[test]
 fn backing_files_have_an_end() {

@@ -5,6 +5,8 @@ use super::ContainerError;
 use super::header::{DIRTY, INCOMPATIBLE_OFFSET, OFFSET_MAX, Qcow2Header, damaged};
 use drystone_blockdev::BlockDevice;
 
+/// Bytes of reference counts that are read at once: entries may be in any order.
+const PIECE_BYTES: u64 = 4096;
 /// Bits of an entry that hold an offset, and the bit that marks compressed clusters.
 const OFFSET_MASK: u64 = (OFFSET_MAX - 1) & !511;
 const COMPRESSED: u64 = 1 << 62;
@@ -28,11 +30,15 @@ pub(super) fn restore_counts(
         }
     }
     let first_level = read_table(file, header.l1_offset, header.l1_entries)?;
-    let tables: Vec<u64> =
+    let mut tables: Vec<u64> =
         first_level.iter().map(|entry| entry & OFFSET_MASK).filter(|offset| *offset != 0).collect();
     // Each table has its own cluster. More of them would take long to read.
+    tables.sort_unstable();
+    if let Some(twice) = tables.windows(2).find(|pair| pair[1] - pair[0] < cluster_bytes) {
+        return Err(damaged(format!("the mapping table at byte {} is used twice", twice[1])));
+    }
     if tables.len() as u64 > file.size_bytes().div_ceil(cluster_bytes) {
-        return Err(damaged("tables that share clusters".to_owned()));
+        return Err(damaged("mapping tables beyond its end".to_owned()));
     }
     for table in tables {
         counts.restore(table, cluster_bytes)?;
@@ -76,13 +82,13 @@ fn read_table(
     Ok(numbers.map(|bytes| u64::from_be_bytes(bytes.try_into().unwrap_or_default())).collect())
 }
 
-/// The reference counts of a file, one block of them at a time.
+/// The reference counts of a file, one piece of a block of them at a time.
 struct Counts<'f> {
     file: &'f dyn BlockDevice,
     header: &'f Qcow2Header,
     table: Vec<u64>,
-    /// The number of the block in memory.
-    block: Option<usize>,
+    /// Where the piece in memory is in the file.
+    piece: Option<u64>,
     bytes: Vec<u8>,
     is_changed: bool,
 }
@@ -93,7 +99,7 @@ impl<'f> Counts<'f> {
         header: &'f Qcow2Header,
     ) -> Result<Counts<'f>, ContainerError> {
         let table = read_table(file, header.refcount_table_offset, header.refcount_table_entries)?;
-        Ok(Counts { file, header, table, block: None, bytes: Vec::new(), is_changed: false })
+        Ok(Counts { file, header, table, piece: None, bytes: Vec::new(), is_changed: false })
     }
 
     /// Counts all clusters of a range that aren't counted.
@@ -118,13 +124,18 @@ impl<'f> Counts<'f> {
         if offset == 0 {
             return Err(uncounted());
         }
-        if self.block != Some(block) {
+        let piece_bytes = PIECE_BYTES.min(self.header.cluster_bytes);
+        let counts_in_piece = piece_bytes * 8 / bits;
+        let piece = offset + cluster % per_block / counts_in_piece * piece_bytes;
+        if self.piece != Some(piece) {
             self.write_back()?;
-            self.bytes.resize(self.header.cluster_bytes as usize, 0);
-            self.file.read_at(offset, &mut self.bytes)?;
-            self.block = Some(block);
+            // Until it is read, there is none.
+            self.piece = None;
+            self.bytes.resize(piece_bytes as usize, 0);
+            self.file.read_at(piece, &mut self.bytes)?;
+            self.piece = Some(piece);
         }
-        let first_bit = (cluster % per_block * bits) as usize;
+        let first_bit = (cluster % counts_in_piece * bits) as usize;
         // Counts of less than a byte begin at its low bits, larger ones are big-endian.
         let (last, one) = match bits {
             8.. => (first_bit / 8 + bits as usize / 8 - 1, 1),
@@ -141,12 +152,12 @@ impl<'f> Counts<'f> {
         Ok(())
     }
 
-    /// Writes the block in memory, if it has changed.
+    /// Writes the piece in memory, if it has changed.
     fn write_back(&mut self) -> Result<(), ContainerError> {
         if std::mem::take(&mut self.is_changed)
-            && let Some(block) = self.block
+            && let Some(piece) = self.piece
         {
-            self.file.write_at(self.table[block] & OFFSET_MASK, &self.bytes)?;
+            self.file.write_at(piece, &self.bytes)?;
         }
         Ok(())
     }
