@@ -1,6 +1,8 @@
 //! Why a volume can't be used.
 
-use crate::{ContainerError, FoundPartition, NameError, PartitionChoice, TableError};
+use crate::{
+    ContainerError, FileSystemKind, FoundPartition, NameError, PartitionChoice, TableError,
+};
 use drystone_blockdev::DeviceError;
 use std::fmt;
 
@@ -43,6 +45,17 @@ pub enum VolumeError {
     #[error("a disk with several file systems, {partitions}: name one, as in IMAGE#NUMBER")]
     SeveralFileSystems {
         /// Which ones.
+        partitions: PartitionList,
+    },
+    /// A disk was named that has a file system as a whole, and partitions.
+    #[error(
+        "a disk with partitions, {partitions}, and with the superblock of {kind} for all of it, which may be \
+         old: name a partition, as in IMAGE#NUMBER, or IMAGE@offset=0 for the file system"
+    )]
+    FileSystemAndPartitions {
+        /// The file system of the whole disk.
+        kind: FileSystemKind,
+        /// What there is besides.
         partitions: PartitionList,
     },
     /// A disk was named, and none of its partitions holds a file system that is known here.

@@ -71,7 +71,11 @@ pub fn nilfs2_superblock(
         Ok(is_there.then(|| Nilfs2Superblock::check(&bytes, size).ok()).flatten())
     };
     let first = read(nilfs2::SUPERBLOCK_OFFSET_BYTES)?;
-    let second = read(nilfs2::second_superblock_offset(size))?;
+    let second_offset = nilfs2::second_superblock_offset(size);
+    // On a disk whose last partition is NILFS2, this place has the second superblock of the partition.
+    let is_own =
+        |found: &Nilfs2Superblock| found.geometry().second_superblock_offset() == second_offset;
+    let second = read(second_offset)?.filter(is_own);
     // The last of several largest counts.
     Ok([second, first].into_iter().flatten().max_by_key(|found| found.cursor().checkpoint))
 }
@@ -88,4 +92,37 @@ pub(crate) fn read_if_there(
     }
     device.read_at(offset, bytes)?;
     Ok(true)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use drystone_blockdev::{MemoryDevice, Region};
+    use drystone_nilfs2_format::ids::{CheckpointNumber, PhysicalBlock};
+    use drystone_nilfs2_format::superblock::{LABEL_BYTES, LogCursor, NewVolume};
+
+    /// The second superblock of a last partition is at the place where the disk would have one.
+    #[test]
+    fn the_superblock_of_a_partition_is_not_that_of_the_disk() {
+        let (disk_bytes, volume_bytes) = (65 << 20, 64 << 20);
+        let mut superblock = Nilfs2Superblock::create(&NewVolume {
+            geometry: nilfs2::Geometry::new(1024, 256, 250, 5, volume_bytes).unwrap(),
+            seed: 1,
+            uuid: uuid::Uuid::from_u128(7),
+            label: [0; LABEL_BYTES],
+            created_s: 1000,
+        });
+        superblock.set_cursor(LogCursor {
+            checkpoint: CheckpointNumber(1),
+            block: PhysicalBlock(4),
+            sequence: 0,
+        });
+        let disk = MemoryDevice::new(disk_bytes);
+        let second = nilfs2::second_superblock_offset(disk_bytes);
+        disk.write_at(second, &superblock.encode()).unwrap();
+        assert_eq!(FileSystemKind::of(&disk).unwrap(), None);
+        let partition = Region::new(&disk, disk_bytes - volume_bytes, volume_bytes).unwrap();
+        assert_eq!(FileSystemKind::of(&partition).unwrap(), Some(FileSystemKind::Nilfs2));
+    }
 }

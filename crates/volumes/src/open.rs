@@ -5,7 +5,8 @@
 //! The partition table is read under a lock that keeps away only programs that write the whole file. Then
 //! the bytes that the name stands for are opened, and locked against other programs
 //! ([`FileDevice::open_part`]). A program that changes a partition table writes the whole disk, which isn't
-//! possible while a part of it is open.
+//! possible while a part of it is open. In between nothing is locked: if a new table is written just then, the
+//! bytes of the old partition are opened.
 
 use crate::{
     ContainerError, ContainerFormat, FileSystemKind, FoundPartition, PartitionChoice,
@@ -72,7 +73,7 @@ pub fn disk_content(name: &VolumeName) -> Result<Option<DiskContent>, VolumeErro
     let whole = look(name)?.device()?;
     let range = locate(&whole, name.parts())?;
     let disk = part(&whole, &range)?;
-    if VolumeContent::of(&disk)?.is_some_and(|content| content.kind.is_some()) {
+    if FileSystemKind::of(&disk)?.is_some() && (is_range(name) || !has_partitions(&disk)?) {
         return Ok(None);
     }
     let Some(table) = PartitionTable::read(&disk)? else { return Ok(None) };
@@ -242,7 +243,8 @@ pub(crate) fn find_range(
     is_file_system: bool,
 ) -> Result<Option<Range<u64>>, VolumeError> {
     let mut range = locate(whole, name.parts())?;
-    if is_file_system && let Some(found) = only_file_system(&part(whole, &range)?)? {
+    if is_file_system && let Some(found) = only_file_system(&part(whole, &range)?, is_range(name))?
+    {
         range = within(&range, &found)?;
     }
     let is_whole = range == (0..whole.size_bytes());
@@ -306,15 +308,37 @@ fn found_partitions(
     Ok(found)
 }
 
-/// Where the file system of a disk is, unless it has one as a whole, or no partitions.
+/// Whether a name says where the volume begins, so that it begins there and nowhere else if it can.
+fn is_range(name: &VolumeName) -> bool {
+    matches!(name.parts().last(), Some(VolumePart::Range { .. }))
+}
+
+/// Whether a disk has partitions. An image that is a table and a file system at once, as those of CDs are,
+/// has one that begins with the disk.
+fn has_partitions(disk: &Region<Arc<dyn BlockDevice>>) -> Result<bool, VolumeError> {
+    let is_inside = |partition: &crate::Partition| {
+        partition.offset > 0 && partition.range().end <= disk.size_bytes()
+    };
+    let table = PartitionTable::read(disk)?;
+    Ok(table.is_some_and(|table| table.partitions.iter().any(is_inside)))
+}
+
+/// Where the file system of a disk is, unless it has one as a whole, or no partitions. A disk that has both
+/// was partitioned by a program that left the superblock of an old file system: writing that would destroy
+/// the partitions.
 fn only_file_system(
     disk: &Region<Arc<dyn BlockDevice>>,
+    is_range: bool,
 ) -> Result<Option<Range<u64>>, VolumeError> {
-    if FileSystemKind::of(disk)?.is_some() {
+    let own = FileSystemKind::of(disk)?;
+    if own.is_some() && (is_range || !has_partitions(disk)?) {
         return Ok(None);
     }
     let Some(table) = PartitionTable::read(disk)? else { return Ok(None) };
     let all = found_partitions(disk, &table)?;
+    if let Some(kind) = own {
+        return Err(VolumeError::FileSystemAndPartitions { kind, partitions: PartitionList(all) });
+    }
     let is_known = |found: &&FoundPartition| {
         found.content.as_ref().is_some_and(|content| content.kind.is_some())
     };

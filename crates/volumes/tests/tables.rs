@@ -4,8 +4,8 @@
 use drystone_blockdev::{BlockDevice, MemoryDevice, OpenMode};
 use drystone_testkit::judges::{Scratch, have};
 use drystone_volumes::{
-    PartitionTable, PartitionType, TableError, TableKind, VolumeError, VolumeName, open,
-    open_as_named,
+    PartitionTable, PartitionType, TableError, TableKind, VolumeError, VolumeName, disk_content,
+    open, open_as_named,
 };
 use std::fs::File;
 use std::io::Write;
@@ -323,6 +323,39 @@ fn partitions_are_found_by_all_their_names() {
             .to_string();
         assert!(error.contains(problem), "{name}: {error}");
     }
+}
+
+/// A disk that was formatted as a whole and partitioned later keeps its old superblock.
+#[test]
+fn an_old_superblock_does_not_hide_partitions() {
+    let scratch = Scratch::new("tables-both").unwrap();
+    let path = disk(&scratch, "disk", MBR);
+    let table = std::fs::read(&path).unwrap()[..512].to_vec();
+    fill(&path, "#2", "new", 0x22);
+    let before = std::fs::read(&path).unwrap();
+    fill(&path, "", "old", 0x11);
+    // Without a table, the whole disk is meant.
+    let file = File::options().write(true).open(&path).unwrap();
+    file.write_all_at(&[0; 512], 0).unwrap();
+    assert_eq!(size_of(&path, "").unwrap(), DISK_BYTES);
+    let superblock = std::fs::read(&path).unwrap()[1024..2048].to_vec();
+    file.write_all_at(&before, 0).unwrap();
+    file.write_all_at(&table, 0).unwrap();
+    file.write_all_at(&superblock, 1024).unwrap();
+    let error = size_of(&path, "").unwrap_err();
+    assert!(matches!(error, VolumeError::FileSystemAndPartitions { .. }), "{error}");
+    assert!(error.to_string().contains("#2 (ext4, 'new')"), "{error}");
+    let name = |suffix: &str| VolumeName::find(&with(&path, suffix)).unwrap();
+    assert_eq!(disk_content(&name("")).unwrap().unwrap().partitions.len(), 6);
+    assert_eq!(size_of(&path, "#2").unwrap(), 8 << 20);
+    assert_eq!(size_of(&path, "@offset=0").unwrap(), DISK_BYTES);
+    assert_eq!(disk_content(&name("@offset=0")).unwrap(), None);
+    // Boot code, or the table of an image for CDs too, in which a partition is all of the disk.
+    let entry = [0x80, 0, 0, 0, 0x17, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0];
+    file.write_all_at(&[0; 64], 446).unwrap();
+    assert_eq!(size_of(&path, "").unwrap(), DISK_BYTES);
+    file.write_all_at(&entry, 446).unwrap();
+    assert_eq!(size_of(&path, "").unwrap(), DISK_BYTES);
 }
 
 /// Two partitions of a disk may be written at once; the same one may not.
