@@ -183,16 +183,14 @@ impl MmpShared {
     fn beat(&self, interval_seconds: u16, mut sequence: u32) {
         let interval = Duration::from_secs(u64::from(interval_seconds));
         let mut is_stopped = self.is_stopped.lock();
+        // The first number follows at once: who looks now and again after its wait must not find the claim's.
         while !*is_stopped {
-            self.stop.wait_timeout(&mut is_stopped, interval);
-            if *is_stopped {
-                return;
-            }
             match self.place.renew(interval_seconds, &mut sequence) {
                 Ok(true) => {}
                 Ok(false) => return self.lose(),
                 Err(error) => tracing::error!(%error, "multi-mount protection can't be written"),
             }
+            self.stop.wait_timeout(&mut is_stopped, interval);
         }
     }
 
@@ -362,6 +360,30 @@ mod tests {
         check_multi_mount(&*device).unwrap();
         device.write_at(place.offset(), &[0; 1024]).unwrap();
         check_multi_mount(&*device).unwrap();
+    }
+
+    /// Who has read the number of the claim waits for less than that and an interval.
+    #[test]
+    fn a_mount_shows_itself_at_once() {
+        let Some((_, place)) = image() else { return };
+        let sequence = place.claim(60, |_| ()).unwrap();
+        let shared = Arc::new(MmpShared {
+            place,
+            is_stopped: Mutex::new(&lock_classes::MMP, false),
+            stop: Condvar::new(),
+            is_lost: AtomicBool::new(false),
+            journal: OnceLock::new(),
+        });
+        let beat = Arc::clone(&shared);
+        let beat = thread::spawn("test", move || beat.beat(60, sequence)).unwrap();
+        let start = clock::now();
+        while shared.place.read().unwrap().state == MmpState::Mounted(sequence) {
+            assert!(start.elapsed() < Duration::from_secs(30), "the number stays");
+            thread::sleep(Duration::from_millis(1));
+        }
+        *shared.is_stopped.lock() = true;
+        shared.stop.notify_all();
+        beat.join().unwrap();
     }
 
     #[test]

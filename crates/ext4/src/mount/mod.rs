@@ -38,7 +38,9 @@ use drystone_blockdev::{BlockDevice, GroupFlush, Overlay};
 use drystone_cache::Cache;
 use drystone_ext4_format::extent::Extent;
 use drystone_ext4_format::features::{Compat, Incompat, ReadOnlyCompat};
-use drystone_ext4_format::superblock::{ErrorPolicy, StateFlags, Superblock};
+use drystone_ext4_format::superblock::{
+    ErrorPolicy, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, StateFlags, Superblock,
+};
 use drystone_ext4_format::{Corrupt, PhysicalBlock};
 use drystone_jbd2::Journal;
 use drystone_sync::atomic::AtomicBool;
@@ -99,6 +101,12 @@ fn open_claimed(
     mut options: MountOptions,
 ) -> Result<Engine> {
     let mut device: Arc<dyn BlockDevice> = Arc::clone(&flushing) as _;
+    if mmp.is_some() {
+        // Another machine may have written to the image until it was claimed.
+        device.refresh(SUPERBLOCK_OFFSET_BYTES, SUPERBLOCK_BYTES as u64);
+        superblock = superblock::read(&*device)?;
+        check_kind(&superblock)?;
+    }
     let needs_recovery =
         superblock.features().incompat.contains(Incompat::RECOVER) && !options.ignore_journal;
     // A replay into memory leaves the image as it is.
