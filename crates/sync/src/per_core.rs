@@ -124,7 +124,8 @@ impl BatchedCounter {
         self.total.load(Ordering::Relaxed)
     }
 
-    /// The count: exact when no one changes it meanwhile, else one that it had lately.
+    /// The count: exact when no one changes it meanwhile. Of changes that are under way it may see a later one
+    /// without an earlier one, so that it can be a count that never was.
     #[must_use]
     pub fn sum(&self) -> i64 {
         let _moving = self.moving.lock();

@@ -116,6 +116,11 @@ impl DelayedAllocation {
         self.blocks() > 0
     }
 
+    /// Whether any inode is on the list, as one with delayed data is unless a thread holds `flushing`.
+    pub fn is_any_waiting(&self) -> bool {
+        !self.waiting.lock().inodes.is_empty()
+    }
+
     /// Blocks of delayed data.
     pub fn blocks(&self) -> i64 {
         self.blocks.sum()

@@ -192,7 +192,7 @@ fn write_run(
 /// Writes all delayed data. Called without locks. Returns the first error; data that could not be
 /// written stays delayed.
 pub(crate) fn flush_all(fs: &ContentStore) -> Result<()> {
-    if !fs.delayed_allocation.is_any() {
+    if !fs.delayed_allocation.is_on {
         return Ok(());
     }
     // Another thread may still write inodes that it has taken off the list; wait for it.

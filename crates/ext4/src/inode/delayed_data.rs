@@ -68,9 +68,9 @@ impl DelayedData {
         self.count() > 0
     }
 
-    /// Blocks of data that wait.
+    /// Blocks of data that wait. Who sees none sees the transaction that has them, too.
     pub fn count(&self) -> u32 {
-        self.count.load(Ordering::Relaxed)
+        self.count.load(Ordering::Acquire)
     }
 
     /// Notes that the file was emptied.
@@ -149,7 +149,7 @@ impl DelayedData {
         let mut blocks = self.data().blocks.write();
         let mut rest = blocks.split_off(&first);
         blocks.append(&mut rest.split_off(&(first + length)));
-        self.count.store(blocks.len() as u32, Ordering::Relaxed);
+        self.count.store(blocks.len() as u32, Ordering::Release);
     }
 
     /// Drops everything. Returns how many blocks that was.

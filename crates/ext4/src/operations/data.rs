@@ -195,7 +195,8 @@ impl Engine {
                 return Err(error);
             }
             self.volume.freeze.freeze();
-            if !self.delayed_allocation.is_any() {
+            let delayed = &self.delayed_allocation;
+            if !delayed.is_any() && !delayed.is_any_waiting() {
                 break;
             }
             // A thread was about to write: its data has to be in the image as well.
