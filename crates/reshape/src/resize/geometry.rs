@@ -19,7 +19,8 @@ const LAST_GROUP_ROOM: u64 = 50;
 pub(super) fn resized(superblock: &Superblock, size_bytes: u64) -> Result<Geometry> {
     let layout = superblock.layout();
     let mut blocks = size_bytes >> layout.log_block_size();
-    if blocks < layout.blocks_count() {
+    let is_growth = blocks >= layout.blocks_count();
+    if !is_growth {
         // A part of a cluster could not be given to anybody.
         blocks &= !u64::from(layout.blocks_per_cluster() - 1);
     }
@@ -42,8 +43,9 @@ pub(super) fn resized(superblock: &Superblock, size_bytes: u64) -> Result<Geomet
         }
         let geometry = with_groups(superblock, blocks, groups as u32);
         let last = blocks - first - (groups - 1) * per_group;
-        // A whole group is worth having, however much of it is its own metadata.
-        let is_worth_having = last >= needed(layout, &geometry, groups as u32).min(per_group);
+        // A whole group is worth having, however much of it is its own metadata, and one that is there stays.
+        let is_worth_having = last >= needed(layout, &geometry, groups as u32).min(per_group)
+            || is_growth && groups <= u64::from(layout.group_count());
         if groups == 1 || is_worth_having {
             // Now its numbers are checked.
             Layout::new(&geometry)?;
@@ -115,6 +117,33 @@ mod tests {
     use drystone_blockdev::MemoryDevice;
     use drystone_fsck::CheckOptions;
     use drystone_testkit::judges::{FeatureSet, Scratch, have, mke2fs};
+
+    /// Though it is smaller than a new one would have to be.
+    #[test]
+    fn a_short_last_group_stays_when_an_image_grows() {
+        if !have("mke2fs") {
+            return;
+        }
+        let scratch = Scratch::new("short-group").unwrap();
+        let path = scratch.join("image");
+        // Two groups, and a third without a copy of the superblock and of the blocks that are reserved behind it.
+        let blocks = 2 * 8192 + 300;
+        let arguments = "-t ext4 -b 1024 -g 8192 -N 96 -O ^has_journal";
+        let set = FeatureSet { arguments, ..*FeatureSet::by_name("flex-bg-wide").unwrap() };
+        mke2fs(&path, &set, blocks << 10).unwrap().expect_clean("new");
+        for more in [0, 100, 200] {
+            let size_bytes = (blocks + more) << 10;
+            let device = MemoryDevice::new(size_bytes);
+            drystone_blockdev::BlockDevice::write_at(&device, 0, &std::fs::read(&path).unwrap())
+                .unwrap();
+            let size = NewSize::Exactly(size_bytes);
+            let grown = resize(&device, size, 1_700_000_000, &mut |_| {}).unwrap();
+            assert_eq!((grown.blocks_before, grown.blocks), (blocks, blocks + more));
+            let options = CheckOptions::default().replay(false);
+            let report = drystone_fsck::check(&device, &options, &mut |_| {}).unwrap();
+            assert_eq!(report.errors, 0, "{:?}", report.problems);
+        }
+    }
 
     /// Groups may be nothing but metadata and a few blocks.
     #[test]
