@@ -39,7 +39,7 @@ mod undo;
 pub use device::{BlockDevice, check_range, write_zeros};
 pub use error::{DeviceError, DeviceOperation, DeviceResult};
 pub use faulty::{Effect, Fault, Faulty, Trigger};
-pub use file::{Existing, FileDevice, OpenMode};
+pub use file::{Existing, FileDevice, OpenMode, sync_directory_of};
 pub use group_flush::{GroupFlush, WriteMark};
 pub use kernel_use::{KernelUse, lies_on};
 pub use memory::MemoryDevice;

@@ -7,7 +7,9 @@
 
 use crate::error::on_image;
 use crate::{Error, ErrorCause, FileSystemKind, VolumeName};
-use drystone_blockdev::{BlockDevice, FileDevice, UndoDevice, UndoFile, UndoTarget};
+use drystone_blockdev::{
+    BlockDevice, FileDevice, UndoDevice, UndoFile, UndoTarget, sync_directory_of,
+};
 use drystone_ext4_format::superblock::mark_half_changed;
 use drystone_sync::Arc;
 use drystone_volumes::{ChangeableVolume, repair_unclosed, undo_file};
@@ -173,9 +175,13 @@ fn move_log(from: &Path, to: &Path) -> Result<(), Error> {
         }
         moved => moved,
     };
-    moved.map_err(|source| {
-        ErrorCause::LogStays { path: from.to_owned(), source: Arc::new(source) }.into()
-    })
+    moved.map_err(|source| ErrorCause::LogStays {
+        path: from.to_owned(),
+        source: Arc::new(source),
+    })?;
+    // A power cut could bring it back to where the next change would remove it.
+    sync_directory_of(to)?;
+    Ok(sync_directory_of(from)?)
 }
 
 fn copy_durably(from: &Path, to: &Path) -> std::io::Result<()> {

@@ -18,7 +18,7 @@ use crate::{BlockDevice, DeviceError, DeviceOperation, DeviceResult, check_range
 use drystone_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use drystone_sync::{Arc, Mutex};
 use open::open_error;
-pub use open::{Existing, OpenMode};
+pub use open::{Existing, OpenMode, sync_directory_of};
 use rustix::fs::{Advice, FallocateFlags};
 use rustix::io::Errno;
 use std::fs::File;

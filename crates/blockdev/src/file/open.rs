@@ -331,8 +331,11 @@ pub(super) fn open_error(path: &Path, error: std::io::Error) -> DeviceError {
     DeviceError::Open { path: path.to_owned(), source: Arc::new(error) }
 }
 
-/// Makes the name of a new file durable where that is possible.
-fn sync_directory_of(path: &Path) -> DeviceResult {
+/// Makes the names in the directory of a file durable.
+///
+/// # Errors
+/// The system's, but none where directories can't be synced or read.
+pub fn sync_directory_of(path: &Path) -> DeviceResult {
     let directory = match path.parent() {
         Some(parent) if parent != Path::new("") => parent,
         _ => Path::new("."),
