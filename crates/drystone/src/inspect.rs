@@ -12,6 +12,8 @@ use drystone_inspect::{
     copy_scrambled, find_deleted, fragmentation_of, inspect, names_of, owners_of,
 };
 use drystone_volumes::{create_qcow2, is_named_qcow2};
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 /// Called with the current step, the number of inodes that were read, and the number of inodes.
@@ -171,6 +173,9 @@ pub fn save_metadata(
             Ok(Box::new(FileDevice::create(target, size_bytes, Existing::Refuse)?))
         };
         let copy = make().map_err(|error| error.during("make").at(target))?;
+        // It holds names and content of files that not everybody may read.
+        std::fs::set_permissions(target, Permissions::from_mode(0o600))
+            .map_err(|error| Error::from(error).during("protect").at(target))?;
         let copied = match options.scramble {
             true => copy_scrambled(&image, &*copy, ScrambleKey::random(), progress),
             false => copy_metadata(&image, &*copy, progress),
