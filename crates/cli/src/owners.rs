@@ -28,9 +28,8 @@ impl OwnerArguments {
 }
 
 fn parse_owner(text: &str) -> Result<(u32, u32), String> {
-    let numbers = text
-        .split_once(':')
-        .and_then(|(user, group)| Some((user.parse().ok()?, group.parse().ok()?)));
+    let id = |text: &str| drystone::vfs::parse_id(text.as_bytes());
+    let numbers = text.split_once(':').and_then(|(user, group)| Some((id(user)?, id(group)?)));
     numbers.ok_or_else(|| "two numbers, as in 0:0".to_string())
 }
 

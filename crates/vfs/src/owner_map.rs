@@ -1,11 +1,12 @@
 //! Other owners for the files of a tree.
 
-/// Reads the number of a user or group: decimal digits, and nothing else.
+/// Reads the number of a user or group: decimal digits, and nothing else. The last number stands for no owner in
+/// system calls, and is none.
 #[must_use]
 pub fn parse_id(text: &[u8]) -> Option<u32> {
     // A number may have a sign for the standard library.
     let digits = std::str::from_utf8(text).ok().filter(|_| text.iter().all(u8::is_ascii_digit))?;
-    digits.parse().ok()
+    digits.parse().ok().filter(|&id| id != u32::MAX)
 }
 
 /// A mapping of a range of user or group numbers.

@@ -199,6 +199,10 @@ impl HostTarget {
 impl HostHandle<'_> {
     /// Sets the owner; false if the caller may not.
     fn set_owner(&self, facts: &InodeFacts) -> EndResult<bool> {
+        // For the system this number means that the owner stays.
+        if [facts.user, facts.group].contains(&u32::MAX) {
+            return Ok(false);
+        }
         let user = Some(Uid::from_raw(facts.user));
         let group = Some(Gid::from_raw(facts.group));
         let result = match self {
