@@ -99,6 +99,7 @@ fn is_missing(name: &VolumeName) -> bool {
 }
 
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
+    global.check_may_change()?;
     let path = &arguments.image;
     let size_bytes = match arguments.size {
         Some(size) => size,

@@ -114,6 +114,8 @@ fn read_only_changes_nothing() {
             fixture.run(&[&["--read-only"], &line.split(' ').collect::<Vec<_>>()[..]].concat());
         assert!(message.bad(1).contains("read-only"), "{line}");
     }
+    let message = fixture.line("mkfs disk.img --size 8M --force --read-only").bad(2);
+    assert!(message.contains("--read-only"), "{message}");
     assert!(std::fs::read(fixture.path("disk.img")).unwrap() == before);
     assert_eq!(fixture.line("--read-only cat disk.img:/a").good(), "a");
 }
