@@ -57,6 +57,10 @@ impl ImagePlan {
         }
         let block_size = block_size(options)?;
         let mut features = options.features;
+        if features.read_only_compat.contains(ReadOnlyCompat::METADATA_CSUM) {
+            // It checks the descriptors as well, in its own way.
+            features.read_only_compat -= ReadOnlyCompat::GDT_CSUM;
+        }
         let cluster_size = cluster_size(options, block_size, features)?;
         let blocks = options.size_bytes / u64::from(block_size);
         if blocks > u64::from(u32::MAX) {
