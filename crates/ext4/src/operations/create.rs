@@ -45,6 +45,8 @@ impl Engine {
         }
         let directory = self.searchable(context, parent)?;
         let _content = directory.content.write();
+        // One that was removed has no blocks to search.
+        directory.check_linked()?;
         let summary = directory.summary();
         let mut vacancy = match dir::entry_or_room(self, &directory, &summary, name)? {
             dir::EntrySearch::Found(_) => return Err(Errno::EEXIST.into()),
@@ -158,6 +160,7 @@ impl Engine {
         let directory = self.searchable(context, parent)?;
         let inode = self.held(number)?;
         let _directory_content = directory.content.write();
+        directory.check_linked()?;
         if dir::entry_named(self, &directory, &directory.summary(), name)?.is_some() {
             return Err(Errno::EEXIST.into());
         }

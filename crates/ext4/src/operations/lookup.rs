@@ -36,6 +36,8 @@ impl Engine {
         }
         // The reference is taken under the lock, so that the inode can't be deleted in between.
         let _content = directory.content.read();
+        // One that was removed has no names, and what was its parent may be gone or another inode.
+        directory.check_linked()?;
         let number = if name == b".." {
             dir::parent(self, &directory)?
         } else {

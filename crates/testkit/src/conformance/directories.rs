@@ -214,6 +214,19 @@ cases! {
         fails!(t.fs.read_directory(&t.root, sub, 0, &mut |_| true), ENOENT);
     }
 
+    fn removed_directory_has_no_parent(t) {
+        let parent = t.mkdir("parent");
+        let sub = t.mkdir_in(parent, "d");
+        let other = t.mkdir("other");
+        let file = t.file("f");
+        t.rmdir(parent, "d").unwrap();
+        t.rmdir(t.dir, "parent").unwrap();
+        fails!(t.lookup(sub, ".."), ENOENT);
+        fails!(t.rename((t.dir, "other"), (sub, "x")), ENOENT);
+        fails!(t.link(file, sub, "x"), ENOENT);
+        assert_eq!(t.lookup(t.dir, "other").unwrap().inode, other);
+    }
+
     fn visitors_may_change_the_directory(t) {
         let file = t.file("a");
         for count in [2, 40, 600] {

@@ -35,6 +35,8 @@ struct EntryPositions {
 
 impl EntryPositions {
     fn find(fs: &Engine, from: &RenameEnd<'_>, to: &RenameEnd<'_>) -> Result<EntryPositions> {
+        from.directory.check_linked()?;
+        to.directory.check_linked()?;
         let from = dir::entry_named(fs, from.directory, &from.directory.summary(), from.name)?;
         // Without the old name, the rename fails whatever the new one is.
         let to = match from {
@@ -198,10 +200,12 @@ impl Engine {
             }
             let parent = {
                 let _content = here.content.read();
-                dir::parent(self, &here)?
+                // Only one that has a name keeps its parent.
+                here.check_linked()?;
+                self.inode(dir::parent(self, &here)?)?
             };
-            here = self.inode(parent)?;
-            here.check_directory()?;
+            parent.check_directory()?;
+            here = parent;
         }
         Err(Corrupt::DirectoryLoop { inode: directory.number }.into())
     }
