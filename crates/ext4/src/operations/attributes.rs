@@ -247,6 +247,10 @@ fn check_changes(fs: &Engine, inode: &Inode, changes: &SetAttributes) -> Result<
     if project_changes {
         return Err(Errno::EOPNOTSUPP.into());
     }
+    let has_room = inode.fields().disk.project.is_some();
+    if !has_room && changes.project.is_some_and(|project| project != 0) {
+        return Err(Errno::EOVERFLOW.into());
+    }
     if let Some(flags) = changes.flags {
         // Data never goes through the journal here, so the flag that asks for it is refused.
         let journal_data = drystone_vfs::FileFlags::JOURNAL_DATA;
