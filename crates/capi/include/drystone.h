@@ -538,7 +538,7 @@ int drystone_unlink(struct drystone_image *image, const char *path);
 int drystone_rmdir(struct drystone_image *image, const char *path);
 
 /*
- Removes a directory with everything in it, or a file.
+ Removes a directory with everything in it, or a symbolic link itself. A file is ENOTDIR.
  */
 int drystone_remove_all(struct drystone_image *image, const char *path);
 

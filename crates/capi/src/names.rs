@@ -121,7 +121,7 @@ pub unsafe extern "C" fn drystone_rmdir(image: *mut CImage, path: *const c_char)
     at(image, path, |fs, path| Ok(fs.remove_dir(path)?))
 }
 
-/// Removes a directory with everything in it, or a file.
+/// Removes a directory with everything in it, or a symbolic link itself. A file is ENOTDIR.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn drystone_remove_all(image: *mut CImage, path: *const c_char) -> c_int {
     at(image, path, |fs, path| Ok(fs.remove_dir_all(path)?))

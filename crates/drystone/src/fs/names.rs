@@ -241,7 +241,7 @@ impl Fs<'_> {
     }
 
     /// Copies the content and the permissions of a file, and returns how many bytes that are. Holes
-    /// are filled.
+    /// are filled. As with [`std::fs::copy`], a file that is copied to itself is empty then.
     ///
     /// # Errors
     ///
