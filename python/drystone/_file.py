@@ -70,7 +70,7 @@ class RawFile(io.RawIOBase):
 
     def write(self, data: Any) -> int:
         self._expect(self._writes, "write")
-        written = self._file.pwrite(bytes(data), self._offset)
+        written = self._file.pwrite(bytes(memoryview(data)), self._offset)
         self._offset = self._file.size() if self._appends else self._offset + written
         return written
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import stat as _stat
 import warnings
 from collections.abc import Callable, Iterator
@@ -159,7 +160,7 @@ class Image:
         return self._raw.read_bytes(self._at(path))
 
     def write_bytes(self, path: Path, data: bytes | bytearray | memoryview) -> int:
-        return self._raw.write_bytes(self._at(path), bytes(data))
+        return self._raw.write_bytes(self._at(path), bytes(memoryview(data)))
 
     def read_text(self, path: Path, encoding: str = "utf-8", errors: str = "strict") -> str:
         with self.open(path, "r", encoding=encoding, errors=errors) as file:
@@ -230,7 +231,7 @@ class Image:
             yield top, directories, files
 
     def stat(self, path: Path, *, follow_symlinks: bool = True) -> os.stat_result:
-        (mode, inode, links, user, group, size, times, created, sectors, block_size, device) = (
+        (mode, inode, links, user, group, size, times, _created, sectors, block_size, device) = (
             self._raw.stat(self._at(path), follow_symlinks)
         )
         seconds = [time // 1_000_000_000 for time in times]
@@ -242,8 +243,6 @@ class Image:
         for name, time in zip(("atime", "mtime", "ctime"), times):
             more[f"st_{name}"] = time / 1e9
             more[f"st_{name}_ns"] = time
-        if created is not None:
-            more["st_birthtime"] = created / 1e9
         return os.stat_result((mode, inode, 0, links, user, group, size, *seconds), more)
 
     def lstat(self, path: Path) -> os.stat_result:
@@ -372,7 +371,7 @@ class Image:
         follow_symlinks: bool = True,
     ) -> None:
         """Makes the attribute, or replaces its value."""
-        self._raw.setxattr(self._at(path), attribute, bytes(value), follow_symlinks)
+        self._raw.setxattr(self._at(path), attribute, bytes(memoryview(value)), follow_symlinks)
 
     def listxattr(self, path: Path = "/", *, follow_symlinks: bool = True) -> list[str]:
         return self._raw.listxattr(self._at(path), follow_symlinks)
@@ -436,8 +435,11 @@ class Image:
                 raise
 
     def copyfile(self, source: Path, target: Path) -> str:
-        """Copies a file within the image, with its permissions, and returns the new path."""
+        """Copies a file within the image, with its permissions, and returns the new path. Raises
+        shutil.SameFileError if both are the same file."""
         name = self._at(target)
+        if self.exists(name) and self.samefile(source, name):
+            raise shutil.SameFileError(f"{self._at(source)!r} and {name!r} are the same file")
         self._raw.copy(self._at(source), name)
         return name
 

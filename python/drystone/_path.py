@@ -247,16 +247,16 @@ class ImagePath:
         self.image.rmdir(str(self))
 
     def rename(self, target: str | ImagePath) -> ImagePath:
-        self.image.rename(str(self), str(target))
+        self.image.rename(str(self), target)
         return ImagePath(self.image, str(target))
 
     replace = rename
 
     def symlink_to(self, target: str | ImagePath) -> None:
-        self.image.symlink(str(target), str(self))
+        self.image.symlink(target, str(self))
 
     def hardlink_to(self, target: str | ImagePath) -> None:
-        self.image.link(str(target), str(self))
+        self.image.link(target, str(self))
 
     def readlink(self) -> str:
         """The target as it is recorded: it may be relative to this directory."""

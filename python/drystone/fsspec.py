@@ -82,7 +82,10 @@ class DrystoneFileSystem(AbstractFileSystem):  # type: ignore[misc]
     def _strip_protocol(cls, path: Any) -> Any:
         if isinstance(path, list):
             return [cls._strip_protocol(one) for one in path]
-        path = stringify_path(path).removeprefix("drystone://").split("::")[0]
+        path = stringify_path(path)
+        # Names may hold what joins the parts of a URL.
+        if path.startswith("drystone://"):
+            path = path.removeprefix("drystone://").split("::")[0]
         return "/" + path.strip("/")
 
     def unstrip_protocol(self, name: str) -> str:
@@ -97,7 +100,7 @@ class DrystoneFileSystem(AbstractFileSystem):  # type: ignore[misc]
             info["destination"] = self.image.readlink(path)
             try:
                 target = self.image.stat(path)
-            except FileNotFoundError:
+            except OSError:
                 return info
             info["size"] = target.st_size
             info["type"] = _KINDS.get(_stat.S_IFMT(target.st_mode), "other")
@@ -109,7 +112,7 @@ class DrystoneFileSystem(AbstractFileSystem):  # type: ignore[misc]
             "size": found.st_size,
             "type": _KINDS.get(_stat.S_IFMT(found.st_mode), "other"),
             "islink": False,
-            "created": getattr(found, "st_birthtime", found.st_ctime),
+            "created": found.st_ctime,
             "mtime": found.st_mtime,
             "mode": found.st_mode,
             "uid": found.st_uid,
@@ -124,7 +127,14 @@ class DrystoneFileSystem(AbstractFileSystem):  # type: ignore[misc]
             info = self.info(path)
             return [info] if detail else [path]
         names = [os.path.join(path, name) for name in self.image.listdir(path)]
-        return [self.info(name) for name in names] if detail else names
+        return [self._listed(name) for name in names] if detail else names
+
+    def _listed(self, path: str) -> dict[str, Any]:
+        """As info, but a link to a directory is a link, so that no walk goes in circles."""
+        info = self.info(path)
+        if info["islink"] and info["type"] == "directory":
+            info["type"] = "link"
+        return info
 
     def exists(self, path: str, **_: Any) -> bool:
         return self.image.exists(self._strip_protocol(path))

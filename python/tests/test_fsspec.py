@@ -70,6 +70,13 @@ def test_what_the_abstract_tests_leave_out(fs):
     assert info["type"] == "file" and info["islink"] and info["size"] == 10
     assert fs.info("/a/dangling")["type"] == "link"
     assert fs.find("/a", withdirs=True) == ["/a", "/a/b", "/a/dangling", "/a/f", "/a/l"]
+    fs.symlink(".", "/a/b/circle")
+    fs.symlink("self", "/a/b/self")
+    fs.pipe_file("/a/b/File::Temp", b"1")
+    found = ["/a/b/File::Temp", "/a/b/circle", "/a/b/self"]
+    assert fs.find("/a/b") == found and fs.cat_file(found[0]) == b"1"
+    fs.rm("/a/b/File::Temp")
+    assert not fs.exists("/a/b/File::Temp")
     fs.mv("/a/f", "/a/g")
     assert not fs.exists("/a/f") and fs.glob("/a/g*") == ["/a/g"]
     fs.touch("/a/g", truncate=False)

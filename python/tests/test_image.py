@@ -3,6 +3,7 @@
 import errno
 import gc
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -147,6 +148,12 @@ def test_names(image):
     assert entries["l"].is_symlink() and entries["l"].is_file() and entries["b"].is_dir()
     assert not entries["l"].is_file(follow_symlinks=False)
     assert entries["f"].inode() == image.stat("/a/g").st_ino == entries["f"].stat().st_ino
+    for same in ("/a/f", "/a/g", "/a/l", "/a"):
+        with pytest.raises(shutil.SameFileError):
+            image.copy("/a/f", same)
+    assert image.read_text("/a/f") == "text"
+    with pytest.raises(TypeError):
+        image.write_bytes("/a/f", 5)
     image.rename("/a/g", "/a/h")
     image.remove("/a/h")
     with pytest.raises(FileNotFoundError) as missing:
@@ -297,6 +304,8 @@ def test_every_operation_takes_paths_of_the_image(image, tmp_path):
     with drystone.open(name) as other:
         with pytest.raises(ValueError, match="another image"):
             other.exists(path)
+        with pytest.raises(ValueError, match="another image"):
+            (path / "g").rename(other.path("/g"))
 
 
 def test_copies(image, tmp_path):
