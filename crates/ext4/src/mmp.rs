@@ -123,13 +123,7 @@ impl MultiMountProtection {
             }
         };
         let sequence = place.claim(interval_seconds, pause)?;
-        let shared = Arc::new(MmpShared {
-            place,
-            is_stopped: Mutex::new(&lock_classes::MMP, false),
-            stop: Condvar::new(),
-            is_lost: AtomicBool::new(false),
-            journal: OnceLock::new(),
-        });
+        let shared = Arc::new(MmpShared::new(place));
         let beat = {
             let shared = Arc::clone(&shared);
             move || shared.beat(interval_seconds, sequence)
@@ -180,6 +174,16 @@ impl Drop for MultiMountProtection {
 }
 
 impl MmpShared {
+    fn new(place: MmpBlock) -> Self {
+        Self {
+            place,
+            is_stopped: Mutex::new(&lock_classes::MMP, false),
+            stop: Condvar::new(),
+            is_lost: AtomicBool::new(false),
+            journal: OnceLock::new(),
+        }
+    }
+
     fn beat(&self, interval_seconds: u16, mut sequence: u32) {
         let interval = Duration::from_secs(u64::from(interval_seconds));
         let mut is_stopped = self.is_stopped.lock();
@@ -367,13 +371,7 @@ mod tests {
     fn a_mount_shows_itself_at_once() {
         let Some((_, place)) = image() else { return };
         let sequence = place.claim(60, |_| ()).unwrap();
-        let shared = Arc::new(MmpShared {
-            place,
-            is_stopped: Mutex::new(&lock_classes::MMP, false),
-            stop: Condvar::new(),
-            is_lost: AtomicBool::new(false),
-            journal: OnceLock::new(),
-        });
+        let shared = Arc::new(MmpShared::new(place));
         let beat = Arc::clone(&shared);
         let beat = thread::spawn("test", move || beat.beat(60, sequence)).unwrap();
         let start = clock::now();
