@@ -73,10 +73,8 @@ pub fn disk_content(name: &VolumeName) -> Result<Option<DiskContent>, VolumeErro
     let whole = look(name)?.device()?;
     let range = locate(&whole, name.parts())?;
     let disk = part(&whole, &range)?;
-    if FileSystemKind::of(&disk)?.is_some() && (is_range(name) || !has_partitions(&disk)?) {
-        return Ok(None);
-    }
-    let Some(table) = PartitionTable::read(&disk)? else { return Ok(None) };
+    let own = FileSystemKind::of(&disk)?;
+    let Some(table) = table_of(&disk, own, is_range(name))? else { return Ok(None) };
     let partitions = found_partitions(&disk, &table)?;
     Ok(Some(DiskContent { size_bytes: disk.size_bytes(), table, partitions }))
 }
@@ -313,14 +311,22 @@ fn is_range(name: &VolumeName) -> bool {
     matches!(name.parts().last(), Some(VolumePart::Range { .. }))
 }
 
-/// Whether a disk has partitions. An image that is a table and a file system at once, as those of CDs are,
-/// has one that begins with the disk.
-fn has_partitions(disk: &Region<Arc<dyn BlockDevice>>) -> Result<bool, VolumeError> {
+/// The partition table of a disk. Beside a file system of the whole disk it counts only if a partition lies
+/// inside the disk, and the name doesn't say that the file system begins there: an image that is a table and a
+/// file system at once, as those of CDs are, has a partition that begins with the disk.
+fn table_of(
+    disk: &Region<Arc<dyn BlockDevice>>,
+    own: Option<FileSystemKind>,
+    is_range: bool,
+) -> Result<Option<PartitionTable>, VolumeError> {
+    if own.is_some() && is_range {
+        return Ok(None);
+    }
     let is_inside = |partition: &crate::Partition| {
         partition.offset > 0 && partition.range().end <= disk.size_bytes()
     };
-    let table = PartitionTable::read(disk)?;
-    Ok(table.is_some_and(|table| table.partitions.iter().any(is_inside)))
+    let counts = |table: &PartitionTable| own.is_none() || table.partitions.iter().any(is_inside);
+    Ok(PartitionTable::read(disk)?.filter(counts))
 }
 
 /// Where the file system of a disk is, unless it has one as a whole, or no partitions. A disk that has both
@@ -331,10 +337,7 @@ fn only_file_system(
     is_range: bool,
 ) -> Result<Option<Range<u64>>, VolumeError> {
     let own = FileSystemKind::of(disk)?;
-    if own.is_some() && (is_range || !has_partitions(disk)?) {
-        return Ok(None);
-    }
-    let Some(table) = PartitionTable::read(disk)? else { return Ok(None) };
+    let Some(table) = table_of(disk, own, is_range)? else { return Ok(None) };
     let all = found_partitions(disk, &table)?;
     if let Some(kind) = own {
         return Err(VolumeError::FileSystemAndPartitions { kind, partitions: PartitionList(all) });
