@@ -130,7 +130,7 @@ impl FileDevice {
         let file = claimed(file, path, OpenMode::ReadWrite)?;
         let device = Self::locked(file, path, OpenMode::ReadWrite, Extent::Whole)?;
         device.clear(size_bytes)?;
-        sync_directory_of(path)?;
+        sync_directory_of(path).map_err(|error| open_error(path, error))?;
         Ok(device)
     }
 
@@ -158,17 +158,9 @@ impl FileDevice {
             (OpenMode::ReadWrite, Extent::Whole) => file.try_lock(),
             _ => file.try_lock_shared(),
         };
-        let mut lock = try_lock();
-        let mut tries = 1;
-        while matches!(lock, Err(TryLockError::WouldBlock))
-            && !found.is_file()
-            && tries < CLAIM_TRIES
-        {
-            tries += 1;
-            thread::sleep(CLAIM_INTERVAL);
-            lock = try_lock();
-        }
-        lock.map_err(|error| lock_error(path, error))?;
+        let is_busy =
+            |error: &TryLockError| !found.is_file() && matches!(error, TryLockError::WouldBlock);
+        retried(try_lock, is_busy).map_err(|error| lock_error(path, error))?;
         // From here on, an error drops the device, which releases the lock.
         let mut device = Self {
             file,
@@ -293,14 +285,22 @@ fn open_claimed(path: &Path) -> std::io::Result<File> {
     let mut options = OpenOptions::new();
     // Without O_CREAT this flag claims the device, and nothing else.
     options.read(true).write(true).custom_flags(rustix::fs::OFlags::EXCL.bits() as i32);
+    retried(|| options.open(path), |error| error.kind() == ErrorKind::ResourceBusy)
+}
+
+/// Tries something until the device isn't busy, for as long as that may soon end.
+fn retried<T, E>(
+    mut attempt: impl FnMut() -> Result<T, E>,
+    is_busy: impl Fn(&E) -> bool,
+) -> Result<T, E> {
     let mut tries = 1;
     loop {
-        match options.open(path) {
-            Err(error) if error.kind() == ErrorKind::ResourceBusy && tries < CLAIM_TRIES => {
+        match attempt() {
+            Err(error) if is_busy(&error) && tries < CLAIM_TRIES => {
                 tries += 1;
                 thread::sleep(CLAIM_INTERVAL);
             }
-            opened => return opened,
+            done => return done,
         }
     }
 }
@@ -335,7 +335,7 @@ pub(super) fn open_error(path: &Path, error: std::io::Error) -> DeviceError {
 ///
 /// # Errors
 /// The system's, but none where directories can't be synced or read.
-pub fn sync_directory_of(path: &Path) -> DeviceResult {
+pub fn sync_directory_of(path: &Path) -> std::io::Result<()> {
     let directory = match path.parent() {
         Some(parent) if parent != Path::new("") => parent,
         _ => Path::new("."),
@@ -347,6 +347,6 @@ pub fn sync_directory_of(path: &Path) -> DeviceResult {
         {
             Ok(())
         }
-        result => result.map_err(|error| open_error(directory, error)),
+        result => result,
     }
 }

@@ -3,6 +3,7 @@
 //! # Crash
 //! The caller syncs the content first. Then the file gets its name, and the directory is synced.
 
+use drystone_blockdev::sync_directory_of;
 use rustix::fs::{Gid, Mode, Uid};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
@@ -107,18 +108,7 @@ impl Unfinished {
             Some(_) => name.persist(&place.to)?,
             None => take_free_name(name, &place.to)?,
         }
-        match File::open(directory_of(&place.to)).and_then(|directory| directory.sync_all()) {
-            // A directory that may be written but not read, or a file system that syncs files only.
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    ErrorKind::PermissionDenied | ErrorKind::InvalidInput
-                ) =>
-            {
-                Ok(())
-            }
-            synced => synced,
-        }
+        sync_directory_of(&place.to)
     }
 
     /// Takes the file away.
