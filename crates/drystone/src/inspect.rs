@@ -174,17 +174,19 @@ pub fn save_metadata(
         };
         let copy = make().map_err(|error| error.during("make").at(target))?;
         // It holds names and content of files that not everybody may read.
-        std::fs::set_permissions(target, Permissions::from_mode(0o600))
-            .map_err(|error| Error::from(error).during("protect").at(target))?;
-        let copied = match options.scramble {
-            true => copy_scrambled(&image, &*copy, ScrambleKey::random(), progress),
-            false => copy_metadata(&image, &*copy, progress),
-        };
+        let protected = std::fs::set_permissions(target, Permissions::from_mode(0o600))
+            .map_err(|error| Error::from(error).during("protect").at(target));
+        let copied = protected.and_then(|()| {
+            Ok(match options.scramble {
+                true => copy_scrambled(&image, &*copy, ScrambleKey::random(), progress)?,
+                false => copy_metadata(&image, &*copy, progress)?,
+            })
+        });
         if copied.is_err() {
             drop(copy);
             // It was made by this call.
             let _ = std::fs::remove_file(target);
         }
-        Ok(copied?)
+        copied
     })
 }
