@@ -144,7 +144,6 @@ pub(crate) struct InodeSummary {
     pub group: u32,
     pub project: Option<u32>,
     pub flags: InodeFlags,
-    pub links_count: u16,
     pub size_bytes: u64,
     /// Whether there may be any extended attributes.
     pub has_attributes: bool,
@@ -236,7 +235,6 @@ impl Inode {
             group: view.group(),
             project: view.project_if_any(),
             flags: view.flags(),
-            links_count: view.links(),
             size_bytes: view.size_bytes(),
             has_attributes: view.has_xattrs(),
         }

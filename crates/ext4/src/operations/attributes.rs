@@ -240,16 +240,15 @@ fn check_changes(fs: &Engine, inode: &Inode, changes: &SetAttributes) -> Result<
             _ => return Err(Errno::EINVAL.into()),
         }
     }
-    let project_changes = changes.project.is_some_and(|project| {
-        Some(project) != inode.fields().disk.project.or(Some(0))
-            && !fs.volume.features.read_only_compat.contains(ReadOnlyCompat::PROJECT)
-    });
-    if project_changes {
-        return Err(Errno::EOPNOTSUPP.into());
-    }
-    let has_room = inode.fields().disk.project.is_some();
-    if !has_room && changes.project.is_some_and(|project| project != 0) {
-        return Err(Errno::EOVERFLOW.into());
+    if let Some(project) = changes.project {
+        let stored = inode.fields().disk.project;
+        let is_known = fs.volume.features.read_only_compat.contains(ReadOnlyCompat::PROJECT);
+        if project != stored.unwrap_or(0) && !is_known {
+            return Err(Errno::EOPNOTSUPP.into());
+        }
+        if project != 0 && stored.is_none() {
+            return Err(Errno::EOVERFLOW.into());
+        }
     }
     if let Some(flags) = changes.flags {
         // Data never goes through the journal here, so the flag that asks for it is refused.

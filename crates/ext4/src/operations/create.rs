@@ -130,6 +130,7 @@ impl Engine {
         let directory = self.held(parent)?;
         directory.check_directory()?;
         let _content = directory.content.read();
+        directory.check_linked()?;
         let summary = directory.summary();
         self.check_may_add(context, &directory, &summary)?;
         let node = NewNode::Regular;
@@ -236,9 +237,6 @@ impl Engine {
         directory: &Inode,
         summary: &InodeSummary,
     ) -> Result<()> {
-        if summary.links_count == 0 {
-            return Err(Errno::ENOENT.into());
-        }
         permission::check_add(self, context, directory, summary)?;
         self.volume.check_writable()?;
         if summary.flags.contains(InodeFlags::ENCRYPT) {
