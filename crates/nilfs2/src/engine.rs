@@ -4,7 +4,7 @@ use crate::dat::{DatFile, Translated};
 use crate::error::{Error, Result};
 use crate::gate::{Gate, GatePass};
 use crate::ifile::Ifile;
-use crate::inode::{Fields, Inode, InodeTable};
+use crate::inode::{Fields, Inode, InodeTable, Record};
 use crate::lock_classes::{DIRTY_INODES, LOG, NAMELESS, RENAME};
 use crate::log::LogState;
 use crate::log_requests::LogRequests;
@@ -188,8 +188,19 @@ impl Engine {
 
     /// An inode that a name or a caller refers to, loaded if need be.
     pub(crate) fn inode(&self, number: InodeNumber, references: u64) -> Result<Arc<Inode>> {
+        self.inode_if(number, references, |_| Ok(()))
+    }
+
+    /// As [`inode`](Self::inode), unless `check` fails for the record that has to be loaded.
+    pub(crate) fn inode_if(
+        &self,
+        number: InodeNumber,
+        references: u64,
+        check: impl FnOnce(&Record) -> Result<()>,
+    ) -> Result<Arc<Inode>> {
         self.inodes.get(number, references, || {
             let record = self.ifile.record(number, self.source())?;
+            check(&record)?;
             Inode::new(number, record, true, self.volume.block_bytes())
         })
     }

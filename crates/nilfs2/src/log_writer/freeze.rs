@@ -70,27 +70,26 @@ impl LogWriter<'_> {
         let closed = self.gate.close();
         // A change that has failed halfway isn't logged.
         self.requests.check_running()?;
-        let mut inodes = Vec::new();
+        let mut dirty = Vec::new();
         for list in self.dirty_inodes.iter() {
-            inodes.append(&mut list.lock());
+            dirty.append(&mut list.lock());
         }
-        let records = inodes.len();
-        for inode in &inodes {
-            if inode.fields.lock().is_deleted {
+        let records = dirty.len();
+        let mut inodes = Vec::with_capacity(records);
+        for inode in dirty {
+            let (is_deleted, is_logged) = {
+                let fields = inode.fields.lock();
+                (fields.is_deleted, fields.is_logged)
+            };
+            if is_deleted {
                 self.ifile.free(inode.number, self.source())?;
             }
-        }
-        // No log has to delete what none knows.
-        inodes.retain(|inode| {
-            let is_unknown = {
-                let fields = inode.fields.lock();
-                fields.is_deleted && !fields.is_logged
-            };
-            if is_unknown {
-                self.inodes.remove(inode);
+            match is_deleted && !is_logged {
+                // No log has to delete what none knows.
+                true => self.inodes.remove(&inode),
+                false => inodes.push(inode),
             }
-            !is_unknown
-        });
+        }
         let mut inodes: Vec<FrozenInode> = inodes.into_iter().map(FrozenInode::of).collect();
         let groups = self.ifile.freeze_groups();
         let dirty_blocks = inodes.iter().map(|frozen| frozen.pages.counted).sum::<usize>();

@@ -46,16 +46,12 @@ impl Operations<'_> {
 
     /// The inode of a number that may be out of date.
     pub(crate) fn do_find_inode(&self, number: drystone_vfs::InodeNumber) -> Result<Entry> {
-        let inode_number = InodeNumber(number.0);
-        let inode = self.inodes.get(inode_number, 1, || {
-            let record = self.ifile.record(inode_number, self.source())?;
-            if record.links_count == 0 {
-                // It is free or will be: it must not be deleted once more.
-                return Err(Errno::ESTALE.into());
-            }
-            Inode::new(inode_number, record, true, self.volume.block_bytes())
+        let found = self.inode_if(InodeNumber(number.0), 1, |record| match record.links_count {
+            // It is free or will be: it must not be deleted once more.
+            0 => Err(Errno::ESTALE.into()),
+            _ => Ok(()),
         });
-        let inode = match inode {
+        let inode = match found {
             // The record of an inode that is free may hold anything.
             Err(Error::Corrupt(Corrupt::Inode { .. })) => return Err(Errno::ESTALE.into()),
             found => found?,
