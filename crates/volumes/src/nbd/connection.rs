@@ -291,6 +291,16 @@ mod tests {
     use std::io::{Read, Write};
     use std::os::unix::net::{UnixListener, UnixStream};
 
+    /// A socket in a folder of its own, and its address.
+    fn listening() -> (tempfile::TempDir, UnixListener, NbdAddress) {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("socket");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let mut address = NbdAddress::parse("nbd+unix:///?socket=x").unwrap();
+        address.socket = SocketAddress::Unix(socket);
+        (folder, listener, address)
+    }
+
     /// Answers the handshake of one client, and then the first request with these chunks.
     fn serve(listener: &UnixListener, chunks: &[u8]) -> io::Result<()> {
         let mut client = agree(listener)?;
@@ -340,9 +350,7 @@ mod tests {
     /// What a server leaves out isn't taken for zeros.
     #[test]
     fn an_answer_without_all_bytes_is_none() {
-        let folder = tempfile::tempdir().unwrap();
-        let socket = folder.path().join("socket");
-        let listener = UnixListener::bind(&socket).unwrap();
+        let (_folder, listener, address) = listening();
         let data = chunk(0, CHUNK_DATA, &[&4096_u64.to_be_bytes()[..], &[7; 512]].concat());
         let hole = [&4608_u64.to_be_bytes()[..], &512_u32.to_be_bytes()].concat();
         let (rest, end) =
@@ -352,8 +360,6 @@ mod tests {
         {
             thread::scope(|scope| {
                 let server = scope.spawn(|| serve(&listener, &chunks));
-                let mut address = NbdAddress::parse("nbd+unix:///?socket=x").unwrap();
-                address.socket = SocketAddress::Unix(socket.clone());
                 let (connection, _) = Connection::open(&address, Duration::from_secs(20)).unwrap();
                 let (kind, flags, data) = (COMMAND_READ, 0, &[][..]);
                 let request = Request { kind, flags, offset: 4096, length: 1024, data };
@@ -372,11 +378,7 @@ mod tests {
     /// A connection that isn't used any more mustn't take a place at the server.
     #[test]
     fn a_dropped_connection_ends() {
-        let folder = tempfile::tempdir().unwrap();
-        let socket = folder.path().join("socket");
-        let listener = UnixListener::bind(&socket).unwrap();
-        let mut address = NbdAddress::parse("nbd+unix:///?socket=x").unwrap();
-        address.socket = SocketAddress::Unix(socket);
+        let (_folder, listener, address) = listening();
         thread::scope(|scope| {
             let server = scope.spawn(|| serve(&listener, &[]));
             drop(Connection::open(&address, Duration::from_secs(20)).unwrap());
@@ -388,11 +390,7 @@ mod tests {
     /// However a server stretches a request or the handshake, it has one time limit for all of it.
     #[test]
     fn a_slow_server_is_given_up() {
-        let folder = tempfile::tempdir().unwrap();
-        let socket = folder.path().join("socket");
-        let listener = UnixListener::bind(&socket).unwrap();
-        let mut address = NbdAddress::parse("nbd+unix:///?socket=x").unwrap();
-        address.socket = SocketAddress::Unix(socket);
+        let (_folder, listener, mut address) = listening();
         address.answer_timeout = Duration::from_millis(500);
         let pause = || thread::sleep(Duration::from_millis(100));
         thread::scope(|scope| {

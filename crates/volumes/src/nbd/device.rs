@@ -142,10 +142,8 @@ impl NbdDevice {
             Err(error) => {
                 self.log.lock().remove(number);
                 // The server may have told of other writes that are lost, and tells of them once.
-                if flags & COMMAND_FLAG_FUA != 0 {
-                    let known = io::Error::new(error.kind(), error.to_string());
-                    self.pool.lock().failed.get_or_insert_with(|| Arc::new(known));
-                }
+                let is_last = flags & COMMAND_FLAG_FUA != 0;
+                let error = if is_last { self.fail(error) } else { error };
                 let length = match change {
                     NbdChange::Write(data) => data.len() as u64,
                     NbdChange::Zero(length) => length,
@@ -250,8 +248,7 @@ impl BlockDevice for NbdDevice {
             let request =
                 Request { kind: COMMAND_FLUSH, flags: 0, offset: 0, length: 0, data: &[] };
             self.call(request).map_err(|error| {
-                let source = Arc::new(error);
-                self.pool.lock().failed.get_or_insert_with(|| Arc::clone(&source));
+                let source = Arc::new(self.fail(error));
                 DeviceError::Io { operation: DeviceOperation::Flush, offset: 0, length: 0, source }
             })?;
         }

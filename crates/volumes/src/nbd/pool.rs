@@ -61,10 +61,13 @@ impl NbdDevice {
     }
 
     /// Ends all use of the server.
-    fn fail(&self, error: io::Error) -> io::Error {
-        tracing::error!("{}: {error}", self.name);
+    pub(super) fn fail(&self, error: io::Error) -> io::Error {
         let told = io::Error::new(error.kind(), error.to_string());
-        self.pool.lock().failed.get_or_insert_with(|| Arc::new(error));
+        let mut pool = self.pool.lock();
+        if pool.failed.is_none() {
+            tracing::error!("{}: {error}", self.name);
+            pool.failed = Some(Arc::new(error));
+        }
         told
     }
 
