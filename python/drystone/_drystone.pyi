@@ -10,7 +10,6 @@ _Stat = tuple[
     int,
     int,
     list[int],
-    int | None,
     int,
     int,
     tuple[int, int],

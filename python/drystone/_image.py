@@ -231,7 +231,7 @@ class Image:
             yield top, directories, files
 
     def stat(self, path: Path, *, follow_symlinks: bool = True) -> os.stat_result:
-        (mode, inode, links, user, group, size, times, _created, sectors, block_size, device) = (
+        (mode, inode, links, user, group, size, times, sectors, block_size, device) = (
             self._raw.stat(self._at(path), follow_symlinks)
         )
         seconds = [time // 1_000_000_000 for time in times]

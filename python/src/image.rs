@@ -19,9 +19,9 @@ use std::path::{Path, PathBuf};
 
 static IMAGE: LockClass = LockClass::new("Python image", 1);
 
-/// Mode, inode, links, user, group, size, times in nanoseconds (last read, content, anything, creation),
+/// Mode, inode, links, user, group, size, times in nanoseconds (last read, content, anything),
 /// units of 512 bytes, block size, device numbers.
-type Stat = (u32, u64, u32, u32, u32, u64, [i128; 3], Option<i128>, u64, u32, (u32, u32));
+type Stat = (u32, u64, u32, u32, u32, u64, [i128; 3], u64, u32, (u32, u32));
 
 /// What keeps an image open.
 pub struct Open {
@@ -361,7 +361,6 @@ fn stat(found: drystone::fs::Metadata) -> Stat {
         found.group,
         found.size,
         [found.accessed, found.modified, found.changed].map(time),
-        found.created.map(time),
         found.sectors,
         found.block_size,
         (found.device.major, found.device.minor),
