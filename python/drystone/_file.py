@@ -112,7 +112,9 @@ class RawFile(io.RawIOBase):
             try:
                 super().close()
             finally:
-                self._file.close()
+                # There is none if it couldn't be opened.
+                if hasattr(self, "_file"):
+                    self._file.close()
 
     def _expect(self, is_allowed: bool, what: str) -> None:
         self._expect_open()
