@@ -40,6 +40,19 @@ macro_rules! note_place {
     };
 }
 
+/// Whether a simulation has planted the defect of this name at this place, to show that it would be found.
+/// Never outside of simulations.
+#[macro_export]
+macro_rules! planted {
+    ($name:literal) => {{
+        #[cfg(sim)]
+        let is_planted = $crate::sim::is_planted($name);
+        #[cfg(not(sim))]
+        let is_planted = false;
+        is_planted
+    }};
+}
+
 mod backend;
 mod class;
 pub mod clock;
@@ -74,7 +87,8 @@ pub use std::{sync::Barrier, thread_local};
 #[cfg(sim)]
 pub mod sim {
     pub use crate::backend::{
-        Costs, MachineModel, PlaceCosts, SimulationReport, SimulationSettings, costs, run,
+        Costs, MachineModel, PlaceCosts, Schedule, SimulationReport, SimulationSettings, costs,
+        is_planted, run,
     };
 }
 #[cfg(sim)]

@@ -19,8 +19,8 @@ mod chosen;
 
 #[cfg(sim)]
 pub use chosen::{
-    AccessError, Barrier, Costs, LocalKey, MachineModel, PlaceCosts, SimulationReport,
-    SimulationSettings, costs, run,
+    AccessError, Barrier, Costs, LocalKey, MachineModel, PlaceCosts, Schedule, SimulationReport,
+    SimulationSettings, costs, is_planted, run,
 };
 pub(crate) use chosen::{
     Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, clock, core,

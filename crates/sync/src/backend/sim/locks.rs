@@ -135,9 +135,9 @@ impl<W: Word, T> Lock<W, T> {
         let is_free = self.word.get() == 0;
         world::with(|world| {
             let Some(mut waiters) = world.take_waiters(self.address()) else { return };
-            if !(is_free && wake_one(world, &mut waiters, |waiter| waiter.wants_write))
-                && !waiters.iter().any(|waiter| waiter.wants_write)
-            {
+            let wakes_writer =
+                is_free && wake_one(world, &mut waiters, |waiter| waiter.wants_write);
+            if !wakes_writer && !waiters.iter().any(|waiter| waiter.wants_write) {
                 while wake_one(world, &mut waiters, |_| true) {}
             }
             if !waiters.is_empty() {

@@ -57,6 +57,28 @@ impl MachineModel {
         }
     }
 
+    /// A machine whose events take as long as each other, and where nothing else takes time: for runs that
+    /// don't ask what things cost.
+    #[must_use]
+    pub fn even(event_ps: u64) -> MachineModel {
+        MachineModel {
+            cores_per_cluster: 8,
+            clusters_per_socket: 1,
+            sockets: 1,
+            near_ps: 0,
+            socket_ps: 0,
+            far_ps: 0,
+            memory_ps: 0,
+            hit_ps: 0,
+            atomic_ps: 0,
+            work_ps: event_ps,
+            spin_ps: 0,
+            wake_ps: 0,
+            wake_latency_ps: 0,
+            spawn_ps: 0,
+        }
+    }
+
     /// How many cores there are.
     #[must_use]
     pub fn cores(&self) -> usize {

@@ -3,7 +3,8 @@
 //! Threads are coroutines on one system thread. Everything that threads share passes through this
 //! crate, and each such access is an *event*: it happens only when no other thread has a smaller clock,
 //! so what a run does is what it would have done on cores with these costs. The same settings and seed
-//! give the same run.
+//! give the same run. A run can also choose the thread of each event by its seed ([`Schedule`]), to meet
+//! interleavings that costs seldom allow.
 //!
 //! # State
 //! Each run has a [`World`](world::World): the threads with their clocks, the lines of memory with the
@@ -31,7 +32,7 @@ pub use machine::MachineModel;
 pub(crate) use places::SourceLine;
 pub use places::{Costs, PlaceCosts};
 pub(crate) use world::set_place;
-pub use world::{SimulationReport, SimulationSettings, costs, run};
+pub use world::{Schedule, SimulationReport, SimulationSettings, costs, is_planted, run};
 
 /// The virtual clock.
 pub(crate) mod clock {

@@ -1,6 +1,7 @@
 //! What places in the source cost.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::panic::Location;
 
 /// A place in the source, and the class of the lock that is used there.
@@ -21,6 +22,12 @@ impl SourceLine {
     #[track_caller]
     pub(crate) fn of(class: &'static str) -> SourceLine {
         SourceLine { location: Location::caller(), class }
+    }
+}
+
+impl fmt::Display for SourceLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{} ({})", self.location.file(), self.location.line(), self.class)
     }
 }
 

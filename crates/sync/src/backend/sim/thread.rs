@@ -174,7 +174,10 @@ pub fn sleep(duration: Duration) {
 /// Lets other threads run.
 pub fn yield_now() {
     if world::is_inside() {
-        world::with(|world| world.spend(YIELD_PS));
+        world::with(|world| {
+            world.spend(YIELD_PS);
+            world.yields();
+        });
         world::event(SourceLine::here(), 0, 0, LineUse::Read);
     }
 }

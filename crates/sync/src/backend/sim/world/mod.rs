@@ -1,6 +1,7 @@
-//! The threads of a run, and the choice of the next: the one with the smallest clock.
+//! The threads of a run, and what they do: events, waits, sleep.
 #![allow(unsafe_code)]
 
+mod order;
 mod run;
 
 use super::locks::Waiters;
@@ -9,12 +10,14 @@ use super::memory::{LineUse, Memory};
 use super::places::{PlaceCosts, Places, SourceLine};
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, Yielder};
+use order::Order;
+pub use order::Schedule;
 pub(super) use run::catch;
 pub use run::{SimulationReport, SimulationSettings, run};
 use std::any::Any;
 use std::cell::{Cell, RefCell};
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::fmt::Write as _;
 
 /// Bytes of a thread's stack; memory is used only where it is touched.
 const STACK_BYTES: usize = 1 << 20;
@@ -25,7 +28,7 @@ pub(super) type ThreadId = usize;
 /// Why a thread doesn't run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ThreadState {
-    /// It is in the queue, or is the current one.
+    /// It can go on, or does, or will when some time has passed.
     Ready,
     /// It waits to be woken.
     Blocked,
@@ -44,8 +47,6 @@ struct VirtualThread {
     clock_ps: u64,
     busy_ps: u64,
     state: ThreadState,
-    /// How often it was made ready, so that an outdated entry of the queue is recognised.
-    turn: u64,
     locals: BTreeMap<usize, Box<dyn Any>>,
     /// Threads that wait for its end.
     joiners: Vec<ThreadId>,
@@ -58,9 +59,11 @@ pub(super) struct World {
     memory: Memory,
     places: Places,
     threads: Vec<VirtualThread>,
-    /// (clock, number of the entry, thread, its turn).
-    ready: BinaryHeap<Reverse<(u64, u64, ThreadId, u64)>>,
-    entries: u64,
+    order: Order,
+    /// Follows from all choices of threads.
+    trace: u64,
+    time_max_ps: u64,
+    planted: Option<String>,
     events: u64,
     current: ThreadId,
     /// By the address that they wait at.
@@ -97,7 +100,7 @@ pub(super) fn event(place: SourceLine, address: usize, bytes: usize, how: LineUs
         world.events += 1;
         let work = world.machine.work_ps;
         world.spend(work);
-        let has_turn = !world.is_behind();
+        let has_turn = world.has_turn();
         if has_turn {
             world.touch(place, address, bytes, how);
         }
@@ -135,6 +138,12 @@ pub(super) fn place() -> SourceLine {
 #[must_use]
 pub fn costs() -> Vec<PlaceCosts> {
     if is_inside() { with(|world| world.places.all()) } else { Vec::new() }
+}
+
+/// Whether the run has the defect of this name.
+#[must_use]
+pub fn is_planted(name: &str) -> bool {
+    is_inside() && with(|world| world.planted.as_deref() == Some(name))
 }
 
 /// Lets threads run that have smaller clocks. The current one goes on when it has the smallest.
@@ -190,7 +199,6 @@ pub(super) fn sleep(duration_ps: u64) {
     with(|world| {
         let me = world.current;
         let until = world.threads[me].clock_ps.saturating_add(duration_ps);
-        world.threads[me].clock_ps = until;
         world.make_ready(me, until);
     });
     suspend();
@@ -234,12 +242,9 @@ impl World {
         self.threads[thread].joiners.push(me);
     }
 
-    /// A random time below `bound_ps` (SplitMix64).
+    /// A random time below `bound_ps`.
     pub fn random_ps(&mut self, bound_ps: u64) -> u64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.random ^ (self.random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % bound_ps
+        random(&mut self.random) % bound_ps
     }
 
     /// Threads that wait for the lock at an address.
@@ -268,6 +273,10 @@ impl World {
     }
 
     fn touch(&mut self, place: SourceLine, address: usize, bytes: usize, how: LineUse) {
+        if matches!(self.order, Order::Chosen(_)) {
+            // Costs decide nothing then.
+            return;
+        }
         let thread = &mut self.threads[self.current];
         let now = thread.clock_ps;
         let paid = self.memory.touch(&self.machine, thread.core, address, bytes, how, now);
@@ -287,26 +296,20 @@ impl World {
         self.places.at(thread.group, place).blocked_ps += thread.clock_ps - since_ps;
     }
 
-    /// Whether some other thread has a smaller clock than the current one.
-    fn is_behind(&mut self) -> bool {
-        let clock = self.threads[self.current].clock_ps;
-        while let Some(&Reverse((at, _, thread, turn))) = self.ready.peek() {
-            if self.threads[thread].turn != turn {
-                self.ready.pop();
-                continue;
-            }
-            return at < clock;
-        }
-        false
+    /// Whether the current thread goes on with its event.
+    fn has_turn(&mut self) -> bool {
+        self.order.stays(self.current, self.threads[self.current].clock_ps)
     }
 
-    /// Puts a thread in the queue: it goes on at `at_ps`, or when it is woken before.
+    /// The current thread lets others go on.
+    pub fn yields(&mut self) {
+        self.order.yields(self.current);
+    }
+
+    /// A thread goes on at `at_ps`, or when it is woken before.
     fn make_ready(&mut self, thread: ThreadId, at_ps: u64) {
-        self.entries += 1;
-        let entry = &mut self.threads[thread];
-        entry.turn += 1;
-        entry.state = ThreadState::Ready;
-        self.ready.push(Reverse((at_ps, self.entries, thread, entry.turn)));
+        self.threads[thread].state = ThreadState::Ready;
+        self.order.put(thread, at_ps);
     }
 
     /// Wakes a blocked thread, which goes on at `at_ps` or later.
@@ -344,7 +347,6 @@ impl World {
             clock_ps: start,
             busy_ps: 0,
             state: ThreadState::Blocked,
-            turn: 0,
             locals: BTreeMap::new(),
             joiners: Vec::new(),
         });
@@ -363,22 +365,41 @@ impl World {
         self.threads[me].locals.insert(key, value);
     }
 
-    fn next(&mut self) -> Option<ThreadId> {
-        while let Some(Reverse((at, _, thread, turn))) = self.ready.pop() {
-            let entry = &mut self.threads[thread];
-            if entry.turn != turn || entry.state == ThreadState::Ended {
-                continue;
-            }
-            entry.state = ThreadState::Ready;
-            entry.turn += 1;
-            entry.clock_ps = entry.clock_ps.max(at);
-            return Some(thread);
+    /// The thread that goes on.
+    ///
+    /// # Panics
+    /// If there is none, or the run has lasted too long.
+    fn next(&mut self) -> ThreadId {
+        let now = self.threads[self.current].clock_ps;
+        let Some((thread, at)) = self.order.next(now) else {
+            panic!("every thread waits:{}", self.waiting());
+        };
+        let entry = &mut self.threads[thread];
+        entry.state = ThreadState::Ready;
+        entry.clock_ps = entry.clock_ps.max(at);
+        self.trace = self.trace.rotate_left(5) ^ thread as u64;
+        self.trace = self.trace.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        if entry.clock_ps > self.time_max_ps {
+            panic!("the run doesn't end:{}", self.waiting());
         }
-        None
+        thread
     }
 
-    fn blocked(&self) -> String {
-        let blocked = self.threads.iter().filter(|thread| thread.state == ThreadState::Blocked);
-        blocked.map(|thread| thread.name.as_str()).collect::<Vec<_>>().join(", ")
+    /// The threads that have not ended, and where they last used a lock.
+    fn waiting(&self) -> String {
+        let mut text = String::new();
+        for thread in self.threads.iter().filter(|thread| thread.state != ThreadState::Ended) {
+            // Writing to a string can't fail.
+            let _ = write!(text, "\n  {} ({:?}) at {}", thread.name, thread.state, thread.at);
+        }
+        text
     }
+}
+
+/// The next random number (G. Steele, D. Lea and C. Flood, "Fast splittable pseudorandom number generators").
+fn random(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mixed = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
 }

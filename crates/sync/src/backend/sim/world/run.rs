@@ -3,10 +3,12 @@
 use super::super::machine::MachineModel;
 use super::super::memory::Memory;
 use super::super::places::Places;
+use super::order::{Order, Schedule};
 use super::{IS_INSIDE, ThreadState, WORLD, World, is_inside, with};
 use corosensei::CoroutineResult;
 use std::cell::Cell;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::HashMap;
+use std::time::Duration;
 
 /// The settings of a run.
 #[derive(Clone, Debug)]
@@ -15,8 +17,15 @@ pub struct SimulationSettings {
     pub machine: MachineModel,
     /// Cores that may be used.
     pub cores: usize,
-    /// Chooses how threads that start together are shifted against each other.
+    /// Chooses how threads that start together are shifted against each other, and what the schedule
+    /// leaves to chance.
     pub seed: u64,
+    /// Which thread goes on.
+    pub schedule: Schedule,
+    /// The most virtual time that a run may take.
+    pub time_max: Duration,
+    /// The defect that [`planted`](crate::planted) finds.
+    pub planted: Option<String>,
 }
 
 /// The cost of a run.
@@ -26,6 +35,8 @@ pub struct SimulationReport {
     pub events: u64,
     /// Virtual time from the start to the end, in nanoseconds.
     pub virtual_ns: u64,
+    /// Follows from the order in which threads went on: equal runs have equal ones.
+    pub trace: u64,
 }
 
 /// Ends the current thread's locals, while it is still there for their destructors.
@@ -41,7 +52,7 @@ fn drop_locals() {
 /// that are left then are abandoned where they are.
 ///
 /// # Panics
-/// If `body` does, and if all threads wait.
+/// If `body` does, if all threads wait, and if the run takes more than its time.
 pub fn run<T>(settings: &SimulationSettings, body: impl FnOnce() -> T) -> (T, SimulationReport) {
     assert!(!is_inside(), "a simulation inside a simulation");
     let result = std::rc::Rc::new(Cell::new(None));
@@ -58,8 +69,10 @@ pub fn run<T>(settings: &SimulationSettings, body: impl FnOnce() -> T) -> (T, Si
         memory: Memory::default(),
         places: Places::default(),
         threads: Vec::new(),
-        ready: BinaryHeap::new(),
-        entries: 0,
+        order: Order::new(settings.schedule, settings.seed),
+        trace: 0,
+        time_max_ps: u64::try_from(settings.time_max.as_nanos() * 1000).unwrap_or(u64::MAX),
+        planted: settings.planted.clone(),
         events: 0,
         current: 0,
         waiters: HashMap::new(),
@@ -67,9 +80,7 @@ pub fn run<T>(settings: &SimulationSettings, body: impl FnOnce() -> T) -> (T, Si
     }));
     let first = with(|world| world.spawn("main".to_string(), body));
     loop {
-        let Some(thread) = with(World::next) else {
-            panic!("every thread waits: {}", with(|world| world.blocked()));
-        };
+        let thread = with(World::next);
         let Some(mut coroutine) = with(|world| {
             world.current = thread;
             world.threads[thread].coroutine.take()
@@ -99,10 +110,13 @@ pub fn run<T>(settings: &SimulationSettings, body: impl FnOnce() -> T) -> (T, Si
         }
     }
     let mut world = WORLD.take();
-    let report = world.as_ref().map_or(SimulationReport { events: 0, virtual_ns: 0 }, |world| {
-        SimulationReport { events: world.events, virtual_ns: world.threads[first].clock_ps / 1000 }
-    });
+    let mut report = SimulationReport { events: 0, virtual_ns: 0, trace: 0 };
     if let Some(world) = &mut world {
+        report = SimulationReport {
+            events: world.events,
+            virtual_ns: world.threads[first].clock_ps / 1000,
+            trace: world.trace,
+        };
         for thread in &mut world.threads {
             if let Some(coroutine) = &mut thread.coroutine {
                 // SAFETY: only threads that are abandoned with it refer to its stack.
