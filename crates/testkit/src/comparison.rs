@@ -73,14 +73,14 @@ pub fn compare(
     Err(Disagreement { index: None, report: format!("trees differ:\n  {}", report.join("\n  ")) })
 }
 
-/// Removes operations as long as the rest still fails: halves first, single ones at the end.
-/// `fails` has to build what it tests anew each time; at most `attempts_max` calls are made.
-pub fn shrink(
-    operations: &[Operation],
+/// Removes items, such as operations, as long as the rest still fails: halves first, single ones at the
+/// end. `fails` has to build what it tests anew each time; at most `attempts_max` calls are made.
+pub fn shrink<T: Clone>(
+    items: &[T],
     attempts_max: usize,
-    mut fails: impl FnMut(&[Operation]) -> bool,
-) -> Vec<Operation> {
-    let mut rest = operations.to_vec();
+    mut fails: impl FnMut(&[T]) -> bool,
+) -> Vec<T> {
+    let mut rest = items.to_vec();
     let mut attempts = 0;
     let mut chunk = rest.len().div_ceil(2);
     while chunk > 0 && attempts < attempts_max {

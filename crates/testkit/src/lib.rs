@@ -23,5 +23,6 @@ pub mod rings;
 pub mod skip;
 pub mod tree;
 pub mod uml;
+pub mod visible;
 pub mod walk;
 pub mod witness;

@@ -9,7 +9,6 @@
 use crate::images::{self, Shape};
 use crate::judge::{check_track, e2fsck, recover};
 use crate::record::{Part, Possible, Track, base, options, set_up};
-use crate::state::State;
 use crate::watch::watch;
 use crate::workloads::{self, Make};
 use crate::{images as image_count, is_long, seed};
@@ -20,6 +19,7 @@ use drystone_ext4::{Ext4, MountOptions};
 use drystone_sync::Arc;
 use drystone_testkit::judges::{Scratch, have};
 use drystone_testkit::operations::{Action, Executor, Operation, Outcome};
+use drystone_testkit::visible::VisibleState;
 use drystone_vfs::FileSystem;
 use std::ops::Range;
 
@@ -85,7 +85,7 @@ impl Subject {
         let parts = [Part { setup: Vec::new(), operations }];
         let (image, models) = set_up(shape, &parts)?;
         let model = &models[0];
-        let state = State::read(model, &base(0), None).unwrap();
+        let state = VisibleState::read(model, &base(0), None).unwrap();
         let mut subject = Subject {
             stages: Vec::new(),
             track: Track::begin(&base(0), state, shape.delayed),

@@ -5,7 +5,6 @@
 use crate::images::{FILE, LIST, Shape};
 use crate::judge::{crash_images, e2fsck, recover};
 use crate::record::{Part, Possible, Track, base, options, set_up};
-use crate::state::State;
 use crate::watch::watch;
 use crate::{is_long, seed, workloads};
 use drystone_blockdev::{
@@ -18,6 +17,7 @@ use drystone_testkit::crash::CrashImage;
 use drystone_testkit::judges::{Scratch, have};
 use drystone_testkit::model::MemoryFileSystem;
 use drystone_testkit::operations::{Executor, Operation};
+use drystone_testkit::visible::VisibleState;
 use drystone_vfs::{FileSystem, NewNode, RequestContext};
 
 /// Operations of the workload.
@@ -43,8 +43,11 @@ impl Subject {
         let parts = [Part { setup: Vec::new(), operations }];
         let (image, models) = set_up(shape, &parts)?;
         let model: &MemoryFileSystem = &models[0];
-        let mut track =
-            Track::begin(&base(0), State::read(model, &base(0), None).unwrap(), shape.delayed);
+        let mut track = Track::begin(
+            &base(0),
+            VisibleState::read(model, &base(0), None).unwrap(),
+            shape.delayed,
+        );
         let mut executor = Executor::new(model);
         let mut succeeds = Vec::new();
         for operation in &parts[0].operations {

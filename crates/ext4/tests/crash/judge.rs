@@ -2,7 +2,6 @@
 
 use crate::record::{Possible, Track, may_be_partial, options, shifts};
 use crate::seed;
-use crate::state::{Entry, State};
 use crate::watch::watch;
 use drystone_blockdev::{BlockDevice, Event, MemoryDevice};
 use drystone_ext4::{Ext4, QuotaLimits};
@@ -12,7 +11,7 @@ use drystone_sync::Arc;
 use drystone_testkit::crash::CrashImages;
 use drystone_testkit::judges::{Scratch, e2fsck_check, write_image};
 use drystone_testkit::operations::Word;
-use std::collections::HashSet;
+use drystone_testkit::visible::{VisibleEntry, VisibleState, check_content};
 
 /// Seconds that a recovery may take on a busy machine.
 const RECOVERY_SECONDS_MAX: u64 = 60;
@@ -46,7 +45,7 @@ pub fn recover(
 /// Compares a track's files with the states that they may be in.
 pub fn check_track(track: &Track, fs: &Ext4, possible: &Possible) -> Result<(), String> {
     let &Possible { first, last, .. } = possible;
-    let found = State::read(fs, &track.base, Some(&track.states[first]))
+    let found = VisibleState::read(fs, &track.base, Some(&track.states[first]))
         .map_err(|error| format!("can't be read: {error}"))?;
     let mut reasons = Vec::new();
     for number in first..=last {
@@ -73,7 +72,7 @@ pub fn check_track(track: &Track, fs: &Ext4, possible: &Possible) -> Result<(), 
 /// Compares `found` with one state; with `is_partial`, the next operation may have been done in part.
 fn check_state(
     track: &Track,
-    found: &State,
+    found: &VisibleState,
     number: usize,
     possible: &Possible,
     is_partial: bool,
@@ -81,7 +80,7 @@ fn check_state(
     let state = &track.states[number];
     let last = possible.last;
     let oldest = |inode| possible.content.unwrap_or(number).max(track.content_since(inode, last));
-    let accepts = |path: &[u8], expected: Option<&Entry>, there: Option<&Entry>| {
+    let accepts = |path: &[u8], expected: Option<&VisibleEntry>, there: Option<&VisibleEntry>| {
         let (Some(expected), Some(there)) = (expected, there) else { return false };
         if possible.content.is_some() && there.is_same_node(expected) {
             // Data that waited may be missing, and with it the end of the file.
@@ -124,51 +123,6 @@ fn check_state(
             .map_err(|problem| format!("{}: {problem}", Word(path.clone())))?;
     }
     Ok(())
-}
-
-/// Each byte has to be in one of the versions at its place. If content was moved, it is enough that each
-/// piece is somewhere in a version.
-fn check_content(
-    content: &[u8],
-    versions: &[&Arc<Vec<u8>>],
-    is_shifted: bool,
-) -> Result<(), String> {
-    // A sector: a block that was being overwritten where it was moved from may be torn between two.
-    const PIECE_BYTES: usize = 512;
-    if versions.iter().any(|version| version[..] == content[..]) {
-        return Ok(());
-    }
-    // A file is never longer than what was written, so zeros behind a version's end don't count.
-    let at = |version: &[u8], place: usize| version.get(place).copied();
-    let foreign =
-        (0..content.len()).find(|&i| versions.iter().all(|v| at(v, i) != Some(content[i])));
-    let Some(foreign) = foreign else { return Ok(()) };
-    if is_shifted {
-        let padded = |bytes: &[u8]| {
-            let mut bytes = bytes.to_vec();
-            bytes.resize(PIECE_BYTES, 0);
-            bytes
-        };
-        let known: HashSet<Vec<u8>> =
-            versions.iter().flat_map(|v| v.chunks(PIECE_BYTES)).map(padded).collect();
-        // The file may end within a piece that a later version has in full.
-        let is_beginning = |piece: &[u8]| {
-            piece.len() < PIECE_BYTES && known.iter().any(|whole| whole.starts_with(piece))
-        };
-        let is_known = |piece: &[u8]| {
-            piece.iter().all(|&b| b == 0) || known.contains(&padded(piece)) || is_beginning(piece)
-        };
-        if content.chunks(PIECE_BYTES).all(is_known) {
-            return Ok(());
-        }
-    }
-    let expected: Vec<Option<u8>> = versions.iter().take(4).map(|v| at(v, foreign)).collect();
-    Err(format!(
-        "byte {foreign} of {} is {}, expected one of {expected:?} from {} versions",
-        content.len(),
-        content[foreign],
-        versions.len()
-    ))
 }
 
 /// Grace periods run for owners that exceed soft limits, and for no others.

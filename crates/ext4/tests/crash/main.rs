@@ -22,7 +22,6 @@ mod panics;
 mod record;
 mod settings;
 mod short;
-mod state;
 mod watch;
 mod without_journal;
 mod workloads;

@@ -5,7 +5,6 @@ use crate::images::{self, Shape};
 use crate::judge::{e2fsck, recover};
 use crate::record::{Part, Possible, Track, base, options, set_up};
 use crate::short::{BEFORE, OPERATIONS};
-use crate::state::State;
 use crate::watch::watch;
 use crate::{is_long, seed};
 use drystone_blockdev::{BlockDevice, MemoryDevice};
@@ -15,6 +14,7 @@ use drystone_sync::Arc;
 use drystone_testkit::judges::{Scratch, have};
 use drystone_testkit::model::MemoryFileSystem;
 use drystone_testkit::operations::{Action, Actor, Executor, Operation};
+use drystone_testkit::visible::VisibleState;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Calls of each sequence that are tried in the ordinary run.
@@ -94,7 +94,7 @@ impl Sequence {
         for operation in parse(&format!("mkdir @ 777; {BEFORE}")) {
             assert!(executor.apply(&operation).0.is_ok(), "{operation}");
         }
-        let state = State::read(&model, &base(0), None).unwrap();
+        let state = VisibleState::read(&model, &base(0), None).unwrap();
         let mut track = Track::begin(&base(0), state, shape.delayed);
         let sync = Operation { actor: Actor(0), action: Action::Sync {} };
         for operation in parse(text).into_iter().chain([sync]) {

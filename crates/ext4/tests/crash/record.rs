@@ -1,7 +1,6 @@
 //! Workloads on a recorded device, and the states of the model meanwhile.
 
 use crate::images::Shape;
-use crate::state::State;
 use drystone_blockdev::{BlockDevice, Event, EventKind, MemoryDevice, Recording};
 use drystone_ext4::{Ext4, MountOptions, QuotaLimits};
 use drystone_ext4_format::quota::SPACE_LIMIT_UNIT;
@@ -10,6 +9,7 @@ use drystone_testkit::model::MemoryFileSystem;
 use drystone_testkit::operations::{
     Action, Actor, Data, Executor, Operation, OperationTarget, Outcome, RangeKind, Word,
 };
+use drystone_testkit::visible::VisibleState;
 use drystone_vfs::{Errno, FallocateMode, FileSystem, InodeNumber, NewNode, RequestContext};
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ pub struct Track {
     pub base: String,
     pub operations: Vec<Operation>,
     /// What was visible below the directory after so many operations.
-    pub states: Vec<Arc<State>>,
+    pub states: Vec<Arc<VisibleState>>,
     /// By the number of operations that have returned: the oldest state that a crash may leave.
     /// One more than there are operations: after the close.
     pub durable: Vec<usize>,
@@ -66,7 +66,7 @@ impl Track {
     }
 
     /// A track without operations, which begins in a state.
-    pub fn begin(base: &str, state: State, is_delayed: bool) -> Track {
+    pub fn begin(base: &str, state: VisibleState, is_delayed: bool) -> Track {
         let states = vec![Arc::new(state)];
         Track {
             base: base.to_owned(),
@@ -84,8 +84,9 @@ impl Track {
     pub fn push(&mut self, operation: &Operation, has_succeeded: bool, model: &Executor) {
         let before = Arc::clone(self.states.last().unwrap());
         let after = if has_succeeded && is_change(&operation.action) {
-            let mut after = State::read(model.file_system(), &self.base, Some(&before)).unwrap();
-            after.read_nameless(model, &before).unwrap();
+            let fs = model.file_system();
+            let mut after = VisibleState::read(fs, &self.base, Some(&before)).unwrap();
+            after.read_nameless(fs, model.open_inodes(), Some(&before)).unwrap();
             Arc::new(after)
         } else {
             before
@@ -106,7 +107,8 @@ impl Track {
     /// Compares what a mount shows with the last state.
     fn compare(&self, fs: &Ext4) -> Result<(), String> {
         let expected = &self.states[self.states.len() - 1];
-        let found = State::read(fs, &self.base, Some(expected)).map_err(|e| e.to_string())?;
+        let found =
+            VisibleState::read(fs, &self.base, Some(expected)).map_err(|e| e.to_string())?;
         if let Some(difference) = expected.difference(&found, |_, _, _| false) {
             return Err(difference);
         }
@@ -156,7 +158,7 @@ impl Track {
     }
 
     /// The oldest state since which `see` has returned the same.
-    fn unchanged_since<'a, T: PartialEq>(&'a self, see: impl Fn(&'a State) -> T) -> usize {
+    fn unchanged_since<'a, T: PartialEq>(&'a self, see: impl Fn(&'a VisibleState) -> T) -> usize {
         let now = see(&self.states[self.states.len() - 1]);
         let changed = self.states.iter().rposition(|state| see(state) != now);
         changed.map_or(0, |changed| changed + 1)
@@ -395,7 +397,8 @@ fn run(
     is_delayed: bool,
 ) -> Track {
     let base = base(number);
-    let mut track = Track::begin(&base, State::read(model, &base, None).unwrap(), is_delayed);
+    let mut track =
+        Track::begin(&base, VisibleState::read(model, &base, None).unwrap(), is_delayed);
     let (mut on_fs, mut on_model) = (Executor::new(fs), Executor::new(model));
     for operation in &part.operations {
         let outcome = on_fs.apply(operation);

@@ -4,13 +4,13 @@
 use crate::images::NO_JOURNAL;
 use crate::judge::{crash_images, e2fsck};
 use crate::record::{Part, base, options, record};
-use crate::state::State;
 use crate::watch::watch;
 use crate::{images as image_count, seed, workloads};
 use drystone_blockdev::{BlockDevice, MemoryDevice};
 use drystone_ext4::Ext4;
 use drystone_sync::Arc;
 use drystone_testkit::judges::{Scratch, e2fsck_repair, have, write_image};
+use drystone_testkit::visible::VisibleState;
 
 const OPERATIONS: usize = 300;
 /// One of so many images is made here.
@@ -35,14 +35,14 @@ fn crashes_are_repaired() {
         let device: Arc<dyn BlockDevice> = Arc::new(image.device);
         let read_only = options(5000).read_only(true);
         if let Ok(fs) = Ext4::open(device, read_only) {
-            let _ = State::read(&fs, "/", None);
+            let _ = VisibleState::read(&fs, "/", None);
             fs.close().unwrap();
         }
         let repaired = e2fsck_repair(&path).unwrap();
         assert!(repaired.code <= 1, "{what}: e2fsck -fy: {}", repaired.output);
         let device = Arc::new(MemoryDevice::from_bytes(&std::fs::read(&path).unwrap()));
         let fs = Ext4::open(device.clone() as Arc<dyn BlockDevice>, options(5000)).unwrap();
-        State::read(&fs, "/", None).unwrap_or_else(|error| panic!("{what}: {error}"));
+        VisibleState::read(&fs, "/", None).unwrap_or_else(|error| panic!("{what}: {error}"));
         fs.close().unwrap();
         e2fsck(&*device, &scratch).unwrap_or_else(|problem| panic!("{what}: {problem}"));
     }

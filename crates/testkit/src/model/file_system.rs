@@ -33,6 +33,14 @@ impl Default for MemoryFileSystem {
     }
 }
 
+/// The same file system, with the references that callers hold.
+impl Clone for MemoryFileSystem {
+    fn clone(&self) -> MemoryFileSystem {
+        let state = self.state.lock().clone();
+        MemoryFileSystem { state: Mutex::new(&MODEL, state), thawed: Condvar::new() }
+    }
+}
+
 impl MemoryFileSystem {
     /// An empty file system whose root belongs to the superuser.
     pub fn new(configuration: Configuration) -> MemoryFileSystem {

@@ -18,7 +18,7 @@ const COOKIE_FIRST: u64 = 3;
 /// The first number that isn't reserved, as ext4 has it.
 const INODE_FIRST: u64 = 11;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct ModelState {
     pub configuration: Configuration,
     pub nodes: BTreeMap<InodeNumber, Node>,

@@ -205,6 +205,7 @@ impl Action {
                 | Action::RemoveDirectory { .. }
                 | Action::Rename { .. }
                 | Action::ReadLink { .. }
+                | Action::Lookup { .. }
                 | Action::List { .. }
         )
     }
@@ -252,6 +253,8 @@ actions! {
     Rename = "rename" { /** Which. */ from: Word, /** Where to. */ to: Word, /** How. */ kind: RenameKind, }
     /// Read a symbolic link.
     ReadLink = "readlink" { /** Which. */ path: Word, }
+    /// Find an inode and hold it in a slot.
+    Lookup = "lookup" { /** Which. */ path: Word, /** Slot. */ slot: u8, }
     /// List a directory.
     List = "list" { /** Which. */ path: Word, }
     /// Show attributes.

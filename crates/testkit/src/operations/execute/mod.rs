@@ -46,6 +46,19 @@ impl<'a> Executor<'a> {
         Executor { file_system, slots: BTreeMap::new(), last_detail: None }
     }
 
+    /// An executor that holds these inodes, whose references it takes over.
+    pub fn holding(
+        file_system: &'a dyn FileSystem,
+        slots: BTreeMap<u8, InodeNumber>,
+    ) -> Executor<'a> {
+        Executor { file_system, slots, last_detail: None }
+    }
+
+    /// What it holds, by slot; the caller takes over the references.
+    pub fn into_held(mut self) -> BTreeMap<u8, InodeNumber> {
+        std::mem::take(&mut self.slots)
+    }
+
     /// Runs one operation.
     pub fn apply(&mut self, operation: &Operation) -> Outcome {
         let result = self.run(&operation.actor.context(), &operation.action);
@@ -231,6 +244,13 @@ impl<'a> Executor<'a> {
                 self.at_inode(context, &OperationTarget::Path(path.clone()), |inode| {
                     file_system.read_link(inode).map(|target| Word(target).to_string())
                 })
+            }
+            Action::Lookup { path, slot } => {
+                let found = self.at_name(context, path, |parent, name| {
+                    file_system.lookup(context, parent, name)
+                })?;
+                self.hold(*slot, found.inode);
+                Ok(describe(&found))
             }
             Action::List { path } => {
                 self.at_inode(context, &OperationTarget::Path(path.clone()), |inode| {
