@@ -92,6 +92,13 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Random interleavings and crashes of the engine, by a seed.
+    #[command(disable_help_flag = true)]
+    SimulateFaults {
+        /// Options; '--help' shows them.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// Fuzzing of the formats.
     Fuzz {
         /// The target; all in turn when there is none.
@@ -163,6 +170,7 @@ fn run(task: Task) -> anyhow::Result<()> {
         Task::Differential { sequences, seed } => long::differential(sequences, seed),
         Task::Loom => suites::loom(),
         Task::Simulate { arguments } => suites::simulate(&arguments),
+        Task::SimulateFaults { arguments } => suites::simulate_faults(&arguments),
         Task::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
         Task::Bench { filters } => bench::run(&filters),
         Task::BenchLong { measurements } => bench::run_long(&measurements),

@@ -82,13 +82,23 @@ pub fn simulate(arguments: &[String]) -> anyhow::Result<()> {
     process::run(simulation("run", "--cfg sim").args(["--release", "--"]).args(arguments))
 }
 
-/// The engine compiles for virtual cores, and a simulation repeats.
+/// Random interleavings and crashes of the engine, with the assertions of a debug build.
+pub fn simulate_faults(arguments: &[String]) -> anyhow::Result<()> {
+    process::run(simulation("run", "--cfg sim").args(["--", "faults"]).args(arguments))
+}
+
+/// The engine compiles for virtual cores, a simulation repeats, and some seeds of interleavings and crashes
+/// are good.
 pub fn check_simulation() -> anyhow::Result<()> {
     process::run(&mut simulation_tests())
 }
 
 fn simulation_tests() -> Command {
-    simulation("test", "--cfg sim -D warnings")
+    let mut cargo = simulation("test", "--cfg sim -D warnings");
+    // The other tests of `sync` have real threads.
+    let tests = ["--lib", "--bins", "--test", "repeats", "--test", "faults"];
+    cargo.args(["--package", "drystone-sync"]).args(tests);
+    cargo
 }
 
 /// Compiles what [`loom`] and [`check_simulation`] run.

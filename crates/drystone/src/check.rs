@@ -133,8 +133,7 @@ pub fn plan_repair(
         {
             device = recovered;
         }
-        let overlay = Overlay::new(&*device);
-        Ok(drystone_fsck::repair(&overlay, options, now(), choose, progress)?.into_plan())
+        Ok(drystone_fsck::repair(&Overlay::new(&*device), options, now(), choose, progress)?)
     })
 }
 

@@ -91,6 +91,9 @@ impl RunningTransaction {
 
     /// Revokes `block`. Every `per_block` revokes take the room of one block.
     pub(crate) fn revoke(&self, block: u64, per_block: usize) {
+        if drystone_sync::planted!("no-revoke") {
+            return;
+        }
         let mut revokes = self.revokes.lock();
         if revokes.insert(block) {
             self.revoke_count.store(revokes.len(), Ordering::Relaxed);

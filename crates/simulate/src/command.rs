@@ -1,9 +1,9 @@
 //! The command line.
 
-use crate::explain;
 use crate::target::SimulatedTarget;
+use crate::{explain, faults};
 use anyhow::{Context, Result};
-use clap::Parser;
+use clap::{Parser, Subcommand};
 use drystone_bench::machine::Machine as Described;
 use drystone_bench::policy::PolicyChoice;
 use drystone_bench::results::Results;
@@ -18,7 +18,21 @@ use std::process::ExitCode;
 
 /// Runs workloads of `drystone bench` on virtual cores in virtual time.
 #[derive(Parser)]
+#[command(args_conflicts_with_subcommands = true)]
 struct Arguments {
+    #[command(subcommand)]
+    task: Option<Task>,
+    #[command(flatten)]
+    benchmark: Benchmark,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    Faults(faults::FaultArguments),
+}
+
+#[derive(clap::Args)]
+struct Benchmark {
     /// Workloads by name; 'all', 'seeds' (those with a published table), 'fxmark'.
     #[arg(value_name = "WORKLOAD", required = true)]
     workloads: Vec<String>,
@@ -46,9 +60,13 @@ struct Arguments {
 }
 
 pub fn main() -> ExitCode {
-    match run(&Arguments::parse()) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
+    let arguments = Arguments::parse();
+    let done = match &arguments.task {
+        Some(Task::Faults(arguments)) => faults::main(arguments),
+        None => run(&arguments.benchmark),
+    };
+    match done {
+        Ok(code) => code,
         Err(error) => {
             eprintln!("simulate: {error:#}");
             ExitCode::FAILURE
@@ -56,8 +74,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Runs all; returns whether none failed.
-fn run(arguments: &Arguments) -> Result<bool> {
+fn run(arguments: &Benchmark) -> Result<ExitCode> {
     let machine = MachineModel::two_sockets_128();
     let policies = arguments.policies.iter().map(|text| PolicyChoice::parse(text));
     let plan = Plan {
@@ -82,7 +99,8 @@ fn run(arguments: &Arguments) -> Result<bool> {
         let page = report::write(&results, directory)?;
         eprintln!("wrote {}", page.display());
     }
-    Ok(!screen.has_failed.load(Ordering::Relaxed))
+    let has_failed = screen.has_failed.load(Ordering::Relaxed);
+    Ok(if has_failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 struct Screen {

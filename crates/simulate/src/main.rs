@@ -6,6 +6,8 @@ mod command;
 #[cfg(sim)]
 mod explain;
 #[cfg(sim)]
+mod faults;
+#[cfg(sim)]
 mod repeatable;
 #[cfg(sim)]
 mod target;

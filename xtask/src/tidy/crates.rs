@@ -70,7 +70,10 @@ const LAYERS: [(&str, &[&str]); 28] = [
             "volumes",
         ],
     ),
-    ("drystone-simulate", &["bench", "sync"]),
+    (
+        "drystone-simulate",
+        &["bench", "blockdev", "ext4", "ext4-format", "fsck", "mkfs", "sync", "testkit", "vfs"],
+    ),
     ("drystone-cli", &["bench", "blockdev", "drystone", "fuse", "mkfs", "sources", "sync", "vfs"]),
     ("drystone-manual", &["cli"]),
 ];

@@ -160,7 +160,7 @@ fn show(
 ) -> Outcome {
     for problem in &report.problems {
         let line = problem.problem.to_string();
-        writeln!(output, "{}: {}", Escaped(line.as_bytes()), fate(problem))?;
+        writeln!(output, "{}: {}", Escaped(line.as_bytes()), fate(problem, is_plan))?;
     }
     if !global.quiet {
         let path = path.display();
@@ -169,20 +169,17 @@ fn show(
             1 => writeln!(output, "{path}: one transaction of the journal was replayed")?,
             n => writeln!(output, "{path}: {n} transactions of the journal were replayed")?,
         }
-        let (verb, count) = match is_plan {
-            true => ("would be repaired", report.planned),
-            false => ("repaired", report.repaired),
-        };
-        let done = counted(count, "problem");
+        let verb = if is_plan { "would be repaired" } else { "repaired" };
+        let done = counted(report.repaired, "problem");
         let left = counted(report.errors, "error");
         writeln!(output, "{path}: {done} {verb}, {left} left, {}", report.summary)?;
     }
     Ok(())
 }
 
-fn fate(problem: &RepairedProblem) -> &'static str {
+fn fate(problem: &RepairedProblem, is_plan: bool) -> &'static str {
     match (problem.repair, problem.done) {
-        (RepairOutcome::Planned, _) => "would be repaired",
+        (RepairOutcome::Repaired, _) if is_plan => "would be repaired",
         (RepairOutcome::Repaired, done) => done.unwrap_or("repaired"),
         (RepairOutcome::Declined, _) => "left as it is",
         (RepairOutcome::Impossible, _) => "can't be repaired yet",

@@ -276,7 +276,9 @@ pub(crate) fn remove(
 ) -> Result<()> {
     // From here on no thread may get a reference through the name. Other threads may take it for
     // absent too early, which is harmless, because the removal has not returned.
-    if let Some(names) = directory.dentry_cache() {
+    if let Some(names) = directory.dentry_cache()
+        && !drystone_sync::planted!("stale-dentry")
+    {
         names.forget(name);
     }
     let removed = match &found.buffer {

@@ -38,7 +38,8 @@ impl Engine {
                 return Err(Errno::EISDIR.into());
             }
             // Whether the inode is on the orphan record is decided under its content lock.
-            let victim = inode.content.write();
+            let victim =
+                (!drystone_sync::planted!("unlink-without-lock")).then(|| inode.content.write());
             let mut handle = self.volume.start(credits::UNLINK + credits::DELETE_INODE)?;
             let removed = self.remove_name(&mut handle, &directory, &inode, name, &found);
             self.settle(handle, removed)?;
@@ -97,7 +98,11 @@ impl Engine {
             let _first = first.content.write();
             let _second = second.content.write();
             let found = match dir::entry_named(self, &directory, &directory.summary(), name)? {
-                Some(found) if found.inode == victim.number => found,
+                Some(found)
+                    if found.inode == victim.number || drystone_sync::planted!("stale-name") =>
+                {
+                    found
+                }
                 _ => continue,
             };
             permission::check_remove(self, context, &directory, &directory.summary(), &victim)?;

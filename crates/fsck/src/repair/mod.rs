@@ -83,8 +83,6 @@ pub enum Decision {
 pub enum RepairOutcome {
     /// It was repaired.
     Repaired,
-    /// It would be repaired: this is a plan.
-    Planned,
     /// The caller wanted it left.
     Declined,
     /// There is no rule to repair it yet, or the rules failed.
@@ -101,7 +99,7 @@ pub struct RepairedProblem {
     pub problem: Problem,
     /// What became of it.
     pub repair: RepairOutcome,
-    /// How it was repaired, or would be.
+    /// How it was repaired.
     pub done: Option<&'static str>,
 }
 
@@ -112,8 +110,6 @@ pub struct RepairReport {
     pub problems: Vec<RepairedProblem>,
     /// How many were repaired.
     pub repaired: u64,
-    /// How many would be repaired, if this is a plan.
-    pub planned: u64,
     /// Errors that are left.
     pub errors: u64,
     /// Warnings that are left.
@@ -463,18 +459,6 @@ fn key_of(problem: &Problem) -> String {
 }
 
 impl RepairReport {
-    /// The report of a repair that is thrown away.
-    #[must_use]
-    pub fn into_plan(mut self) -> RepairReport {
-        for problem in &mut self.problems {
-            if problem.repair == RepairOutcome::Repaired {
-                problem.repair = RepairOutcome::Planned;
-            }
-        }
-        self.planned = std::mem::take(&mut self.repaired);
-        self
-    }
-
     /// Whether no error is left.
     #[must_use]
     pub const fn is_clean(&self) -> bool {

@@ -206,6 +206,9 @@ impl JournalCore {
         drop(self.handle_order.read());
         self.count(|counts| counts.commit_waits += 1);
         let mut progress = self.progress.lock();
+        if drystone_sync::planted!("lost-wakeup") {
+            self.changed.wait(&mut progress);
+        }
         while progress.committed < tid && progress.error.is_none() {
             self.changed.wait(&mut progress);
         }

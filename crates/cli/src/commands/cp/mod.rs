@@ -13,10 +13,12 @@ use crate::messages::tell;
 use crate::owners::{OWNER_OPTIONS, OwnerArguments};
 use crate::progress::Progress;
 use crate::tree::ImageTree;
-use drystone::ImageOptions;
+use anyhow::Context;
 use drystone::transfer::{CopyItem, CopyOptions, CopySummary, Endpoint, copy};
 use drystone::vfs::FileSystem;
+use drystone::{ImageOptions, VolumeName};
 use std::ffi::OsString;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use streams::from_input;
@@ -100,7 +102,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     match target {
         AnyLocation::Host(path) => {
             if groups.iter().any(|group| group.image.is_none()) {
-                let message = "neither source nor target is in an image: write 'IMAGE:/PATH', or 'IMAGE:/' for its root";
+                let message = "neither source nor target is in an image ('IMAGE:/PATH')";
                 return Err(Failure::Usage(message.to_string()));
             }
             let copying = Copying { arguments, global, excluded: Vec::new(), interrupt };
@@ -111,8 +113,14 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
             let mut options = ImageOptions::default();
             options.commit_interval = arguments.commit_interval;
             let image = open_with(&location.image, Intent::Change, global, options)?;
+            let name = VolumeName::find(&location.image).map_err(anyhow::Error::from)?;
+            let mut excluded = Vec::new();
+            if !name.is_remote() {
+                let metadata = std::fs::metadata(name.source())
+                    .with_context(|| location.image.display().to_string())?;
+                excluded.push((metadata.dev(), metadata.ino()));
+            }
             let result = {
-                let excluded = image.host_file().into_iter().collect();
                 let copying = Copying { arguments, global, excluded, interrupt };
                 let place = Some((location.image.as_path(), image.file_system()));
                 let parts = groups
@@ -216,15 +224,14 @@ impl Copying<'_> {
         sources: usize,
     ) -> Outcome<CopySummary> {
         let place = target.map_or(Endpoint::Host, |(_, file_system)| Endpoint::Image(file_system));
-        let is_directory = match target {
-            Some((image, file_system)) => {
-                let found = ImageTree::new(file_system, image).find(path, true);
-                found.is_ok_and(|node| node.is_directory())
-            }
-            None => path.is_dir(),
-        };
-        let is_new_name = self.arguments.no_target_directory;
-        let (into, items) = destination(&group.paths, path, is_directory, is_new_name, sources)?;
+        let is_directory = !self.arguments.no_target_directory
+            && match target {
+                Some((image, file_system)) => ImageTree::new(file_system, image)
+                    .find(path, true)
+                    .is_ok_and(|n| n.is_directory()),
+                None => path.is_dir(),
+            };
+        let (into, items) = destination(&group.paths, path, is_directory, sources)?;
         let prefix =
             |image: Option<&Path>| image.map_or(String::new(), |i| format!("{}:", i.display()));
         let progress = Progress::new(
@@ -257,19 +264,14 @@ impl Copying<'_> {
     }
 }
 
-/// Works out, as `cp` does, which directory is copied into and under which names. `is_new_name` if the target
-/// is what a source becomes, even if it is a directory (`-T`).
+/// Works out, as `cp` does, which directory is copied into and under which names.
 fn destination(
     paths: &[PathBuf],
     target: &Path,
     target_is_directory: bool,
-    is_new_name: bool,
     sources: usize,
 ) -> Result<(PathBuf, Vec<CopyItem>), Failure> {
-    let named = |name: Option<OsString>| {
-        paths.iter().map(move |path| CopyItem { path: path.clone(), name: name.clone() }).collect()
-    };
-    if target_is_directory && !is_new_name {
+    if target_is_directory {
         // `SRC/.`, `..` and roots have no name to appear under: their content is merged.
         let item = |path: &PathBuf| CopyItem { path: path.clone(), name: last_name(path) };
         let items = paths.iter().map(item).collect();
@@ -280,11 +282,8 @@ fn destination(
             format!("{} isn't a directory, and there are several sources", target.display());
         return Err(Failure::Failed(anyhow::anyhow!(message)));
     }
-    let Some(name) = last_name(target) else {
-        if target_is_directory {
-            // A root has no other name: the source, a directory, is merged into it.
-            return Ok((target.to_path_buf(), named(None)));
-        }
+    let name: Option<OsString> = last_name(target);
+    let Some(name) = name else {
         let message = format!("{} isn't a directory", target.display());
         return Err(Failure::Failed(anyhow::anyhow!(message)));
     };
@@ -292,7 +291,11 @@ fn destination(
         Some(parent) if !parent.as_os_str().is_empty() => parent.to_path_buf(),
         _ => PathBuf::from("."),
     };
-    Ok((parent, named(Some(name))))
+    let items = paths
+        .iter()
+        .map(|path| CopyItem { path: path.clone(), name: Some(name.clone()) })
+        .collect();
+    Ok((parent, items))
 }
 
 #[cfg(test)]
@@ -315,7 +318,7 @@ mod tests {
     fn names_come_out_as_with_cp() {
         let out = |path: &str, target: &str, is_directory| {
             let (into, items) =
-                destination(&[path.into()], Path::new(target), is_directory, false, 1).unwrap();
+                destination(&[path.into()], Path::new(target), is_directory, 1).unwrap();
             (into, items[0].name.clone())
         };
         let name = |text: &str| Some(OsString::from(text));
@@ -325,16 +328,7 @@ mod tests {
         assert_eq!(out("/a/.", "/c", true), ("/c".into(), None));
         assert_eq!(out("/", "c", true), ("c".into(), None));
         assert_eq!(out("/", "c", false), (".".into(), name("c")));
-        assert!(destination(&["a".into(), "b".into()], Path::new("/c"), false, false, 2).is_err());
-        let renamed = |target: &str| {
-            let (into, items) =
-                destination(&["/a/b".into()], Path::new(target), true, true, 1).unwrap();
-            (into, items[0].name.clone())
-        };
-        assert_eq!(renamed("/c"), ("/".into(), name("c")));
-        for root in ["/", ".", "/c/."] {
-            assert_eq!(renamed(root), (root.into(), None));
-        }
+        assert!(destination(&["a".into(), "b".into()], Path::new("/c"), false, 2).is_err());
     }
 
     #[test]

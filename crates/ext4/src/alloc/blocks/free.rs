@@ -126,6 +126,10 @@ impl BlockAllocator {
         if !is_promised {
             self.groups.free_space.release(clusters);
         }
+        if drystone_sync::planted!("reuse-before-commit") {
+            drop(state);
+            self.groups.release_pending(transaction);
+        }
         Ok(())
     }
 }

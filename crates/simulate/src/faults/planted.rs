@@ -1,0 +1,23 @@
+//! Defects that can be planted in the engine, at places that ask for them by name
+//! (`drystone_sync::planted!`), to show that they would be found.
+
+/// All names.
+pub const NAMES: [&str; 15] = [
+    // The journal.
+    "commit-without-flush",
+    "checkpoint-without-flush",
+    "sync-without-flush",
+    "no-revoke",
+    "revoke-without-wait",
+    "lost-wakeup",
+    // The file system.
+    "sync-without-delayed",
+    "unlink-without-orphan",
+    "unlink-without-lock",
+    "stale-name",
+    "append-without-lock",
+    "inode-claimed-twice",
+    "stale-dentry",
+    "reuse-before-commit",
+    "half-an-operation",
+];
