@@ -142,16 +142,30 @@ impl BlockSet {
     }
 
     /// Adds the numbers of another set of the same bound.
-    pub fn add_all(&mut self, other: BlockSet) {
-        for (index, bits) in other.chunks {
+    pub fn add_all(&mut self, other: &BlockSet) {
+        for (&index, bits) in &other.chunks {
             let Some(bits) = bits else {
                 self.set(index, 0..CHUNK_BITS as usize, |_| {});
                 continue;
             };
-            for run in one_runs(&bits, 0..CHUNK_BITS as usize) {
+            for run in one_runs(bits, 0..CHUNK_BITS as usize) {
                 self.set(index, run, |_| {});
             }
         }
+    }
+
+    /// Whether another set of the same bound has one of the numbers.
+    pub fn meets(&self, other: &BlockSet) -> bool {
+        let (few, many) = match self.chunks.len() < other.chunks.len() {
+            true => (self, other),
+            false => (other, self),
+        };
+        few.chunks.iter().any(|(index, bits)| {
+            let bits = bits.as_deref().unwrap_or(&ALL);
+            let has_both =
+                |others: &Bits| bits.iter().zip(others).any(|(one, other)| one & other != 0);
+            many.bits(*index).is_some_and(has_both)
+        })
     }
 
     /// The numbers that another set of the same bound has as well.
@@ -167,6 +181,11 @@ impl BlockSet {
             }
         }
         shared
+    }
+
+    /// Bytes that the set takes.
+    pub fn memory_bytes(&self) -> u64 {
+        self.memory.bytes()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -256,10 +275,11 @@ mod tests {
         set.add_range(10..20);
         other.add_range(20..30);
         other.add_range(40_000..40_010);
-        assert!(set.shared_with(&other).is_empty());
+        assert!(set.shared_with(&other).is_empty() && !set.meets(&other));
         other.insert(19);
         assert_eq!(set.shared_with(&other).runs(0..100_000).first(), Some(&(19..20)));
-        set.add_all(other);
+        assert!(set.meets(&other) && other.meets(&set));
+        set.add_all(&other);
         assert_eq!(set.runs(0..100_000), [10..30, 40_000..40_010]);
     }
 
@@ -279,7 +299,8 @@ mod tests {
         assert!(twice.runs(0..1 << 20).iter().eq([&(19 * CHUNK_BITS + 5..20 * CHUNK_BITS)]));
         assert_eq!(set.bytes(20 * CHUNK_BITS - 8, 16), [0xff, 0x7f]);
         let mut other = BlockSet::new(1 << 40);
-        other.add_all(set);
+        other.add_all(&set);
+        drop(set);
         assert!(other.runs(0..1 << 20).iter().eq([&(0..20 * CHUNK_BITS + 7)]));
         assert_eq!(memory.left(), 3 * (ENTRY_BYTES + CHUNK_BYTES as u64));
     }

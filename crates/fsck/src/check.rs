@@ -1,6 +1,6 @@
 //! The passes of a check, and their order.
 
-use crate::checker::{Checker, Findings, Orphans, PART_BYTES};
+use crate::checker::{Checker, Findings, Kept, Orphans, PART_BYTES};
 use crate::image::{Error, Image};
 use crate::inode_states::InodeStates;
 use crate::memory::Memory;
@@ -43,7 +43,7 @@ pub fn check(
     };
     let is_clean = image.superblock.state().contains(StateFlags::CLEAN);
     let counts_settled = is_clean && !needs_recovery;
-    Ok(match examine(image, reporter, counts_settled, options, |_| true)? {
+    Ok(match examine(image, reporter, counts_settled, options, None, |_| true)? {
         Examined::Whole(mut checker) => {
             let mut report = std::mem::take(&mut checker.reporter.report);
             paths::resolve(&checker, &mut report.problems)?;
@@ -71,13 +71,15 @@ pub(crate) enum Examined<'a> {
     Hopeless(Report),
 }
 
-/// Runs all passes over an image. The superblock's counters count only if they are settled. `wants_owners` says
-/// whether the owners of shared blocks are looked for, given what was found before.
+/// Runs all passes over an image. The superblock's counters count only if they are settled. What an examination before
+/// has kept is made use of; nothing is kept of this one without it. `wants_owners` says whether the owners of
+/// shared blocks are looked for, given what was found before.
 pub(crate) fn examine<'a>(
     mut image: Image<'a>,
     mut reporter: Reporter<'a>,
     counts_settled: bool,
     options: &CheckOptions,
+    mut kept: Option<Kept>,
     wants_owners: impl Fn(&Report) -> bool,
 ) -> Result<Examined<'a>, Error> {
     let Some(groups) = groups::load(&image, &mut reporter)? else {
@@ -85,9 +87,13 @@ pub(crate) fn examine<'a>(
     };
     image.groups = groups;
     let layout = image.layout;
-    let (threads, memory) = share_memory(options, &layout);
+    let (threads, memory, kept_max) = share_memory(options, &layout);
+    let states = match kept.as_mut().and_then(|kept| kept.take_states(&image, kept_max)) {
+        Some(states) => states.again(&image, &memory)?,
+        None => InodeStates::new(&image, &memory)?,
+    };
     let mut checker = Box::new(Checker {
-        states: InodeStates::new(&image, &memory)?,
+        states,
         image,
         reporter,
         orphans: Orphans::default(),
@@ -95,20 +101,23 @@ pub(crate) fn examine<'a>(
         counts_settled,
         threads,
         memory,
+        kept,
     });
     run(&mut checker, wants_owners)?;
     Ok(Examined::Whole(checker))
 }
 
-/// How many threads may work, and what is left for tables beside what the threads have in hand.
-fn share_memory(options: &CheckOptions, layout: &Layout) -> (usize, Memory) {
+/// How many threads may work, what is left for tables beside what the threads have in hand, and how many bytes may be
+/// kept beside the largest tables.
+fn share_memory(options: &CheckOptions, layout: &Layout) -> (usize, Memory, u64) {
     let tables = layout.blocks_count() / 2 + u64::from(layout.inodes_count());
     let per_thread = parallel::AHEAD as u64 * PART_BYTES;
     let threads = options.memory_max.saturating_sub(tables) / per_thread;
     let threads =
         options.threads.min(usize::try_from(threads).unwrap_or(usize::MAX)).clamp(1, THREADS_MAX);
     let in_hand = if threads > 1 { threads as u64 * per_thread } else { 0 };
-    (threads, Memory::new(options.memory_max - in_hand))
+    let rest = options.memory_max - in_hand;
+    (threads, Memory::new(rest), rest.saturating_sub(tables))
 }
 
 fn run(checker: &mut Checker<'_>, wants_owners: impl Fn(&Report) -> bool) -> Result<(), Error> {

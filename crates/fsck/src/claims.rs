@@ -48,10 +48,10 @@ impl Claims {
     }
 
     /// Adds the claims of a part.
-    pub fn add_part(&mut self, part: Self) {
-        self.twice.add_all(self.used.shared_with(&part.used));
-        self.twice.add_all(part.twice);
-        self.used.add_all(part.used);
+    pub fn add_part(&mut self, part: &Self) {
+        self.twice.add_all(&self.used.shared_with(&part.used));
+        self.twice.add_all(&part.twice);
+        self.used.add_all(&part.used);
     }
 
     /// The number behind the last cluster of all groups.

@@ -2,8 +2,9 @@
 
 use crate::block_set::BlockSet;
 use crate::checker::{
-    Checker, Directories, DirectoryLink, DirectoryPass, Findings, PART_LINKS_MAX, Places,
+    Checker, Directory, DirectoryNotes, DirectoryPart, DirectoryPass, Findings, Notes,
 };
+use crate::claims::Claims;
 use crate::directory::{DirectoryContext, EntryVisitor, MappedBlock};
 use crate::encryption::EncryptionPolicies;
 use crate::entries::{self, Names};
@@ -13,117 +14,114 @@ use crate::inode_states::InodeStates;
 use crate::issue::{InodeIssue, Issue};
 use crate::mapping::{self, MapEvent};
 use crate::memory::Memory;
-use crate::report::{Pass, Report, Reporter};
+use crate::report::{Pass, Reporter};
 use crate::{inline, parallel};
 use drystone_ext4_format::extent::Extent;
 use drystone_ext4_format::inode::{Inode, InodeFlags};
 use drystone_ext4_format::{InodeNumber, LogicalBlock};
 
-/// Directories that one thread examines at a time, at most.
-const PIECE_MAX: usize = 64;
+/// Directories that one thread examines at a time, and their blocks, at most. One alone may be larger.
+const PIECE_MAX: usize = 16;
+const PIECE_BLOCKS_MAX: u32 = 16;
 
 /// Pieces for each thread at least, so that all have work to the end.
 const PIECES_PER_THREAD: usize = 8;
 
-/// What a part of the directories gives.
-struct Part {
-    report: Report,
-    links: Vec<(usize, DirectoryLink)>,
-}
+/// A piece ends behind a directory whose number is a multiple of this, so that one that has another size changes few
+/// pieces.
+const PIECE_END: u32 = 8;
 
 /// What the passes over all parts read.
 struct Inputs<'i> {
     image: &'i Image<'i>,
     states: &'i InodeStates,
     policies: &'i EncryptionPolicies,
+    claims: &'i Claims,
     memory: &'i Memory,
 }
 
 impl Inputs<'_> {
-    /// Examines some directories. `is_counted` says that their names were counted before.
+    /// Examines some directories.
     fn examine(
         &self,
         piece: &[u32],
         reporter: &mut Reporter<'_>,
         visited: &mut BlockSet,
-        places: Places<'_>,
-        is_counted: bool,
+        notes: Notes<'_>,
     ) -> Result<(), Error> {
-        let Inputs { image, states, policies, memory } = *self;
-        let mut pass = DirectoryPass {
-            image,
-            states,
-            policies,
-            reporter,
-            memory,
-            visited,
-            places,
-            is_counted,
-        };
+        let Inputs { image, states, policies, memory, .. } = *self;
+        let mut pass = DirectoryPass { image, states, policies, reporter, memory, visited, notes };
         piece.iter().try_for_each(|inode| check_one(&mut pass, *inode))
+    }
+
+    /// Examines some directories apart from the others; nothing if it fails, or finds more than a part keeps.
+    fn examine_apart(&self, piece: &[u32], now_seconds: Option<u64>) -> Option<DirectoryPart> {
+        let mut reporter = Reporter::of_part(now_seconds);
+        let mut notes = DirectoryNotes::default();
+        let mut read = BlockSet::new(self.image.layout.blocks_count());
+        self.examine(piece, &mut reporter, &mut read, Notes::Later(&mut notes)).ok()?;
+        let report = reporter.into_part().filter(|_| !notes.are_exceeded)?;
+        Some(DirectoryPart::new(piece, report.problems, notes, &read, self.claims))
     }
 }
 
 /// Checks all directories.
 pub(crate) fn check(checker: &mut Checker<'_>) -> Result<(), Error> {
     checker.start_visits();
-    let Checker { image, reporter, states, found, threads, memory, .. } = checker;
+    let Checker { image, reporter, states, found, threads, memory, kept, .. } = checker;
     let Findings { visited, directories, policies, claims, .. } = found;
-    let inputs = Inputs { image, states, policies, memory };
+    let inputs = Inputs { image, states, policies, claims, memory };
     let all: Vec<u32> = directories.all.iter().map(|directory| directory.inode).collect();
     let total = all.len() as u64;
     let mut done = 0;
-    // A block may belong to two directories of a damaged image: it is read as one of the first. The inode for growth
-    // has claimed what it should have, and not what it has as a directory.
-    let has_shared = !claims.twice.is_empty() && reporter.report.errors > 0
-        || directories.position(InodeNumber::RESIZE).is_some();
-    if *threads == 1 || has_shared {
-        for piece in all.chunks(PIECE_MAX) {
-            inputs.examine(piece, reporter, visited, Places::Known(directories), false)?;
-            done += piece.len() as u64;
-            reporter.step(Pass::Directories, done, total);
-        }
-        return Ok(());
+    // The inode for growth has claimed what it should have, and not what it has as a directory.
+    let are_claimed = directories.position(InodeNumber::RESIZE).is_none();
+    if !are_claimed {
+        *kept = None;
     }
-    let piece = all.len() / (*threads * PIECES_PER_THREAD);
-    let pieces: Vec<&[u32]> = all.chunks(piece.clamp(1, PIECE_MAX)).collect();
+    let is_apart = are_claimed && (*threads > 1 || kept.is_some());
+    let pieces = pieces(&directories.all, &all, *threads);
+    let standing = kept.as_mut().map(|kept| kept.stand(&pieces, states, &claims.twice));
+    let stands = |index: usize| standing.as_ref().is_some_and(|standing| standing[index]);
     let now_seconds = reporter.now_seconds;
-    let work = |index: usize| {
-        let (mut reporter, mut links) = (Reporter::of_part(now_seconds), Vec::new());
-        let mut visited = BlockSet::new(inputs.image.layout.blocks_count());
-        let places = Places::Kept(&mut links);
-        inputs.examine(pieces[index], &mut reporter, &mut visited, places, false)?;
-        let report = reporter.into_part().filter(|_| links.len() < PART_LINKS_MAX);
-        Ok::<_, Error>(report.map(|report| Part { report, links }))
-    };
-    parallel::in_order(pieces.len(), *threads, work, |index, part| {
-        match part {
-            Ok(Some(part)) => part.give(directories, reporter),
-            failed_or_large => {
-                let places = Places::Known(directories);
-                inputs.examine(pieces[index], reporter, visited, places, true)?;
-                // Even if the device has read it now: not all names were counted.
-                failed_or_large?;
+    let work =
+        |index: usize| is_apart.then(|| inputs.examine_apart(pieces[index], now_seconds)).flatten();
+    parallel::in_order_unless(pieces.len(), *threads, stands, work, |index, part| {
+        let piece = pieces[index];
+        match (part, kept.as_mut()) {
+            (None, Some(kept)) => kept.directories(piece).give(states, directories, reporter),
+            (Some(Some(part)), kept) if !part.is_in_any(&claims.twice) => {
+                part.give(states, directories, reporter);
+                if let Some(kept) = kept {
+                    kept.keep_directories(part);
+                }
             }
+            // A block that belongs to two directories of a damaged image is read as one of the first.
+            _ => inputs.examine(piece, reporter, visited, Notes::AtOnce(directories))?,
         }
-        done += pieces[index].len() as u64;
+        done += piece.len() as u64;
         reporter.step(Pass::Directories, done, total);
         Ok(())
     })
 }
 
-impl Part {
-    /// Reports the problems and places the directories, in the order in which they were found.
-    fn give(self, directories: &mut Directories, reporter: &mut Reporter<'_>) {
-        let mut links = self.links.into_iter().peekable();
-        for (number, problem) in self.report.problems.into_iter().enumerate() {
-            while let Some((_, link)) = links.next_if(|(before, _)| *before <= number) {
-                link.place(directories, reporter);
-            }
-            reporter.report(problem.issue);
+/// Neighbours that one thread examines at a time: `numbers` cut to pieces.
+fn pieces<'n>(all: &[Directory], numbers: &'n [u32], threads: usize) -> Vec<&'n [u32]> {
+    let length = (all.len() / (threads * PIECES_PER_THREAD)).clamp(1, PIECE_MAX);
+    let mut pieces = Vec::new();
+    let (mut start, mut blocks) = (0, 0u32);
+    for (at, pair) in (1..).zip(all.windows(2)) {
+        blocks = blocks.saturating_add(pair[0].blocks);
+        let is_end = at - start == length
+            || blocks.saturating_add(pair[1].blocks) > PIECE_BLOCKS_MAX
+            || pair[0].inode.is_multiple_of(PIECE_END);
+        if is_end {
+            pieces.push(&numbers[start..at]);
+            (start, blocks) = (at, 0);
         }
-        links.for_each(|(_, link)| link.place(directories, reporter));
     }
+    pieces.extend(Some(&numbers[start..]).filter(|rest| !rest.is_empty()));
+    pieces
 }
 
 fn check_one(pass: &mut DirectoryPass<'_, '_>, number: u32) -> Result<(), Error> {

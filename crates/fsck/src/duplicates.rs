@@ -61,10 +61,14 @@ pub(crate) fn name_owners(checker: &mut Checker<'_>) -> Result<(), Error> {
     let mut shared = BlockSet::within(layout.blocks_count(), &checker.memory);
     let mut told = BlockSet::within(layout.blocks_count(), &checker.memory);
     let has_growth = special::has_resize_inode(&checker.image);
+    // What is kept says which inodes have no part in it.
+    let without = checker.kept.as_ref().map(|kept| kept.runs_without(&checker.found.claims.twice));
+    let without = without.unwrap_or_default();
     for group in layout.groups() {
         let Checker { image, reporter, states, found, .. } = &mut *checker;
         let Findings { claims, visited, .. } = found;
-        image.visit_inodes(states.used_in(group), |inode| {
+        let inodes = states.used_in(group).filter(|inode| !without.contain(inode.get()));
+        image.visit_inodes(inodes, |inode| {
             let number = inode.number;
             let mut runs = Vec::new();
             let mut own = InodeClaims::default();

@@ -45,13 +45,18 @@ impl EncryptionPolicies {
         self.inodes.insert(inode.get(), number);
     }
 
+    /// Bytes that the list takes, about.
+    pub fn memory_bytes(&self) -> usize {
+        3 * size_of::<(u32, u32)>() * self.inodes.len()
+    }
+
     /// Adds what other inodes are encrypted by.
-    pub fn add_part(&mut self, part: EncryptionPolicies) {
-        let policies: HashMap<u32, Vec<u8>> =
-            part.numbers.into_iter().map(|(policy, number)| (number, policy)).collect();
-        for (inode, number) in part.inodes {
-            if let Some(policy) = policies.get(&number) {
-                self.add(InodeNumber::new(inode), policy);
+    pub fn add_part(&mut self, part: &EncryptionPolicies) {
+        let policies: HashMap<u32, &[u8]> =
+            part.numbers.iter().map(|(policy, number)| (*number, &policy[..])).collect();
+        for (inode, number) in &part.inodes {
+            if let Some(policy) = policies.get(number) {
+                self.add(InodeNumber::new(*inode), policy);
             }
         }
     }

@@ -194,9 +194,7 @@ pub(crate) fn check_root(
 
 fn set_parent(pass: &mut DirectoryPass<'_, '_>, context: &DirectoryContext, parent: InodeNumber) {
     pass.set_dotdot(context.inode.number, parent);
-    if pass.states.is_used(parent) {
-        pass.add_name(parent);
-    }
+    pass.add_parent_name(parent);
 }
 
 /// Counts what an inline directory, which has no dots, implies.
@@ -334,17 +332,19 @@ pub(crate) fn check_entry(
         || pass.image.serves_image(target)
     {
         report(pass, context, at, DirectoryIssue::Reserved { name: name(), target });
+        pass.note_uncounted(target);
         return;
     }
     if !pass.states.is_used(target) {
         report(pass, context, at, DirectoryIssue::Unused { name: name(), target });
+        pass.note_uncounted(target);
         return;
     }
     let kind = pass.states.kind(target);
     check_type(pass, context, at, entry, kind);
     if context.layout.encrypted
         && can_be_encrypted(kind)
-        && !pass.policies.fits(context.inode.number, target)
+        && !pass.has_policy(context.inode.number, target)
     {
         report(pass, context, at, DirectoryIssue::Policy { name: name(), target });
     }

@@ -119,7 +119,9 @@ fn count_kind(
             }
             // A removed directory that is still open keeps its dots, which count no more.
             if inode.links_count > 0 {
-                pass.found.directories.add(number, inode.flags.contains(InodeFlags::INDEX));
+                let is_indexed = inode.flags.contains(InodeFlags::INDEX);
+                let blocks = inode.size_bytes >> pass.image.layout.log_block_size();
+                pass.found.directories.add(number, is_indexed, blocks);
             }
         }
         Some(ModeFileType::Symlink) => {

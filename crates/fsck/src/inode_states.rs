@@ -2,10 +2,12 @@
 //!
 //! # Locks and state
 //!
-//! Threads share the states: a byte is changed as an atomic, and what few inodes have is kept in maps behind
-//! locks. The order of changes makes no difference to the result.
+//! Threads share the states: each sets those of the inodes that it examines, and what few inodes have is kept in maps
+//! behind locks. The order of changes makes no difference to the result. Names are counted by one thread, the one
+//! that takes what the others have found, and only once all inodes are examined.
 
 use crate::image::{Error, Image};
+use crate::inode_runs::{InodeRun, InodeRuns};
 use crate::memory::{Memory, MemoryShare};
 use drystone_ext4_format::dir::EntryType;
 use drystone_ext4_format::{GroupNumber, InodeNumber};
@@ -21,6 +23,7 @@ const IN_USE: u8 = 0x08;
 const SINGLE_LINK: u8 = 0x10;
 const EA_INODE: u8 = 0x20;
 const SEEN_SHIFT: u32 = 6;
+const SEEN_MASK: u8 = 0xc0;
 /// From this many names on, a map counts them.
 const SEEN_MANY: u8 = 3;
 
@@ -39,7 +42,7 @@ pub(crate) struct InodeStates {
     /// Inodes that need no name: other programs open them by number.
     nameless: Mutex<BTreeSet<u32>>,
     /// What the states take, and the groups.
-    _memory: MemoryShare,
+    memory: MemoryShare,
 }
 
 impl InodeStates {
@@ -48,21 +51,81 @@ impl InodeStates {
     /// [`Error::Memory`].
     pub fn new(image: &Image<'_>, memory: &Memory) -> Result<Self, Error> {
         let layout = &image.layout;
-        let has_inodes =
-            |group: &GroupNumber| group.get() == 0 || image.initialised_inodes(*group) > 0;
-        let with_inodes = layout.groups().filter(has_inodes).count() as u64;
-        let mut share = memory.share();
-        let groups = u64::from(layout.group_count()) * GROUP_BYTES;
-        share.grow_to(groups + with_inodes * u64::from(layout.inodes_per_group()))?;
-        Ok(Self {
+        let mut states = Self {
             groups: (0..layout.group_count()).map(|_| OnceLock::new()).collect(),
             per_group: layout.inodes_per_group(),
             count: layout.inodes_count(),
             stored_links: Mutex::new(&FEW_INODES, BTreeMap::new()),
             seen_many: Mutex::new(&FEW_INODES, HashMap::new()),
             nameless: Mutex::new(&FEW_INODES, BTreeSet::new()),
-            _memory: share,
-        })
+            memory: memory.share(),
+        };
+        states.grow(image)?;
+        Ok(states)
+    }
+
+    /// Takes memory for all groups that may have inodes in use.
+    fn grow(&mut self, image: &Image<'_>) -> Result<(), Error> {
+        let layout = &image.layout;
+        let has_inodes =
+            |group: &GroupNumber| group.get() == 0 || image.initialised_inodes(*group) > 0;
+        let with_inodes = layout.groups().filter(has_inodes).count() as u64;
+        let groups = u64::from(layout.group_count()) * GROUP_BYTES;
+        self.memory.grow_to(groups + with_inodes * u64::from(layout.inodes_per_group()))
+    }
+
+    /// These states for another examination of the image.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Memory`].
+    pub fn again(mut self, image: &Image<'_>, memory: &Memory) -> Result<Self, Error> {
+        self.memory = memory.share();
+        self.grow(image)?;
+        Ok(self)
+    }
+
+    /// What directories can see of some inodes.
+    pub fn seen_of(&self, run: InodeRun) -> Vec<u8> {
+        let states = (run.first..=run.last).map(|inode| self.get(InodeNumber::new(inode)));
+        states.map(|state| state & (TYPE_MASK | IN_USE | EA_INODE)).collect()
+    }
+
+    /// Forgets all names, and all inodes but these.
+    pub fn keep_only(&self, inodes: &InodeRuns) {
+        let mut from = 1;
+        for run in inodes.iter() {
+            self.forget(from, run.first - 1);
+            from = run.last.saturating_add(1);
+        }
+        self.forget(from, self.count);
+        for state in self.groups.iter().filter_map(OnceLock::get).flatten() {
+            state.store(state.load(Ordering::Relaxed) & !SEEN_MASK, Ordering::Relaxed);
+        }
+        self.seen_many.lock().clear();
+    }
+
+    /// Forgets the inodes from one to another one.
+    fn forget(&self, first: u32, last: u32) {
+        if last < first {
+            return;
+        }
+        for group in (first - 1) / self.per_group..=(last - 1) / self.per_group {
+            let Some(states) = self.groups[group as usize].get() else { continue };
+            let base = group * self.per_group;
+            let from = (first - 1).saturating_sub(base);
+            let to = (last - base).min(self.per_group);
+            for state in &states[from as usize..to as usize] {
+                state.store(0, Ordering::Relaxed);
+            }
+        }
+        let mut stored_links = self.stored_links.lock();
+        let linked: Vec<u32> = stored_links.range(first..=last).map(|(inode, _)| *inode).collect();
+        for inode in linked {
+            stored_links.remove(&inode);
+        }
+        drop(stored_links);
+        self.nameless.lock().retain(|inode| !(first..=last).contains(inode));
     }
 
     fn get(&self, inode: InodeNumber) -> u8 {
@@ -80,9 +143,12 @@ impl InodeStates {
     fn state(&self, inode: InodeNumber) -> &AtomicU8 {
         assert!(inode.get() != 0 && inode.get() <= self.count, "{inode:?} does not exist");
         let index = inode.get() - 1;
-        let states = self.groups[(index / self.per_group) as usize]
-            .get_or_init(|| (0..self.per_group).map(|_| AtomicU8::new(0)).collect());
-        &states[(index % self.per_group) as usize]
+        &self.group(index / self.per_group)[(index % self.per_group) as usize]
+    }
+
+    fn group(&self, group: u32) -> &[AtomicU8] {
+        self.groups[group as usize]
+            .get_or_init(|| (0..self.per_group).map(|_| AtomicU8::new(0)).collect())
     }
 
     /// Records an inode in use.
@@ -128,13 +194,32 @@ impl InodeStates {
 
     /// Counts a name of an inode that exists.
     pub fn add_name(&self, inode: InodeNumber) {
-        let state = self.state(inode);
-        let add = |state| (state >> SEEN_SHIFT < SEEN_MANY).then(|| state + (1 << SEEN_SHIFT));
-        let before = state.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
-        if before.unwrap_or_else(|full| full) >> SEEN_SHIFT >= SEEN_MANY - 1 {
+        self.add_name_to(self.state(inode), inode.get());
+    }
+
+    fn add_name_to(&self, state: &AtomicU8, inode: u32) {
+        // No other thread counts.
+        let before = state.load(Ordering::Relaxed);
+        if before >> SEEN_SHIFT < SEEN_MANY {
+            state.store(before + (1 << SEEN_SHIFT), Ordering::Relaxed);
+        }
+        if before >> SEEN_SHIFT >= SEEN_MANY - 1 {
             let mut seen_many = self.seen_many.lock();
-            let count = seen_many.entry(inode.get()).or_insert(u32::from(SEEN_MANY) - 1);
+            let count = seen_many.entry(inode).or_insert(u32::from(SEEN_MANY) - 1);
             *count = count.saturating_add(1);
+        }
+    }
+
+    /// Counts names of inodes that exist and come in order.
+    pub fn add_names(&self, inodes: impl Iterator<Item = u32>) {
+        let (mut before, mut states) = (0, &[][..]);
+        for inode in inodes {
+            // Of the group of the inode before, if it is that.
+            if (inode - before) as usize > states.len() {
+                let group = (inode - 1) / self.per_group;
+                (before, states) = (group * self.per_group, self.group(group));
+            }
+            self.add_name_to(&states[(inode - before - 1) as usize], inode);
         }
     }
 
@@ -147,12 +232,29 @@ impl InodeStates {
 
     /// The inodes of a group that are in use.
     pub fn used_in(&self, group: GroupNumber) -> impl Iterator<Item = InodeNumber> + use<'_> {
+        self.all_in(group).filter(|(_, state)| state & IN_USE != 0).map(|(inode, _)| inode)
+    }
+
+    /// The inodes of a group that are in use, without those that have the one name that they count, and aren't
+    /// directories.
+    pub fn not_plain_in(&self, group: GroupNumber) -> impl Iterator<Item = InodeNumber> + use<'_> {
+        let is_plain = |state: u8| {
+            state & SINGLE_LINK != 0
+                && state >> SEEN_SHIFT == 1
+                && state & TYPE_MASK != EntryType::Directory.to_raw()
+        };
+        self.all_in(group)
+            .filter(move |(_, state)| state & IN_USE != 0 && !is_plain(*state))
+            .map(|(inode, _)| inode)
+    }
+
+    /// All inodes of a group, with their states.
+    fn all_in(&self, group: GroupNumber) -> impl Iterator<Item = (InodeNumber, u8)> + use<'_> {
         let first = group.get() * self.per_group + 1;
         let states = self.groups.get(group.index()).and_then(OnceLock::get);
         (first..)
             .zip(states.map_or(&[][..], |states| states))
-            .filter(|(_, state)| state.load(Ordering::Relaxed) & IN_USE != 0)
-            .map(|(number, _)| InodeNumber::new(number))
+            .map(|(number, state)| (InodeNumber::new(number), state.load(Ordering::Relaxed)))
     }
 
     /// The bitmap that a group should have.

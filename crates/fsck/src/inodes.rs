@@ -1,7 +1,8 @@
 //! All inodes, group by group: which are in use, and whether their fields hold.
 
-use crate::checker::{Checker, Findings, InodePass};
+use crate::checker::{Checker, Findings, InodePass, KeptInodes};
 use crate::image::{Error, Image, TABLE_READ_BYTES};
+use crate::inode_runs::InodeRun;
 use crate::issue::{GroupIssue, InodeIssue, Issue};
 use crate::report::{Pass, Reporter};
 use crate::{inode_content, parallel, xattrs};
@@ -11,6 +12,7 @@ use drystone_ext4_format::checksum::Checksums;
 use drystone_ext4_format::dir::EntryType;
 use drystone_ext4_format::group::GroupFlags;
 use drystone_ext4_format::inode::{Inode, InodeFlags};
+use drystone_ext4_format::layout::Layout;
 use drystone_sync::atomic::{AtomicU32, Ordering};
 
 /// Reads of a piece, which one thread examines. There are fewer where threads would have few pieces.
@@ -30,24 +32,47 @@ struct Piece {
     groups_done: u32,
 }
 
+impl Piece {
+    fn run(&self, layout: &Layout) -> InodeRun {
+        let before = self.group.get() * layout.inodes_per_group() + self.first;
+        InodeRun { first: before + 1, last: before + self.count }
+    }
+
+    /// Whether what was found follows from the inodes and the blocks that they claim: not what reserved inodes are
+    /// compared with, nor values in inodes of their own.
+    fn can_be_kept(&self, found: &Findings) -> bool {
+        (self.group, self.first) != (GroupNumber::FIRST, 0) && found.attributes.values.is_empty()
+    }
+}
+
 /// Scans all inode tables.
 pub(crate) fn scan(checker: &mut Checker<'_>) -> Result<(), Error> {
     let layout = checker.image.layout;
     let group_count = checker.group_count();
+    let Checker { image, reporter, states, orphans, found, threads, kept, .. } = checker;
+    let (image, states, orphans) = (&*image, &*states, &*orphans);
+    let pieces = pieces(image, *threads);
+    if let Some(kept) = kept {
+        let runs: Vec<InodeRun> = pieces.iter().map(|piece| piece.run(&layout)).collect();
+        kept.drop_changed(image, orphans, states, &found.claims, &runs);
+        states.keep_only(&kept.runs());
+    }
     // The reserved inodes are in use whatever they hold; the root decides for itself.
     for number in 1..layout.first_inode().get() {
         let inode = InodeNumber::new(number);
-        if inode != InodeNumber::ROOT {
-            checker.states.set_used(inode, EntryType::Unknown, 0, false);
+        if inode != InodeNumber::ROOT && !states.is_used(inode) {
+            states.set_used(inode, EntryType::Unknown, 0, false);
         }
     }
-    let Checker { image, reporter, states, orphans, found, threads, .. } = checker;
-    let (image, states, orphans) = (&*image, &*states, &*orphans);
-    let pieces = pieces(image, *threads);
+    let standing: Option<Vec<bool>> = kept
+        .as_ref()
+        .map(|kept| pieces.iter().map(|piece| kept.inodes(piece.run(&layout)).is_some()).collect());
+    let stands = |index: usize| standing.as_ref().is_some_and(|standing| standing[index]);
+    let is_apart = *threads > 1 || kept.is_some();
     let (empty, now_seconds) = (found.part(&layout), reporter.now_seconds);
     let discarded = AtomicU32::new(0);
     let work = |index: usize| {
-        if *threads == 1 || discarded.load(Ordering::Relaxed) >= DISCARDED_MAX {
+        if !is_apart || discarded.load(Ordering::Relaxed) >= DISCARDED_MAX {
             return None;
         }
         let (mut reporter, mut part) = (Reporter::of_part(now_seconds), empty.part(&layout));
@@ -56,18 +81,35 @@ pub(crate) fn scan(checker: &mut Checker<'_>) -> Result<(), Error> {
         let is_whole = scan_piece(&mut pass, &pieces[index], Findings::exceed_part).ok()?;
         Some((reporter.into_part()?, part)).filter(|_| is_whole)
     };
-    parallel::in_order(pieces.len(), *threads, work, |index, part| {
-        match part {
-            Some((report, part)) if !found.would_change(&part) => {
-                reporter.add_part(report);
-                found.add_part(part);
+    parallel::in_order_unless(pieces.len(), *threads, stands, work, |index, part| {
+        let piece = &pieces[index];
+        let run = piece.run(&layout);
+        let before = kept.as_ref().and_then(|kept| kept.inodes(run));
+        match (part, before) {
+            (None, Some(kept)) if !found.would_change(&kept.found) => {
+                reporter.add_inodes(&kept.summary);
+                found.add_part(&kept.found);
+            }
+            (Some(Some((report, part))), _) if !found.would_change(&part) => {
+                found.add_part(&part);
+                let summary = reporter.add_part(report);
+                if let Some((kept, summary)) = kept.as_mut().zip(summary)
+                    && piece.can_be_kept(&part)
+                {
+                    kept.keep_inodes(KeptInodes { run, found: part, summary });
+                }
             }
             // Here it is examined with all that was found before, and reported one by one.
-            _ => {
-                discarded.fetch_add(1, Ordering::Relaxed);
+            (part, _) => {
+                if part.is_some() {
+                    discarded.fetch_add(1, Ordering::Relaxed);
+                }
                 let (reporter, found) = (&mut *reporter, &mut *found);
                 let mut pass = InodePass { image, orphans, states, reporter, found };
-                scan_piece(&mut pass, &pieces[index], |_| false)?;
+                scan_piece(&mut pass, piece, |_| false)?;
+                if let Some(kept) = kept {
+                    kept.drop_inodes(run);
+                }
             }
         }
         found.check_memory()?;

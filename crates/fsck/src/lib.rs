@@ -18,6 +18,9 @@
 //! Every tree node and every directory block is read once in a pass, however often it is
 //! referred to. That bounds the time and makes loops harmless.
 //!
+//! A repair keeps what each piece of inodes and directories has given, so that its later rounds examine only what has
+//! changed.
+//!
 //! # Threads
 //! Inodes and directories are examined in pieces by several threads, and what each finds is taken in the
 //! order of the pieces. A piece that would have found something else after those before it, or more than a
@@ -40,6 +43,8 @@ mod htree;
 mod image;
 mod inline;
 mod inode_content;
+mod inode_list;
+mod inode_runs;
 mod inode_states;
 mod inodes;
 mod issue;
@@ -55,6 +60,7 @@ mod replay;
 mod report;
 mod special;
 mod superblock;
+mod watched;
 mod xattrs;
 
 pub use check::check;

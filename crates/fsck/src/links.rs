@@ -19,7 +19,7 @@ pub(crate) fn check(checker: &mut Checker<'_>) -> Result<(), Error> {
     let nameless = checker.states.nameless();
     let mut has_uncounted = false;
     for group in layout.groups() {
-        let inodes: Vec<InodeNumber> = checker.states.used_in(group).collect();
+        let inodes: Vec<InodeNumber> = checker.states.not_plain_in(group).collect();
         for inode in inodes {
             let is_ordinary = inode >= layout.first_inode() || inode == InodeNumber::ROOT;
             if is_ordinary && !nameless.contains(&inode.get()) {

@@ -2,7 +2,8 @@
 //!
 //! Tables grow with the image: a byte for each inode of a group that may have inodes in use, two bits for each
 //! block that is in use, some bytes for each directory and each group, and the names of the directory that is
-//! examined. Each holds a share of the bound. What doesn't grow with the image isn't counted: buffers, and what
+//! examined. Each holds a share of the bound. What a repair keeps between rounds gets what the largest tables leave of
+//! the bound. What doesn't grow with the image isn't counted: buffers, and what
 //! threads have found that isn't added yet.
 
 use crate::image::Error;
@@ -76,6 +77,11 @@ impl MemoryShare {
         let bytes = bytes.min(self.bytes);
         self.bytes -= bytes;
         self.memory.0.taken.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// How much it takes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// Whether there wasn't enough once.

@@ -6,6 +6,7 @@
 use crate::checker::Checker;
 use crate::directory::DirectoryContext;
 use crate::image::{Error, Image};
+use crate::inode_runs::{InodeRun, InodeRuns};
 use crate::report::Problem;
 use crate::{directories, entries, parallel};
 use drystone_ext4_format::InodeNumber;
@@ -38,6 +39,13 @@ pub(crate) fn resolve(checker: &Checker<'_>, problems: &mut [Problem]) -> Result
         .any(|inode| checker.found.directories.position(InodeNumber::new(*inode)).is_none());
     if is_about_files {
         let all: Vec<u32> = checker.found.directories.all.iter().map(|d| d.inode).collect();
+        let all = match &checker.kept {
+            Some(kept) => {
+                let run = |&inode: &u32| InodeRun { first: inode, last: inode };
+                kept.that_may_name(&all, &InodeRuns::new(wanted.iter().map(run).collect()))
+            }
+            None => all,
+        };
         find_names(checker, &all, &wanted, &mut names)?;
     }
     // A directory's parent is known, so that only parents need to be read.

@@ -275,10 +275,17 @@ impl<'a> Reporter<'a> {
         (self.count() == self.report.problems.len() as u64).then_some(self.report)
     }
 
-    /// Reports the problems of a part, and adds what it counted of inodes.
-    pub fn add_part(&mut self, part: Report) {
+    /// Reports the problems of a part, and adds what it counted of inodes. Returns that if there are no problems.
+    pub fn add_part(&mut self, part: Report) -> Option<CheckSummary> {
+        let is_sound = part.problems.is_empty();
         part.problems.into_iter().for_each(|problem| self.report(problem.issue));
-        self.report.summary.add_inodes(&part.summary);
+        self.add_inodes(&part.summary);
+        is_sound.then_some(part.summary)
+    }
+
+    /// Adds what was counted of inodes.
+    pub fn add_inodes(&mut self, part: &CheckSummary) {
+        self.report.summary.add_inodes(part);
     }
 
     pub fn summarize(&mut self, change: impl FnOnce(&mut CheckSummary)) {

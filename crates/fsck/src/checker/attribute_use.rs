@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
 /// An attribute block that was met.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct SharedBlock {
     /// The first inode that refers to it.
     pub inode: InodeNumber,
@@ -21,7 +21,7 @@ pub(crate) struct SharedBlock {
 }
 
 /// An inode that holds a value.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct ValueInode {
     /// Its hash, if it can be used, and its length.
     pub found: Option<(u32, u64)>,
@@ -53,19 +53,19 @@ impl AttributeUse {
     }
 
     /// Adds what other inodes refer to.
-    pub fn add_part(&mut self, part: AttributeUse) {
-        for (block, shared) in part.blocks {
+    pub fn add_part(&mut self, part: &AttributeUse) {
+        for (&block, shared) in &part.blocks {
             match self.blocks.entry(block) {
-                Entry::Vacant(place) => drop(place.insert(shared)),
+                Entry::Vacant(place) => drop(place.insert(shared.clone())),
                 Entry::Occupied(mut own) => {
                     let counted = &mut own.get_mut().counted;
                     *counted = counted.saturating_add(shared.counted);
                 }
             }
         }
-        for (inode, value) in part.values {
+        for (&inode, value) in &part.values {
             match self.values.entry(inode) {
-                Entry::Vacant(place) => drop(place.insert(value)),
+                Entry::Vacant(place) => drop(place.insert(value.clone())),
                 Entry::Occupied(mut own) => own.get_mut().counted += value.counted,
             }
         }

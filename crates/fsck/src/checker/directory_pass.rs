@@ -1,17 +1,13 @@
-//! The pass over all directories, as its functions see it, and the links that place directories in the tree.
+//! The pass over all directories, as its functions see it.
 
-use super::Directories;
+use super::{Directories, DirectoryLink, DirectoryNotes};
 use crate::block_set::BlockSet;
 use crate::encryption::EncryptionPolicies;
 use crate::image::Image;
 use crate::inode_states::InodeStates;
-use crate::issue::{InodeIssue, Issue};
 use crate::memory::Memory;
 use crate::report::Reporter;
 use drystone_ext4_format::InodeNumber;
-
-/// Links of directories that a part keeps. A sound image has two for each directory.
-pub(crate) const PART_LINKS_MAX: usize = 1 << 14;
 
 /// The pass over all directories, or over a part of them: what it reads, and what it fills.
 pub(crate) struct DirectoryPass<'p, 'r> {
@@ -22,56 +18,47 @@ pub(crate) struct DirectoryPass<'p, 'r> {
     pub memory: &'p Memory,
     /// Blocks that were read.
     pub visited: &'p mut BlockSet,
-    pub places: Places<'p>,
-    /// Whether names were counted before, and all that is left to do is to report and to place.
-    pub is_counted: bool,
+    pub notes: Notes<'p>,
 }
 
-/// Where it is noted how directories are linked.
-pub(crate) enum Places<'p> {
-    Known(&'p mut Directories),
-    /// In a part: each link with the number of problems that were reported before it.
-    Kept(&'p mut Vec<(usize, DirectoryLink)>),
-}
-
-/// An entry that places a directory in the tree.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum DirectoryLink {
-    /// The `..` of a directory.
-    Up { directory: InodeNumber, parent: InodeNumber },
-    /// A name of a directory.
-    Down { parent: InodeNumber, directory: InodeNumber },
-}
-
-impl DirectoryLink {
-    /// Places the directory; a second name is reported.
-    pub fn place(self, directories: &mut Directories, reporter: &mut Reporter<'_>) {
-        match self {
-            DirectoryLink::Up { directory, parent } => {
-                if let Some(found) = directories.get_mut(directory) {
-                    found.dotdot = parent.get();
-                }
-            }
-            DirectoryLink::Down { parent, directory } => {
-                let Some(found) = directories.get_mut(directory) else { return };
-                if found.parent == 0 {
-                    found.parent = parent.get();
-                    return;
-                }
-                let (first, second) = (InodeNumber::new(found.parent), parent);
-                let issue = InodeIssue::SecondParent { first, second };
-                reporter.report(Issue::Inode { inode: directory, issue });
-            }
-        }
-    }
+/// Where it is noted what entries name.
+pub(crate) enum Notes<'p> {
+    /// At once: names are counted, and directories get their places.
+    AtOnce(&'p mut Directories),
+    /// Later, if the part is taken.
+    Later(&'p mut DirectoryNotes),
 }
 
 impl DirectoryPass<'_, '_> {
     /// Counts a name of an inode.
-    pub fn add_name(&self, inode: InodeNumber) {
-        if !self.is_counted {
-            self.states.add_name(inode);
+    pub fn add_name(&mut self, inode: InodeNumber) {
+        match &mut self.notes {
+            Notes::AtOnce(_) => self.states.add_name(inode),
+            Notes::Later(notes) => notes.add_name(inode),
         }
+    }
+
+    /// Counts the name that `..` gives a directory's parent, if it exists.
+    pub fn add_parent_name(&mut self, parent: InodeNumber) {
+        match self.states.is_used(parent) {
+            true => self.add_name(parent),
+            false => self.note_uncounted(parent),
+        }
+    }
+
+    /// Notes that an entry names an inode, but isn't counted.
+    pub fn note_uncounted(&mut self, inode: InodeNumber) {
+        if let Notes::Later(notes) = &mut self.notes {
+            notes.add_uncounted(inode);
+        }
+    }
+
+    /// Whether the policies of a directory and an inode agree.
+    pub fn has_policy(&mut self, directory: InodeNumber, inode: InodeNumber) -> bool {
+        if let Notes::Later(notes) = &mut self.notes {
+            notes.needs_policies = true;
+        }
+        self.policies.fits(directory, inode)
     }
 
     /// Notes the `..` of a directory.
@@ -85,13 +72,9 @@ impl DirectoryPass<'_, '_> {
     }
 
     fn link(&mut self, link: DirectoryLink) {
-        match &mut self.places {
-            Places::Known(directories) => link.place(directories, self.reporter),
-            Places::Kept(links) if links.len() < PART_LINKS_MAX => {
-                links.push((self.reporter.report.problems.len(), link));
-            }
-            // The part is examined once more.
-            Places::Kept(_) => {}
+        match &mut self.notes {
+            Notes::AtOnce(directories) => link.place(directories, self.reporter),
+            Notes::Later(notes) => notes.add_link(self.reporter.count(), link),
         }
     }
 }

@@ -10,6 +10,8 @@ use drystone_ext4_format::layout::Layout;
 
 /// Memory of the sets of a part.
 pub(crate) const PART_BYTES: u64 = 32 << 20;
+/// Memory of an attribute block that was met, about.
+const ATTRIBUTE_BLOCK_BYTES: usize = 128;
 /// Nodes of maps that a part reads.
 const PART_NODES: usize = 1 << 14;
 /// Inodes with values of attributes that a part reads.
@@ -87,13 +89,29 @@ impl Findings {
     }
 
     /// Adds the findings of a part that comes after them and wouldn't change.
-    pub fn add_part(&mut self, part: Findings) {
-        self.claims.add_part(part.claims);
-        self.visited.add_all(part.visited);
-        self.directories.add_part(part.directories);
-        self.attributes.add_part(part.attributes);
-        self.policies.add_part(part.policies);
-        self.usage.add_part(part.usage);
+    pub fn add_part(&mut self, part: &Findings) {
+        self.claims.add_part(&part.claims);
+        self.visited.add_all(&part.visited);
+        self.directories.add_part(&part.directories);
+        self.attributes.add_part(&part.attributes);
+        self.policies.add_part(&part.policies);
+        self.usage.add_part(&part.usage);
         self.has_large_file |= part.has_large_file;
+    }
+
+    /// Whether an inode claims one of these clusters.
+    pub fn claim_any(&self, clusters: &BlockSet) -> bool {
+        let mut attributes = self.attributes.blocks.keys().map(|&block| self.claims.cluster(block));
+        self.claims.used.meets(clusters)
+            || attributes.any(|cluster| clusters.has_any(cluster..cluster + 1))
+    }
+
+    /// Bytes that the findings of a part take, about.
+    pub fn memory_bytes(&self) -> u64 {
+        let sets = [&self.claims.used, &self.claims.twice, &self.visited];
+        let sets: u64 = sets.map(BlockSet::memory_bytes).iter().sum();
+        let attributes = self.attributes.blocks.len() * ATTRIBUTE_BLOCK_BYTES;
+        let few = size_of::<Self>() + attributes + self.policies.memory_bytes();
+        sets + self.directories.memory_bytes() + few as u64
     }
 }

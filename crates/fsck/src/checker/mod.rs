@@ -2,16 +2,20 @@
 
 mod attribute_use;
 mod directory_list;
+mod directory_part;
 mod directory_pass;
 mod findings;
 mod inode_pass;
+mod kept;
 mod quota_usage;
 
 pub(crate) use attribute_use::{AttributeUse, SharedBlock, ValueInode};
-pub(crate) use directory_list::Directories;
-pub(crate) use directory_pass::{DirectoryLink, DirectoryPass, PART_LINKS_MAX, Places};
+pub(crate) use directory_list::{Directories, Directory, DirectoryLink};
+pub(crate) use directory_part::{DirectoryNotes, DirectoryPart};
+pub(crate) use directory_pass::{DirectoryPass, Notes};
 pub(crate) use findings::{Findings, PART_BYTES};
 pub(crate) use inode_pass::InodePass;
+pub(crate) use kept::{Kept, KeptInodes};
 pub(crate) use quota_usage::{QuotaUsage, QuotaUse};
 
 use crate::block_set::BlockSet;
@@ -47,12 +51,21 @@ pub(crate) struct Checker<'a> {
     pub threads: usize,
     /// What all tables may take.
     pub memory: Memory,
+    /// What is kept for another examination; nothing if there will be none.
+    pub kept: Option<Kept>,
 }
 
 impl Checker<'_> {
     /// Forgets which blocks were read, for a pass that reads them again.
     pub fn start_visits(&mut self) {
         self.found.visited = BlockSet::within(self.image.layout.blocks_count(), &self.memory);
+    }
+
+    /// What another examination begins with.
+    pub fn into_kept(self) -> Kept {
+        let mut kept = self.kept.unwrap_or_default();
+        kept.set_states(self.states);
+        kept
     }
 
     pub fn group_count(&self) -> u64 {

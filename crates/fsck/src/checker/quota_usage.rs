@@ -45,15 +45,15 @@ impl QuotaUsage {
     }
 
     /// Adds what other inodes use.
-    pub fn add_part(&mut self, part: QuotaUsage) {
+    pub fn add_part(&mut self, part: &QuotaUsage) {
         let both = [
-            (&mut self.users, part.users),
-            (&mut self.groups, part.groups),
-            (&mut self.projects, part.projects),
+            (&mut self.users, &part.users),
+            (&mut self.groups, &part.groups),
+            (&mut self.projects, &part.projects),
         ];
         for (usage, part) in both {
             for (id, more) in part {
-                let used = usage.entry(id).or_default();
+                let used = usage.entry(*id).or_default();
                 used.space_bytes = used.space_bytes.saturating_add(more.space_bytes);
                 used.inodes += more.inodes;
             }

@@ -3,6 +3,7 @@
 use super::fields;
 use super::repairer::{Done, Repairer};
 use super::salvage;
+use crate::checker::Kept;
 use crate::image::Error;
 use drystone_ext4_format::block_map::set_pointer;
 use drystone_ext4_format::extent::{Extent, ExtentNodeMut, NodePlace};
@@ -208,19 +209,25 @@ pub(super) fn drop_impossible(repairer: &mut Repairer<'_, '_>) -> Result<Done, E
         return Ok(SWEPT);
     }
     repairer.is_swept = true;
-    let layout = repairer.checker.image.layout;
-    let mut done = None;
+    let checker = &*repairer.checker;
+    let layout = checker.image.layout;
+    let sound = checker.kept.as_ref().map(Kept::runs).unwrap_or_default();
+    let mut impossible = Vec::new();
     for group in layout.groups() {
-        let inodes: Vec<InodeNumber> = repairer.checker.states.used_in(group).collect();
-        for number in inodes {
-            let Some((inode, _)) = repairer.checker.image.inode(number)? else { continue };
+        let doubtful = checker.states.used_in(group).filter(|inode| !sound.contain(inode.get()));
+        checker.image.visit_inodes(doubtful, |inode| {
             let is_impossible = inode.attribute_block.is_some_and(|block| {
                 !layout.contains_blocks(block, 1)
                     || block.get() <= u64::from(layout.first_data_block())
             });
-            if is_impossible && drop_block(repairer, number)?.is_some() {
-                done = SWEPT;
-            }
+            impossible.extend(is_impossible.then_some(inode.number));
+            Ok(())
+        })?;
+    }
+    let mut done = None;
+    for number in impossible {
+        if drop_block(repairer, number)?.is_some() {
+            done = SWEPT;
         }
     }
     Ok(done)

@@ -1,12 +1,17 @@
 //! Repairs an image.
 //!
-//! A repair is a series of rounds. Each round checks the whole image as it is by then, takes the
+//! A repair is a series of rounds. Each round checks the image as it is by then, takes the
 //! problems of the first stage that has any, and repairs those that the caller agrees to. Most problems of
 //! later stages are consequences, and gone when the next round looks. Counts of links have no consequences, so that
 //! the totals are repaired in the same round. The last round changes nothing: its check is the result.
 //!
+//! The first round examines the whole image. A later one examines again only the pieces of inodes and directories
+//! that the writes of the round before may have changed, and derives the rest from them: its report is that of a check
+//! of the whole image ([`Kept`]).
+//!
 //! # State
-//! Between rounds only the device, and what was left and why, by the text of the problem.
+//! Between rounds the device and what was written, what the check keeps, and what was left and why, by the text of the
+//! problem.
 //!
 //! # Crash
 //! A repair is not atomic by itself. The caller gives it a device with an undo log, so that one that is
@@ -38,11 +43,13 @@ mod tables;
 mod totals;
 
 use crate::check::{self, Examined};
+use crate::checker::Kept;
 use crate::image::Error;
 use crate::issue::{InodeIssue, Issue, JournalIssue, Severity};
 use crate::paths;
 use crate::replay::{self, Wanted};
 use crate::report::{CheckOptions, CheckProgress, CheckSummary, Pass, Problem, Report, Reporter};
+use crate::watched::WatchedDevice;
 use drystone_blockdev::BlockDevice;
 use drystone_ext4_format::InodeNumber;
 use drystone_ext4_format::superblock::StateFlags;
@@ -137,8 +144,9 @@ pub fn repair(
     choose: &mut Choose<'_>,
     progress: &mut dyn FnMut(CheckProgress<'_>),
 ) -> Result<RepairReport, Error> {
+    let device = WatchedDevice::new(device);
     let mut session = Session {
-        device,
+        device: &device,
         options: *options,
         now_seconds,
         choose,
@@ -154,6 +162,7 @@ pub fn repair(
         unindexed: BTreeSet::new(),
         had_lost_and_found: None,
         is_completed: false,
+        kept: Kept::default(),
     };
     for round in 0..ROUNDS_MAX {
         let mut steps = |step: CheckProgress<'_>| {
@@ -180,7 +189,7 @@ enum Round {
 }
 
 struct Session<'a> {
-    device: &'a dyn BlockDevice,
+    device: &'a WatchedDevice<'a>,
     options: CheckOptions,
     now_seconds: u64,
     choose: &'a mut Choose<'a>,
@@ -206,6 +215,8 @@ struct Session<'a> {
     had_lost_and_found: Option<bool>,
     /// Whether directories have got an index again, or the root `lost+found`.
     is_completed: bool,
+    /// What the last round has kept for the next.
+    kept: Kept,
 }
 
 impl Session<'_> {
@@ -240,10 +251,12 @@ impl Session<'_> {
                 return Ok(Round::Changed);
             }
         }
+        let mut kept = std::mem::take(&mut self.kept);
+        kept.note_written(device.take_written());
         let is_kept = self.is_journal_kept;
         // Who shares a block is of use once the inodes are repaired.
         let wants_owners = |report: &Report| is_last || is_kept || !self.repairs_inodes(report);
-        match check::examine(image, reporter, true, &options, wants_owners)? {
+        match check::examine(image, reporter, true, &options, Some(kept), wants_owners)? {
             Examined::Hopeless(report) => {
                 self.conclude(report);
                 Ok(Round::Settled)
@@ -269,10 +282,12 @@ impl Session<'_> {
                     self.lost_tables = std::mem::take(&mut repairer.lost_tables);
                     self.unindexed.append(&mut repairer.unindexed);
                     if is_changed || !has_owners && !self.report.is_cancelled {
+                        self.kept = checker.into_kept();
                         return Ok(Round::Changed);
                     }
                     let is_settled = report.errors == 0 && !self.report.is_cancelled;
                     if is_settled && self.complete(&mut repairer)? {
+                        self.kept = checker.into_kept();
                         return Ok(Round::Changed);
                     }
                     if is_settled
