@@ -21,7 +21,7 @@ pub trait FileSystem: Send + Sync {
         false
     }
 
-    /// Finds a name in a directory. Gives a reference.
+    /// Finds a name in a directory. Gives a reference. A removed directory has no names, not even `..`.
     fn lookup(&self, context: &RequestContext, parent: InodeNumber, name: &[u8]) -> Result<Entry>;
 
     /// Finds an inode by its number alone, for a caller that has kept the number without a reference, as

@@ -264,7 +264,8 @@ fn check_changes(fs: &Engine, inode: &Inode, changes: &SetAttributes) -> Result<
             if !inode.is_directory() {
                 return Err(Errno::ENOTDIR.into());
             }
-            if !crate::dir::is_empty(fs, inode)? {
+            inode.check_linked()?;
+            if !dir::is_empty(fs, inode)? {
                 return Err(Errno::ENOTEMPTY.into());
             }
         }

@@ -135,6 +135,7 @@ impl Engine {
     /// The inode that `name` stands for. The directory is locked only during the search.
     pub(super) fn find_in(&self, directory: &Inode, name: &[u8]) -> Result<Arc<Inode>> {
         let _content = directory.content.read();
+        directory.check_linked()?;
         let found = dir::inode_named(self, directory, name)?.ok_or(Errno::ENOENT)?;
         self.inode(found)
     }

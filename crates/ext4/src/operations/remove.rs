@@ -30,6 +30,7 @@ impl Engine {
         check_removable_name(name, Errno::EISDIR, Errno::EISDIR)?;
         let inode = {
             let _content = directory.content.write();
+            directory.check_linked()?;
             let summary = directory.summary();
             let found = dir::entry_named(self, &directory, &summary, name)?.ok_or(Errno::ENOENT)?;
             let inode = self.inode(found.inode)?;
@@ -97,6 +98,7 @@ impl Engine {
             };
             let _first = first.content.write();
             let _second = second.content.write();
+            directory.check_linked()?;
             let found = match dir::entry_named(self, &directory, &directory.summary(), name)? {
                 Some(found)
                     if found.inode == victim.number || drystone_sync::planted!("stale-name") =>

@@ -243,12 +243,15 @@ impl Operations<'_> {
             if here.number == InodeNumber::ROOT {
                 return Ok(false);
             }
-            let parent = {
+            here = {
                 let _content = here.content.read();
+                // Only one that has a name keeps its parent.
+                if here.fields.lock().record.links_count == 0 {
+                    return Err(Errno::ENOENT.into());
+                }
                 let dots = directory::find(&here, b"..", self.source())?;
-                dots.ok_or_else(|| loop_at(here.number))?.inode
+                self.inode(dots.ok_or_else(|| loop_at(here.number))?.inode, 0)?
             };
-            here = self.inode(parent, 0)?;
         }
         Err(loop_at(directory.number))
     }

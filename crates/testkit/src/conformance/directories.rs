@@ -220,7 +220,10 @@ cases! {
         let other = t.mkdir("other");
         let file = t.file("f");
         t.rmdir(parent, "d").unwrap();
+        // Its number is free after that.
+        t.release(parent);
         t.rmdir(t.dir, "parent").unwrap();
+        t.fs.sync().unwrap();
         fails!(t.lookup(sub, ".."), ENOENT);
         fails!(t.rename((t.dir, "other"), (sub, "x")), ENOENT);
         fails!(t.link(file, sub, "x"), ENOENT);
