@@ -27,9 +27,10 @@ use crate::error::Result;
 use crate::inode::Inode;
 use drystone_cache::BlockBytes;
 use drystone_ext4_format::dir::{DirectoryBlock, Entry, EntryType};
+use drystone_ext4_format::error::IndexProblem;
 use drystone_ext4_format::hash::NameHasher;
 use drystone_ext4_format::inline::{InlineDirectory, block_offset};
-use drystone_ext4_format::{InodeNumber, LogicalBlock, nokey_name};
+use drystone_ext4_format::{Corrupt, InodeNumber, LogicalBlock, nokey_name};
 use drystone_vfs::{DirectoryEntry, DirectoryVisitor, FileType};
 use std::ops::Range;
 
@@ -47,6 +48,11 @@ const ANY_HASH: Range<u32> = 0..u32::MAX;
 /// these must not reach into the next major hash, where a continued listing would not look for
 /// them.
 const MINOR_MAX: u32 = u32::MAX - (1 << 20);
+
+/// Most bytes of leaves that continue each other. They are listed as one part, which is sorted in
+/// memory: at most 2^18 entries. Even the longest names may have the same hash 11,000 times. Hashes have
+/// 31 bits, so that more than a few names have the same one only if somebody chooses them so.
+const CONTINUED_BYTES_MAX: usize = 12 << 18;
 
 /// A part of a directory as it was at one moment. It is read under the content lock, and listed without
 /// it, so that the visitor may call the file system.
@@ -133,7 +139,14 @@ fn read_index(directory: &Directory<'_>, cookie: u64) -> Result<(PartEntries, Op
     let mut path = HtreePath::to(directory, hash)?;
     let bound = path.lower_bound();
     let mut blocks: Vec<BlockBytes> = Vec::new();
+    let limit = CONTINUED_BYTES_MAX / directory.fs.volume.block_size();
     let upper = loop {
+        if blocks.len() == limit {
+            // In a damaged image they may be one leaf, or one block on the device.
+            let (inode, block) = (directory.inode.number, LogicalBlock::FIRST);
+            let problem = IndexProblem::Continued { limit };
+            return Err(Corrupt::DirectoryIndex { inode, block, problem }.into());
+        }
         blocks.push(directory.leaf(path.leaf(directory)?)?.buffer.snapshot());
         match path.next(directory)? {
             // In a damaged image hashes may not rise: a listing must not go back.

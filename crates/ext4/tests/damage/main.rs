@@ -10,6 +10,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod crafted;
+mod excess;
 mod exercise;
 mod image;
 mod own_files;

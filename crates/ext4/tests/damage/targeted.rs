@@ -197,38 +197,3 @@ fn files_do_not_share_nodes() {
     assert!(error.detail().is_some_and(|text| text.contains("claimed by two")), "{error:?}");
     let _ = fs.close();
 }
-
-/// If all entries of an index lead to one leaf, a listing ends with an error.
-#[test]
-fn an_index_that_shares_its_blocks_does_not_list_for_ever() {
-    let _watch = Watch::start();
-    let arguments = "-t ext4 -b 1024 -N 64 -O ^metadata_csum,^uninit_bg,large_dir";
-    let Some(device) = make(&Kind { arguments, ..KIND }) else { return };
-    let map = Map::of(device);
-    let number = number_of(&map.device, b"/many");
-    let is_its =
-        |content: &BlockContent| matches!(content, BlockContent::Directory(it, _) if *it == number);
-    // The root: limit and count are at 32, and entries of hash and block follow every 8 bytes.
-    let is_root =
-        |bytes: &[u8]| bytes[..4] == number.get().to_le_bytes() && bytes[8..10] == *b".\0";
-    let is_wanted =
-        |block: u64, content: &BlockContent| is_its(content) && is_root(&map.block(block));
-    let (&block, _) =
-        map.blocks.iter().find(|(block, content)| is_wanted(**block, content)).unwrap();
-    let mut bytes = map.block(block);
-    let limit = u16::from_le_bytes([bytes[32], bytes[33]]);
-    bytes[34..36].copy_from_slice(&limit.to_le_bytes());
-    for entry in 1..usize::from(limit) {
-        let at = 32 + 8 * entry;
-        // Each entry has one hash, which continues from the leaf before, and the same leaf.
-        bytes[at..at + 8].copy_from_slice(&[3, 0, 0, 0, 1, 0, 0, 0]);
-    }
-    map.device.write_at(block * map.layout().block_size() as u64, &bytes).unwrap();
-    let fs = mount(&map.device);
-    let context = RequestContext::superuser();
-    let many = fs.lookup(&context, fs.root(), b"many").unwrap().inode;
-    let listed = fs.read_directory(&context, many, 0, &mut |_| true);
-    let error = listed.unwrap_err();
-    assert!(error.detail().unwrap().contains("more leaves"), "{error:?}");
-    let _ = fs.close();
-}

@@ -1,0 +1,98 @@
+//! Images crafted so that a call would read, keep or change far more than there is on the device.
+
+use crate::image::{Kind, make};
+use crate::targeted::{KIND, change_inode, mount, number_of};
+use crate::watch::Watch;
+use drystone_blockdev::BlockDevice;
+use drystone_testkit::metadata_map::{BlockContent, MetadataMap as Map};
+use drystone_vfs::{FileSystem, RequestContext};
+
+/// The root of the index of `/many`.
+fn index_root(map: &Map) -> u64 {
+    let number = number_of(&map.device, b"/many");
+    let is_its =
+        |content: &BlockContent| matches!(content, BlockContent::Directory(it, _) if *it == number);
+    let is_root =
+        |bytes: &[u8]| bytes[..4] == number.get().to_le_bytes() && bytes[8..10] == *b".\0";
+    let is_wanted =
+        |block: u64, content: &BlockContent| is_its(content) && is_root(&map.block(block));
+    *map.blocks.iter().find(|(block, content)| is_wanted(**block, content)).unwrap().0
+}
+
+/// Fills an index block: each entry has one hash, which continues from the leaf before, and leads to
+/// `target`. Limit and count are at `at`, and entries of hash and block follow every 8 bytes.
+fn lead_all_to(bytes: &mut [u8], at: usize, target: u8) {
+    let limit = u16::from_le_bytes([bytes[at], bytes[at + 1]]);
+    bytes[at + 2..at + 4].copy_from_slice(&limit.to_le_bytes());
+    bytes[at + 4..at + 8].copy_from_slice(&u32::from(target).to_le_bytes());
+    for entry in 1..usize::from(limit) {
+        let at = at + 8 * entry;
+        bytes[at..at + 8].copy_from_slice(&[3, 0, 0, 0, target, 0, 0, 0]);
+    }
+}
+
+/// If all entries of an index lead to one leaf, a listing ends with an error.
+#[test]
+fn an_index_that_shares_its_blocks_does_not_list_for_ever() {
+    let _watch = Watch::start();
+    let arguments = "-t ext4 -b 1024 -N 64 -O ^metadata_csum,^uninit_bg,large_dir";
+    let Some(device) = make(&Kind { arguments, ..KIND }) else { return };
+    let map = Map::of(device);
+    let root = index_root(&map);
+    let mut bytes = map.block(root);
+    lead_all_to(&mut bytes, 32, 1);
+    map.device.write_at(root * map.layout().block_size() as u64, &bytes).unwrap();
+    let fs = mount(&map.device);
+    let context = RequestContext::superuser();
+    let many = fs.lookup(&context, fs.root(), b"many").unwrap().inode;
+    let listed = fs.read_directory(&context, many, 0, &mut |_| true);
+    let error = listed.unwrap_err();
+    assert!(error.detail().unwrap().contains("more leaves"), "{error:?}");
+    let _ = fs.close();
+}
+
+/// The same in a directory that claims enough blocks for all these leaves, and is a hole behind its first
+/// blocks. The names must not all be in memory at once.
+#[test]
+fn names_of_one_hash_take_little_memory() {
+    let watch = Watch::start();
+    let arguments = "-t ext4 -b 1024 -N 64 -O ^metadata_csum,^uninit_bg,large_dir";
+    let Some(device) = make(&Kind { arguments, size_mib: 20, ..KIND }) else { return };
+    let map = Map::of(device);
+    let block_size = map.layout().block_size();
+    let write = |block: u64, bytes: &[u8]| {
+        map.device.write_at(block * block_size as u64, bytes).unwrap();
+    };
+    let root = index_root(&map);
+    // The directory's first blocks follow each other on the device.
+    let (node, leaf) = (root + 1, root + 2);
+    let mut bytes = map.block(root);
+    bytes[30] = 1;
+    lead_all_to(&mut bytes, 32, 1);
+    write(root, &bytes);
+    let mut bytes = vec![0; block_size];
+    bytes[4..6].copy_from_slice(&(block_size as u16).to_le_bytes());
+    bytes[8..10].copy_from_slice(&((block_size - 8) as u16 / 8).to_le_bytes());
+    lead_all_to(&mut bytes, 8, 2);
+    write(node, &bytes);
+    let mut bytes = vec![0; block_size];
+    for (name, record) in bytes.chunks_mut(12).enumerate() {
+        if record.len() == 12 {
+            record[..8].copy_from_slice(&[11, 0, 0, 0, 12, 0, 1, 2]);
+            record[8] = b'0' + name as u8;
+        }
+    }
+    // The last record reaches to the end of the block.
+    let last = (block_size / 12 - 1) * 12;
+    bytes[last + 4] = (block_size - last) as u8;
+    write(leaf, &bytes);
+    let number = number_of(&map.device, b"/many");
+    change_inode(&map, number, |inode| inode.size_bytes = 18_000 << 10);
+    let fs = mount(&map.device);
+    let context = RequestContext::superuser();
+    let many = fs.lookup(&context, fs.root(), b"many").unwrap().inode;
+    let listed = watch.case("one hash", 0, || fs.read_directory(&context, many, 0, &mut |_| true));
+    let error = listed.unwrap_err();
+    assert!(error.detail().unwrap().contains("continue each other"), "{error:?}");
+    let _ = fs.close();
+}
