@@ -112,8 +112,23 @@ impl<'a> Directory<'a> {
         }
     }
 
+    /// The next block of entries from a number on; `None` at the end. Holes have no entries, and are
+    /// stepped over at once: in a damaged image they may be as long as the directory claims.
+    pub fn next_entries(&self, from: u32) -> Result<Option<EntryBlock>> {
+        let mut number = from;
+        while number < self.blocks {
+            let block = LogicalBlock::new(number);
+            if let Some(entries) = self.entries(block)? {
+                return Ok(Some(entries));
+            }
+            let hole = mapping::map(self.fs, self.inode, block, self.blocks - number)?;
+            number = number.saturating_add(hole.length.max(1));
+        }
+        Ok(None)
+    }
+
     /// A block of entries; `None` for a hole.
-    pub fn entries(&self, block: LogicalBlock) -> Result<Option<EntryBlock>> {
+    fn entries(&self, block: LogicalBlock) -> Result<Option<EntryBlock>> {
         let Some((buffer, room)) = self.buffer(block)? else { return Ok(None) };
         buffer.check_once(block_use::names(self.inode.number), |bytes| {
             let place = self.place(block);

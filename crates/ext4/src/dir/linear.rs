@@ -1,6 +1,6 @@
 //! Directories without an index, and operations on blocks of entries that leaves of an index share.
 
-use super::block::Directory;
+use super::block::{Directory, EntryBlock};
 use super::{EntrySearch, FoundEntry, Vacancy, corrupt};
 use crate::content::SoughtName;
 use crate::error::Result;
@@ -12,32 +12,35 @@ use drystone_ext4_format::{Corrupt, InodeNumber, LogicalBlock};
 use drystone_jbd2::Handle;
 use drystone_sync::Arc;
 
-/// The blocks of a linear directory in order; holes hold no entries.
-fn blocks(directory: &Directory<'_>) -> impl Iterator<Item = LogicalBlock> + use<> {
-    (0..directory.blocks).map(LogicalBlock::new)
+/// The blocks of a linear directory in order.
+fn blocks(directory: &Directory<'_>) -> impl Iterator<Item = Result<EntryBlock>> {
+    let mut next = 0;
+    std::iter::from_fn(move || {
+        let entries = directory.next_entries(next).transpose()?;
+        if let Ok(entries) = &entries {
+            next = entries.block.get() + 1;
+        }
+        Some(entries)
+    })
 }
 
 pub(super) fn find(directory: &Directory<'_>, sought: &SoughtName<'_>) -> Result<EntrySearch> {
     let mut vacancy = None;
-    for block in blocks(directory) {
-        if let Some(entries) = directory.entries(block)? {
-            match entries.search(sought) {
-                EntrySearch::Found(found) => return Ok(EntrySearch::Found(found)),
-                EntrySearch::Absent(Some(here)) if here.room.is_some() => {
-                    vacancy = vacancy.or(Some(here));
-                }
-                EntrySearch::Absent(_) => {}
+    for entries in blocks(directory) {
+        match entries?.search(sought) {
+            EntrySearch::Found(found) => return Ok(EntrySearch::Found(found)),
+            EntrySearch::Absent(Some(here)) if here.room.is_some() => {
+                vacancy = vacancy.or(Some(here));
             }
+            EntrySearch::Absent(_) => {}
         }
     }
     Ok(EntrySearch::Absent(vacancy))
 }
 
 pub(super) fn is_empty(directory: &Directory<'_>) -> Result<bool> {
-    for block in blocks(directory) {
-        if let Some(entries) = directory.entries(block)?
-            && !entries.is_empty()
-        {
+    for entries in blocks(directory) {
+        if !entries?.is_empty() {
             return Ok(false);
         }
     }
@@ -72,10 +75,9 @@ pub(super) fn insert(
     handle: &mut Handle<'_>,
     entry: &NewEntry<'_>,
 ) -> Result<bool> {
-    for block in blocks(directory) {
-        if let Some(entries) = directory.entries(block)?
-            && entries.look(|view| view.has_room(entry.name))
-        {
+    for entries in blocks(directory) {
+        let entries = entries?;
+        if entries.look(|view| view.has_room(entry.name)) {
             let mut bytes = directory.write(handle, &entries.buffer)?;
             let mut view = DirectoryBlockMut::trusted(&mut bytes, &directory.layout);
             return Ok(view.insert(entry).is_ok());

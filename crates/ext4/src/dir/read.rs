@@ -163,16 +163,14 @@ fn read_index(directory: &Directory<'_>, cookie: u64) -> Result<(PartEntries, Op
 fn read_linear(directory: &Directory<'_>, cookie: u64) -> Result<(PartEntries, Option<u64>)> {
     let block_size = directory.fs.volume.block_size() as u64;
     let first = u32::try_from(cookie / block_size).unwrap_or(u32::MAX);
-    let mut from = (cookie % block_size) as usize;
-    for number in first..directory.blocks {
-        if let Some(entries) = directory.entries(LogicalBlock::new(number))? {
-            let (block, start) = (entries.buffer.snapshot(), u64::from(number) * block_size);
-            let next = (number + 1 < directory.blocks).then(|| start + block_size);
-            return Ok((PartEntries::Linear { block, start, from }, next));
-        }
-        from = 0;
-    }
-    Ok((PartEntries::None, None))
+    let Some(entries) = directory.next_entries(first)? else {
+        return Ok((PartEntries::None, None));
+    };
+    let number = entries.block.get();
+    let from = if number == first { (cookie % block_size) as usize } else { 0 };
+    let (block, start) = (entries.buffer.snapshot(), u64::from(number) * block_size);
+    let next = (number + 1 < directory.blocks).then(|| start + block_size);
+    Ok((PartEntries::Linear { block, start, from }, next))
 }
 
 impl ListedPart<'_> {

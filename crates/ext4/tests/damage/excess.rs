@@ -1,11 +1,16 @@
 //! Images crafted so that a call would read, keep or change far more than there is on the device.
 
-use crate::image::{Kind, make};
+use crate::image::{Kind, make, options};
 use crate::targeted::{KIND, change_inode, mount, number_of};
 use crate::watch::Watch;
-use drystone_blockdev::BlockDevice;
+use drystone_blockdev::{BlockDevice, MemoryDevice};
+use drystone_ext4::Ext4;
+use drystone_ext4_format::InodeNumber;
+use drystone_ext4_format::features::{Compat, Incompat, ReadOnlyCompat};
+use drystone_mkfs::MkfsOptions;
+use drystone_sync::Arc;
 use drystone_testkit::metadata_map::{BlockContent, MetadataMap as Map};
-use drystone_vfs::{FileSystem, RequestContext};
+use drystone_vfs::{Errno, FileSystem, NewNode, RequestContext};
 
 /// The root of the index of `/many`.
 fn index_root(map: &Map) -> u64 {
@@ -95,4 +100,54 @@ fn names_of_one_hash_take_little_memory() {
     let error = listed.unwrap_err();
     assert!(error.detail().unwrap().contains("continue each other"), "{error:?}");
     let _ = fs.close();
+}
+
+/// A directory that claims to be as long as a large device, and is a hole behind its first block. A search
+/// that looks at each block takes minutes.
+#[test]
+fn holes_of_directories_are_not_searched() {
+    let watch = Watch::start();
+    let size_bytes = 64 << 30;
+    let mut features = drystone_mkfs::default_features();
+    features.compat -= Compat::DIR_INDEX | Compat::RESIZE_INODE;
+    features.incompat |= Incompat::LARGE_DIR;
+    features.incompat -= Incompat::CSUM_SEED;
+    features.read_only_compat -= ReadOnlyCompat::METADATA_CSUM;
+    let device = Arc::new(MemoryDevice::new(size_bytes));
+    let settings = MkfsOptions::new(size_bytes, [7; 16], [1, 2, 3, 4], 1_700_000_000)
+        .block_size(1024)
+        .inodes(1 << 16)
+        .features(features);
+    drystone_mkfs::make(&*device, &settings, true).unwrap();
+    let context = RequestContext::superuser();
+    let fs = Ext4::open(device.clone(), options(false)).unwrap();
+    let create = |fs: &Ext4, parent, name: &[u8], node| {
+        fs.create(&context, parent, name, node, 0o700).unwrap().inode
+    };
+    let directory = create(&fs, fs.root(), b"d", NewNode::Directory);
+    create(&fs, directory, b"first", NewNode::Regular);
+    fs.close().unwrap();
+    drop(fs);
+    let map = Map::of(device.snapshot());
+    let number = InodeNumber::new(directory.0 as u32);
+    change_inode(&map, number, |inode| inode.size_bytes = map.layout().blocks_count() * 1024);
+    let fs = mount(&map.device);
+    fs.lookup(&context, fs.root(), b"d").unwrap();
+    watch.case("hole", 0, || {
+        let absent = fs.lookup(&context, directory, b"absent").unwrap_err();
+        assert_eq!(absent.errno, Errno::ENOENT, "{absent:?}");
+        create(&fs, directory, b"second", NewNode::Regular);
+        let mut names = 0;
+        let count = &mut |_: &drystone_vfs::DirectoryEntry<'_>| {
+            names += 1;
+            true
+        };
+        fs.read_directory(&context, directory, 0, count).unwrap();
+        assert_eq!(names, 4);
+        for name in [b"first".as_slice(), b"second"] {
+            fs.unlink(&context, directory, name).unwrap();
+        }
+        fs.remove_directory(&context, fs.root(), b"d").unwrap();
+    });
+    fs.close().unwrap();
 }
