@@ -145,6 +145,18 @@ fn an_old_image_becomes_a_new_one() {
     sample.judge("filled", &after);
 }
 
+/// Systems of before 2017 made inodes that end right before the project's number.
+#[test]
+fn projects_need_room_in_all_inodes() {
+    let Some(sample) = Sample::new("default", 40) else { return };
+    let path = sample.path();
+    let shorten = ["-w", "-R", "set_inode_field lost+found extra_isize 28"].map(OsStr::new);
+    run("debugfs", shorten.into_iter().chain([path.as_os_str()])).unwrap().expect_clean("debugfs");
+    let error = sample.convert(&features("quota,project")).unwrap_err().to_string();
+    assert!(error.contains("can't get project: 1 of its inodes"), "{error}");
+    sample.convert_and_judge("quota", &features("quota"));
+}
+
 /// Where no hole is as long as a table, files move.
 #[test]
 fn files_make_room_for_inode_tables() {

@@ -79,8 +79,11 @@ pub(super) fn change(
     if let Some(bytes) = tuning.inode_size {
         enlarge_inodes(image, bytes, tuned, progress)?;
     }
-    if after.difference(before).read_only_compat.contains(ReadOnlyCompat::EXTRA_ISIZE) {
-        check_extra_fields(image)?;
+    // A project's number is the last of the extra fields.
+    let need_fields = ReadOnlyCompat::EXTRA_ISIZE | ReadOnlyCompat::PROJECT;
+    let gained_fields = after.difference(before).read_only_compat & need_fields;
+    if !gained_fields.is_empty() {
+        check_extra_fields(image, gained_fields)?;
     }
     if tuning.convert_maps {
         convert_maps(image, tuned, progress)?;

@@ -6,7 +6,7 @@ use crate::image::Image;
 use crate::relocate::change_layout;
 use crate::resize::ReshapeProgress;
 use drystone_ext4_format::InodeNumber;
-use drystone_ext4_format::features::{Compat, Incompat};
+use drystone_ext4_format::features::{Compat, Features, Incompat, ReadOnlyCompat};
 use drystone_ext4_format::inode::{Inode, KNOWN_EXTRA_BYTES};
 use drystone_ext4_format::layout::{
     BASE_INODE_BYTES, Geometry, LARGE_DESCRIPTOR_BYTES, Layout, SMALL_DESCRIPTOR_BYTES,
@@ -33,8 +33,8 @@ pub(super) fn check_inode_size(superblock: &Superblock, bytes: u16) -> Result<()
     Ok(())
 }
 
-/// Checks that all inodes in use have the extra fields that the feature extra_isize promises.
-pub(super) fn check_extra_fields(image: &Image<'_>) -> Result<()> {
+/// Checks that all inodes in use have the extra fields that new features need.
+pub(super) fn check_extra_fields(image: &Image<'_>, features: ReadOnlyCompat) -> Result<()> {
     let promised = image.superblock.min_extra_inode_size().max(KNOWN_EXTRA_BYTES);
     let mut lacking = 0u64;
     for group in image.layout.groups() {
@@ -46,8 +46,9 @@ pub(super) fn check_extra_fields(image: &Image<'_>) -> Result<()> {
     }
     if lacking > 0 {
         let bytes = image.layout.inode_size();
+        let features = Features { read_only_compat: features, ..Features::NONE };
         let problem = format!(
-            "it can't get extra_isize: {lacking} of its inodes, of {bytes} bytes, lack the extra fields"
+            "it can't get {features}: {lacking} of its inodes, of {bytes} bytes, lack the extra fields"
         );
         return Err(Refusal::Value(problem).into());
     }

@@ -4,8 +4,10 @@ mod judged;
 mod steps;
 
 use super::QuotaLimits;
-use crate::testing::TestImage;
+use crate::Ext4;
+use crate::testing::{ImageFile, TestImage};
 use drystone_ext4_format::quota::QuotaKind;
+use drystone_testkit::judges::run;
 use drystone_vfs::{Errno, FileSystem, NewNode, RequestContext, SetAttributes};
 
 /// Enough to fill more than a few blocks of records, spread so that the tree gets branches.
@@ -87,4 +89,33 @@ fn what_waits_counts_for_limits() {
         fs.close().expect("a clean end");
         image.check("after a limit");
     }
+}
+
+/// Old systems made inodes without room for a project's number.
+#[test]
+fn a_project_that_can_not_be_stored_is_refused() {
+    let Some(image) = ImageFile::new("-t ext4 -O quota,project", 16 << 20) else { return };
+    let context = RequestContext::superuser();
+    let create = |fs: &Ext4, name: &[u8]| {
+        let made = fs.create(&context, fs.root(), name, NewNode::Regular, 0o644);
+        made.expect("a file").inode
+    };
+    let fs = image.open();
+    fs.forget(create(&fs, b"old"), 1);
+    fs.close().expect("a clean end");
+    drop(fs);
+    let request = "set_inode_field old extra_isize 28";
+    let said = run("debugfs", ["-w", "-R", request, &image.path.to_string_lossy()]);
+    said.expect("debugfs runs").expect_clean("debugfs");
+    let fs = image.open();
+    let old = fs.lookup(&context, fs.root(), b"old").expect("the file").inode;
+    let set_project = |inode, project| {
+        let changes = SetAttributes { project: Some(project), ..SetAttributes::default() };
+        fs.set_attributes(&context, inode, &changes)
+    };
+    assert_eq!(set_project(old, 7).expect_err("no room").errno, Errno::EOVERFLOW);
+    assert_eq!(set_project(old, 0).expect("it has none").project, 0);
+    assert_eq!(set_project(create(&fs, b"new"), 7).expect("room").project, 7);
+    fs.close().expect("a clean end");
+    image.check("after a project that was refused");
 }
