@@ -259,10 +259,11 @@ fn check_target(target: &[u8]) -> Result<()> {
 /// A tree whose space counts to one project takes no links to inodes of another.
 pub(super) fn check_same_project(directory: &Inode, inode: &Inode) -> Result<()> {
     let directory = directory.fields();
-    let (inherits, project) =
-        (directory.disk.flags.contains(InodeFlags::PROJECT_INHERIT), directory.disk.project);
+    let inherits = directory.disk.flags.contains(InodeFlags::PROJECT_INHERIT);
+    // An inode without room for the number has none.
+    let project = directory.disk.project.unwrap_or(0);
     drop(directory);
-    if inherits && inode.fields().disk.project != project {
+    if inherits && inode.fields().disk.project.unwrap_or(0) != project {
         return Err(Errno::EXDEV.into());
     }
     Ok(())

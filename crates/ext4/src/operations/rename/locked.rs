@@ -85,18 +85,19 @@ impl Rename<'_> {
         if [from, to].iter().any(|place| place.directory.flags().contains(InodeFlags::ENCRYPT)) {
             return Err(Errno::ENOKEY.into());
         }
+        let other = self.target.filter(|_| exchange);
         if changes_parent {
             // Their `..` changes.
-            let other = self.target.filter(|_| exchange);
             for moved in [Some(*source), other].into_iter().flatten() {
                 if moved.is_directory() {
                     permission::check(fs, self.context, moved, Access::WRITE)?;
                 }
             }
-            check_same_project(to.directory, source)?;
-            if let Some(other) = other {
-                check_same_project(from.directory, other)?;
-            }
+        }
+        // As on Linux, also if the names are in one directory.
+        check_same_project(to.directory, source)?;
+        if let Some(other) = other {
+            check_same_project(from.directory, other)?;
         }
         match self.target {
             Some(target) if !exchange && target.is_directory() && !dir::is_empty(fs, target)? => {

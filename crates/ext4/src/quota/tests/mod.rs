@@ -8,7 +8,9 @@ use crate::Ext4;
 use crate::testing::{ImageFile, TestImage};
 use drystone_ext4_format::quota::QuotaKind;
 use drystone_testkit::judges::run;
-use drystone_vfs::{Errno, FileSystem, NewNode, RequestContext, SetAttributes};
+use drystone_vfs::{
+    Errno, FileFlags, FileSystem, NewNode, RenameFlags, RequestContext, SetAttributes,
+};
 
 /// Enough to fill more than a few blocks of records, spread so that the tree gets branches.
 const OWNERS: u32 = 120;
@@ -118,4 +120,35 @@ fn a_project_that_can_not_be_stored_is_refused() {
     assert_eq!(set_project(create(&fs, b"new"), 7).expect("room").project, 7);
     fs.close().expect("a clean end");
     image.check("after a project that was refused");
+}
+
+/// A directory whose project is inherited takes no inode of another, also not under another name.
+#[test]
+fn names_do_not_change_beside_an_inherited_project() {
+    let Some(image) = TestImage::new("quota-project", 16) else { return };
+    let (fs, context) = (image.open(), RequestContext::superuser());
+    let made = fs.create(&context, fs.root(), b"d", NewNode::Directory, 0o755);
+    let directory = made.expect("a directory").inode;
+    for name in [b"a", b"b"] {
+        let made = fs.create(&context, directory, name, NewNode::Regular, 0o644);
+        fs.forget(made.expect("a file").inode, 1);
+    }
+    let rename = |from: &[u8], to: &[u8], flags| {
+        fs.rename(&context, directory, from, directory, to, flags).map_err(|error| error.errno)
+    };
+    let inherits = SetAttributes {
+        project: Some(7),
+        flags: Some(FileFlags::PROJECT_INHERIT),
+        ..SetAttributes::default()
+    };
+    fs.set_attributes(&context, directory, &inherits).expect("a project");
+    assert_eq!(rename(b"a", b"c", RenameFlags::empty()), Err(Errno::EXDEV));
+    assert_eq!(rename(b"a", b"b", RenameFlags::empty()), Err(Errno::EXDEV));
+    assert_eq!(rename(b"a", b"b", RenameFlags::EXCHANGE), Err(Errno::EXDEV));
+    let other = SetAttributes { project: Some(0), ..SetAttributes::default() };
+    fs.set_attributes(&context, directory, &other).expect("no project");
+    assert_eq!(rename(b"a", b"c", RenameFlags::empty()), Ok(()));
+    fs.forget(directory, 1);
+    fs.close().expect("a clean end");
+    image.check("after renames");
 }
