@@ -4,9 +4,10 @@
 //! A directory has one of three forms, which the inode's flags tell: *inline*, a few entries in the
 //! inode itself; *linear*, blocks of entries in no order; *hashed*, blocks of entries below an
 //! index over the hashes of names (htree). A full directory is converted to the next form (inline
-//! to linear; linear to hashed if the image has `dir_index`), never back. This module selects the
-//! form; `inline`, `linear` and `htree` implement one each, `convert` the steps between them,
-//! `read` lists them all, and `content::name_rules` says when two names are the same.
+//! to linear; linear to hashed if the image has `dir_index`), and back only from hashed to linear, when
+//! a name is added after the image has lost `dir_index`. This module selects the form; `inline`,
+//! `linear` and `htree` implement one each, `convert` the steps between them, `read` lists them
+//! all, and `content::name_rules` says when two names are the same.
 //!
 //! There is a look-up for each purpose: [`inode_named`] returns the inode of a name;
 //! [`entry_named`] finds an entry for [`remove`] and [`replace`]; [`entry_or_room`] finds that a
@@ -226,6 +227,7 @@ pub(crate) fn add(
 ) -> Result<bool> {
     let (number, entry_type) = (inode.number, entry_type(inode.file_type()));
     let entry = NewEntry { name, inode: number, entry_type, hash: None };
+    drop_unused_index(fs, handle, directory)?;
     if let Some(vacancy) = vacancy
         && linear::fill(directory, handle, &vacancy, &entry)?
     {
@@ -248,6 +250,18 @@ pub(crate) fn add(
         DirectoryForm::Hashed => htree::insert(&mut directory, handle, &sought, &entry)?,
     }
     Ok(true)
+}
+
+/// Makes a directory linear for good if it has an index and the image has no `dir_index` any more. The
+/// name that is about to be added may be written over the index, or be missing in it.
+fn drop_unused_index(fs: &ContentStore, handle: &mut Handle<'_>, directory: &Inode) -> Result<()> {
+    if fs.names.has_indexes() || !directory.flags().contains(InodeFlags::INDEX) {
+        return Ok(());
+    }
+    directory.update(fs, handle, |fields| {
+        fields.disk.flags.remove(InodeFlags::INDEX);
+        Ok(())
+    })
 }
 
 fn insert_linear(

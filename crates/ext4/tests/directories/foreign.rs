@@ -5,7 +5,7 @@ use drystone_blockdev::MemoryDevice;
 use drystone_ext4::{Ext4, MountOptions};
 use drystone_ext4_format::nokey_name::NokeyName;
 use drystone_sync::Arc;
-use drystone_testkit::judges::kernel_mount;
+use drystone_testkit::judges::{kernel_mount, run};
 use drystone_vfs::{Errno, FileSystem, NewNode, RequestContext};
 
 fn subject<'a>(fs: &'a Ext4, name: &[u8]) -> Subject<'a> {
@@ -268,4 +268,48 @@ fn damaged(features: &str, rounds: u64) {
 fn damage_is_an_error() {
     damaged("", 60);
     damaged(",^dir_index", 30);
+}
+
+/// Without the feature, names are added where the index may be.
+#[test]
+fn an_index_is_not_used_after_names_were_added_without_it() {
+    let features = "^metadata_csum,^resize_inode";
+    let Some(image) = Image::new(&["-t", "ext4", "-O", features, "-b", "1024"], "16M") else {
+        return;
+    };
+    let tune = |features: &str| {
+        let path = image.path.to_str().unwrap();
+        run("tune2fs", ["-O", features, path]).unwrap().expect_clean("tune2fs");
+    };
+    let mut number = 0;
+    for (features, count) in [("dir_index", 300), ("^dir_index", 1), ("dir_index", 300)] {
+        tune(features);
+        let fs = image.mount();
+        let mut subject = match number {
+            0 => Subject::new(&fs, None),
+            _ => existing(&fs, number),
+        };
+        subject.check();
+        for _ in 0..count {
+            subject.insert(name_of(number).as_bytes(), subject.files[0]);
+            number += 1;
+        }
+        subject.check();
+        drop(subject);
+        fs.close().unwrap();
+    }
+    image.check();
+}
+
+fn name_of(number: u32) -> String {
+    format!("{number:0100}")
+}
+
+/// The directory with the names of the first numbers, as an earlier mount left it.
+fn existing(fs: &Ext4, count: u32) -> Subject<'_> {
+    let context = RequestContext::superuser();
+    let [directory, file] =
+        [&b"d"[..], b"file 0"].map(|name| fs.lookup(&context, fs.root(), name).unwrap().inode);
+    let names = (0..count).map(|number| (name_of(number).into_bytes(), file)).collect();
+    Subject { fs, context, directory, files: vec![file], names }
 }
