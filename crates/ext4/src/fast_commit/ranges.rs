@@ -191,11 +191,11 @@ impl Replay<'_> {
             let mapped = mapping::map(fs, inode, logical, rest)?;
             let longest = mapping::insert_length_max(fs, inode, logical);
             let longest = longest.ok_or_else(|| wrong(inode.number, FastCommitProblem::Range))?;
-            let length = mapped.length.min(rest).min(longest);
+            let mut length = mapped.length.min(rest).min(longest);
             let Some(part) = part(extent, next, length) else { break };
             if mapped.physical == Some(part.physical) {
                 if mapped.unwritten != part.unwritten {
-                    self.step(credits::WRITE, |handle| {
+                    length = self.step(credits::WRITE, |handle| {
                         mapping::convert(fs, handle, inode, logical, length, part.unwritten)
                     })?;
                 }

@@ -192,9 +192,9 @@ fn zero(
         let left = u32::try_from(last - next).unwrap_or(u32::MAX);
         let first = LogicalBlock::new(next as u32);
         let mapped = mapping::map(fs, inode, first, left)?;
-        let length = mapped.length.min(UNWRITTEN_BLOCKS_MAX);
+        let mut length = mapped.length.min(UNWRITTEN_BLOCKS_MAX);
         if mapped.physical.is_some() && !mapped.unwritten {
-            with_space_retry(&fs.volume, || {
+            length = with_space_retry(&fs.volume, || {
                 let mut handle = fs.volume.start(credits::WRITE)?;
                 let converted = mapping::convert(fs, &mut handle, inode, first, length, true);
                 fs.settle(handle, converted)

@@ -173,12 +173,16 @@ impl FileWriter<'_> {
         let first = block_of(self.fs, self.offset);
         with_space_retry(&self.fs.volume, || {
             let mut handle = self.fs.volume.start(credits::WRITE)?;
+            // What isn't converted is written again in the next step.
             let converted =
-                mapping::convert(self.fs, &mut handle, self.inode, first, blocks, false)
-                    .and_then(|()| self.record(&mut handle, piece.len()));
+                mapping::convert(self.fs, &mut handle, self.inode, first, blocks, false).and_then(
+                    |blocks| {
+                        let written = self.piece(blocks).len();
+                        self.record(&mut handle, written).map(|()| written)
+                    },
+                );
             self.fs.settle(handle, converted)
-        })?;
-        Ok(piece.len())
+        })
     }
 
     fn fill_hole(&self, blocks: u32) -> Result<usize> {

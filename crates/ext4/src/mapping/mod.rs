@@ -271,7 +271,9 @@ fn noting<T>(
     changed
 }
 
-/// Marks a run that [`map`] has returned as written or unwritten.
+/// Marks the beginning of a run that [`map`] has returned as written or unwritten: as much of it as one
+/// step can. Returns the number of blocks. The run may consist of very many extents, because those that
+/// continue each other are one in the extent status.
 ///
 /// # Errors
 /// `EOPNOTSUPP` for a block map, which has no unwritten blocks. `NoSpace` and `CommitFirst`: there
@@ -283,31 +285,26 @@ pub(crate) fn convert(
     logical: LogicalBlock,
     length: u32,
     to_unwritten: bool,
-) -> Result<()> {
+) -> Result<u32> {
     check_extents(inode)?;
-    let to = logical.as_u64() + u64::from(length);
-    let converted = convert_nodes(NodeChanges::new(fs, handle, inode), logical, to, to_unwritten);
+    let (from, to) = (logical.as_u64(), logical.as_u64() + u64::from(length));
+    let mut nodes = NodeChanges::new(fs, handle, inode);
+    let step = tree::convert(&mut nodes, logical.get(), to, to_unwritten);
+    let converted = step.and_then(|progress| {
+        nodes.charge(0)?;
+        Ok(match progress {
+            StepProgress::Done => to,
+            StepProgress::More { next } => next,
+        })
+    });
     inode.note_data_change(handle);
-    noting(fs, inode, logical.as_u64(), to, converted, |cache| {
+    let end = *converted.as_ref().unwrap_or(&to);
+    noting(fs, inode, from, to, converted, |cache| {
         let status = if to_unwritten { ExtentState::Unwritten } else { ExtentState::Written };
-        cache.convert(&inode.extents, logical.as_u64(), to, status);
-    })
-}
-
-fn convert_nodes(
-    mut nodes: NodeChanges<'_, '_>,
-    logical: LogicalBlock,
-    to: u64,
-    to_unwritten: bool,
-) -> Result<()> {
-    let mut from = logical.get();
-    // A run lies in one extent, and so in one leaf. Only a range of several runs takes several
-    // steps.
-    while let StepProgress::More { next } = tree::convert(&mut nodes, from, to, to_unwritten)? {
-        // Fits: below the end of the range, which is within a file's limit.
-        from = next as u32;
-    }
-    nodes.charge(0)
+        cache.convert(&inode.extents, from, end, status);
+    })?;
+    // Fits: at most `length`.
+    Ok((end - from) as u32)
 }
 
 /// Splits the extent that holds `at`, in a handle of its own, so that one starts there.

@@ -10,7 +10,7 @@ use drystone_ext4_format::features::{Compat, Incompat, ReadOnlyCompat};
 use drystone_mkfs::MkfsOptions;
 use drystone_sync::Arc;
 use drystone_testkit::metadata_map::{BlockContent, MetadataMap as Map};
-use drystone_vfs::{Errno, FileSystem, NewNode, RequestContext};
+use drystone_vfs::{Errno, FallocateMode, FileSystem, NewNode, RequestContext};
 
 /// The root of the index of `/many`.
 fn index_root(map: &Map) -> u64 {
@@ -148,6 +148,71 @@ fn holes_of_directories_are_not_searched() {
             fs.unlink(&context, directory, name).unwrap();
         }
         fs.remove_directory(&context, fs.root(), b"d").unwrap();
+    });
+    fs.close().unwrap();
+}
+
+/// A tree of extents that are all one block long, though each continues the one before. In memory they are
+/// one, and yet a change of all of them doesn't fit one transaction.
+#[test]
+fn extents_that_could_be_one_are_converted_step_by_step() {
+    const LEAVES: u32 = 70;
+    const PER_LEAF: u32 = 10;
+    let watch = Watch::start();
+    let arguments = "-t ext4 -b 1024 -N 64 -O ^metadata_csum,^uninit_bg";
+    let Some(device) = make(&Kind { arguments, size_mib: 16, ..KIND }) else { return };
+    let device = Arc::new(device);
+    let (context, block_size) = (RequestContext::superuser(), 1024_u64);
+    let blocks = LEAVES * PER_LEAF;
+    let fs = Ext4::open(device.clone(), options(false)).unwrap();
+    let [long, nodes] = [("long", blocks), ("nodes", LEAVES + 1)].map(|(name, blocks)| {
+        let made = fs.create(&context, fs.root(), name.as_bytes(), NewNode::Regular, 0o600);
+        let (inode, data) = (made.unwrap().inode, vec![1; blocks as usize * 1024]);
+        fs.write(&context, inode, 0, &data).unwrap();
+        fs.sync_inode(inode, false).unwrap();
+        let extents = fs.extents(inode, 0, u64::MAX, 10).unwrap();
+        assert_eq!(extents.len(), 1, "{name} is in several pieces");
+        (extents[0].physical / block_size) as u32
+    });
+    fs.close().unwrap();
+    drop(fs);
+    let map = Map::of(device.snapshot());
+    let number = number_of(&map.device, b"/long");
+    let head = |entries: u32, room: u16, depth: u16| {
+        [0xf30a, entries as u16, room, depth, 0, 0].map(u16::to_le_bytes).concat()
+    };
+    let room = (block_size as u16 - 12) / 12;
+    let pointer =
+        |logical: u32, block: u32| [logical.to_le_bytes(), block.to_le_bytes(), [0; 4]].concat();
+    let write = |block: u32, bytes: &[u8]| {
+        map.device.write_at(u64::from(block) * block_size, bytes).unwrap();
+    };
+    let mut index = head(LEAVES, room, 1);
+    for leaf in 0..LEAVES {
+        index.extend(pointer(leaf * PER_LEAF, nodes + 1 + leaf));
+        let mut bytes = head(PER_LEAF, room, 0);
+        for logical in leaf * PER_LEAF..(leaf + 1) * PER_LEAF {
+            let length = [1, 0, 0, 0];
+            bytes.extend([logical.to_le_bytes(), length, (long + logical).to_le_bytes()].concat());
+        }
+        write(nodes + 1 + leaf, &bytes);
+    }
+    write(nodes, &index);
+    change_inode(&map, number, |inode| {
+        let root = [head(1, 4, 2), pointer(0, nodes)].concat();
+        inode.block_area.fill(0);
+        inode.block_area[..root.len()].copy_from_slice(&root);
+    });
+    let fs = mount(&map.device);
+    let inode = fs.lookup(&context, fs.root(), b"long").unwrap().inode;
+    let bytes = blocks as usize * 1024;
+    watch.case("short extents", map.device.size_bytes() as usize, || {
+        let mut read = vec![0; bytes];
+        assert_eq!(fs.read(inode, 0, &mut read).unwrap(), bytes);
+        let mode = FallocateMode::ZeroRange { keep_size: true };
+        fs.fallocate(&context, inode, mode, 0, bytes as u64).unwrap();
+        fs.read(inode, 0, &mut read).unwrap();
+        assert!(read.iter().all(|&byte| byte == 0));
     });
     fs.close().unwrap();
 }

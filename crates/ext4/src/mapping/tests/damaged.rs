@@ -62,7 +62,7 @@ fn use_damaged(image: &ImageFile, random: &mut fastrand::Rng) {
         let Ok(mut handle) = fs.volume.start(credits::CUT + credits::WRITE) else { return };
         let done = match mapped.physical {
             Some(_) if has_extents(&inode) && random.bool() => {
-                convert(&fs, &mut handle, &inode, first, mapped.length, random.bool())
+                convert(&fs, &mut handle, &inode, first, mapped.length, random.bool()).map(|_| ())
             }
             Some(_) => {
                 let end = first.as_u64() + u64::from(random.u32(1..200));

@@ -106,12 +106,17 @@ impl Tester {
         if mapped.physical.is_none() {
             return;
         }
-        let done = with_space_retry(&fs.volume, || {
-            let mut handle = fs.volume.start(credits::WRITE)?;
-            let done = convert(fs, &mut handle, inode, first, mapped.length, to_unwritten);
-            fs.settle(handle, done)
-        });
-        done.expect("a conversion");
+        let mut done = 0;
+        while done < mapped.length {
+            let first = LogicalBlock::new(logical + done);
+            let step = with_space_retry(&fs.volume, || {
+                let mut handle = fs.volume.start(credits::WRITE)?;
+                let left = mapped.length - done;
+                let step = convert(fs, &mut handle, inode, first, left, to_unwritten);
+                fs.settle(handle, step)
+            });
+            done += step.expect("a conversion");
+        }
         for (_, (_, unwritten)) in self.model.range_mut(logical..logical + mapped.length) {
             *unwritten = to_unwritten;
         }
