@@ -136,7 +136,8 @@ pub(crate) struct Inode {
 }
 
 /// The facts about an inode that permissions depend on, at one moment. They stay the same while its
-/// content lock is held exclusively, except `has_attributes`.
+/// content lock is held exclusively, except `has_attributes`, and the permission bits of `mode`: they
+/// follow an access list, which changes under the lock of the attributes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InodeSummary {
     pub mode: u16,
