@@ -1,7 +1,7 @@
 //! The engine's one error type.
 
 use drystone_blockdev::DeviceError;
-use drystone_ext4_format::{Corrupt, FormatError, Unsupported};
+use drystone_ext4_format::{Corrupt, FormatError, InodeNumber, Unsupported};
 use drystone_jbd2::JournalError;
 use drystone_vfs::Errno;
 
@@ -25,6 +25,15 @@ pub enum Error {
     /// The image contradicts its format.
     #[error("the image is damaged: {0}")]
     Corrupt(#[from] Corrupt),
+    /// Too many names of a directory have one hash to be sorted in memory, as a listing does.
+    #[error(
+        "too many names of directory {directory} have one hash for a listing; \
+         remove those that were chosen so by their names"
+    )]
+    SameHash {
+        /// The directory.
+        directory: InodeNumber,
+    },
     /// The image needs something that the engine does not do.
     #[error(transparent)]
     Unsupported(#[from] Unsupported),
@@ -56,6 +65,7 @@ impl Error {
             Error::Errno(errno) => *errno,
             Error::NoSpace | Error::CommitFirst => Errno::ENOSPC,
             Error::Corrupt(_) => Errno::EUCLEAN,
+            Error::SameHash { .. } => Errno::ENOMEM,
             Error::Unsupported(_) => Errno::EOPNOTSUPP,
             Error::Device(error) | Error::Unwritten(error) => match error {
                 DeviceError::NoSpace { .. } => Errno::ENOSPC,

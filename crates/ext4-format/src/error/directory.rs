@@ -146,12 +146,6 @@ pub enum IndexProblem {
         /// Blocks of the directory.
         blocks: u32,
     },
-    /// More leaves continue each other than names of one hash can explain.
-    #[error("more than {limit} leaves continue each other")]
-    Continued {
-        /// Most leaves that may.
-        limit: usize,
-    },
     /// An entry points at block 0 or behind the end of the directory.
     #[error("entry {position} points at {block}, the directory has {blocks}")]
     Target {

@@ -23,14 +23,13 @@ use super::htree::HtreePath;
 use super::{DirectoryForm, htree, inline};
 use crate::content::ContentStore;
 use crate::content::minor_for_listing;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::inode::Inode;
 use drystone_cache::BlockBytes;
 use drystone_ext4_format::dir::{DirectoryBlock, Entry, EntryType};
-use drystone_ext4_format::error::IndexProblem;
 use drystone_ext4_format::hash::NameHasher;
 use drystone_ext4_format::inline::{InlineDirectory, block_offset};
-use drystone_ext4_format::{Corrupt, InodeNumber, LogicalBlock, nokey_name};
+use drystone_ext4_format::{InodeNumber, LogicalBlock, nokey_name};
 use drystone_vfs::{DirectoryEntry, DirectoryVisitor, FileType};
 use std::ops::Range;
 
@@ -44,15 +43,16 @@ const INLINE_DOTS: [u64; 3] = [0, 12, 24];
 /// Every hash: the largest is below the end, because hashes are even.
 const ANY_HASH: Range<u32> = 0..u32::MAX;
 
-/// Larger minor hashes count as this one. Entries with the same hash take the positions behind it;
-/// these must not reach into the next major hash, where a continued listing would not look for
-/// them.
-const MINOR_MAX: u32 = u32::MAX - (1 << 20);
+/// Entries with the same hash take the positions behind it, at most so many.
+const SAME_HASH_MAX: u32 = 1 << 20;
+
+/// Larger minor hashes count as this one: the positions behind it must not reach into the next major
+/// hash, where a continued listing would not look for them.
+const MINOR_MAX: u32 = u32::MAX - SAME_HASH_MAX;
 
 /// Most bytes of leaves that continue each other. They are listed as one part, which is sorted in
-/// memory: at most 2^18 entries. Even the longest names may have the same hash 11,000 times. Hashes have
-/// 31 bits, so that more than a few names have the same one only if somebody chooses them so.
-const CONTINUED_BYTES_MAX: usize = 12 << 18;
+/// memory, and hold at most [`SAME_HASH_MAX`] entries of 12 bytes or more.
+const CONTINUED_BYTES_MAX: usize = 12 * SAME_HASH_MAX as usize;
 
 /// A part of a directory as it was at one moment. It is read under the content lock, and listed without
 /// it, so that the visitor may call the file system.
@@ -142,10 +142,8 @@ fn read_index(directory: &Directory<'_>, cookie: u64) -> Result<(PartEntries, Op
     let limit = CONTINUED_BYTES_MAX / directory.fs.volume.block_size();
     let upper = loop {
         if blocks.len() == limit {
-            // In a damaged image they may be one leaf, or one block on the device.
-            let (inode, block) = (directory.inode.number, LogicalBlock::FIRST);
-            let problem = IndexProblem::Continued { limit };
-            return Err(Corrupt::DirectoryIndex { inode, block, problem }.into());
+            // Perhaps one leaf again and again, but names may also have been chosen for their hash.
+            return Err(Error::SameHash { directory: directory.inode.number });
         }
         blocks.push(directory.leaf(path.leaf(directory)?)?.buffer.snapshot());
         match path.next(directory)? {
