@@ -11,7 +11,7 @@
 //!
 //! A commit holds the commit mutex, a checkpoint the checkpoint mutex, each over its I/O; both
 //! change `LogSpace` under its own mutex, held briefly. A commit without space for its transaction
-//! runs a checkpoint itself, holding both. The superblock's mutex is held while it is written.
+//! runs a checkpoint itself, holding both. The superblock's mutex is held for each try to write it.
 //!
 //! # Crash
 //!

@@ -152,7 +152,7 @@ pub(crate) fn commit(
     // Not asked of the superblock, which a checkpoint may be writing.
     let is_started = log.space.lock().is_started;
     if !is_started {
-        log.set_start(Some(start), sequence)?;
+        core.when_there_is_room(|| log.set_start(Some(start), sequence))?;
         log.space.lock().is_started = true;
     }
     if log.area.is_external() {

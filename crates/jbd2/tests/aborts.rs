@@ -172,7 +172,8 @@ fn a_panic_while_blocks_are_written_home_aborts() {
     assert_eq!(fixture.home(3), 1);
 }
 
-/// Only the log is full; its superblock is written in place.
+const SUPERBLOCK: Range<u64> =
+    (USER_BLOCKS + 1000) * BLOCK as u64..(USER_BLOCKS + 1001) * BLOCK as u64;
 const LOG: Range<u64> = (USER_BLOCKS + 1001) * BLOCK as u64..(USER_BLOCKS + 2000) * BLOCK as u64;
 const HOME: Range<u64> = 0..USER_BLOCKS * BLOCK as u64;
 
@@ -189,7 +190,7 @@ fn with_full(place: Range<u64>, wait: Duration) -> (Arc<Faulty<MemoryDevice>>, F
 
 #[test]
 fn a_full_medium_is_waited_for() {
-    for place in [LOG, HOME] {
+    for place in [LOG, HOME, SUPERBLOCK] {
         let (device, fixture) = with_full(place, Duration::from_secs(600));
         let journal = &fixture.journal;
         thread::scope(|scope| {
@@ -209,7 +210,7 @@ fn a_full_medium_is_waited_for() {
 
 #[test]
 fn a_medium_that_stays_full_stops_the_journal() {
-    for place in [LOG, HOME] {
+    for place in [LOG, HOME, SUPERBLOCK] {
         let (device, fixture) = with_full(place, Duration::from_millis(1));
         let journal = &fixture.journal;
         let written = journal.commit_and_wait().and_then(|()| journal.checkpoint_all());
