@@ -129,15 +129,17 @@ pub fn clear_free_space(
 ) -> Result<FreedSpace, Error> {
     on_image("clear the free space of", name, || {
         let image = open_settled(name)?;
-        let device = image.volume.device();
-        check(device, "checking", progress)?;
         let step = match action {
             FreeSpaceAction::Discard => "discarding free blocks",
             FreeSpaceAction::Zero => "zeroing free blocks",
         };
-        Ok(drystone_reshape::clear_free_space(&device, action, now(), &mut |done, total| {
-            progress(ReshapeProgress { step, done, total });
-        })?)
+        // No mark keeps other machines away, as in a change with an undo log.
+        drystone_ext4::while_claimed(image.volume.device(), |device| {
+            check(device, "checking", progress)?;
+            Ok(drystone_reshape::clear_free_space(&device, action, now(), &mut |done, total| {
+                progress(ReshapeProgress { step, done, total });
+            })?)
+        })?
     })
 }
 

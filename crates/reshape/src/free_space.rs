@@ -2,7 +2,7 @@
 //!
 //! # Crash
 //! Only blocks that the bitmaps call free are written, and the bitmaps don't change. The caller has checked
-//! the image, so the bitmaps are right. Before the first write, the superblock notes that something was written.
+//! the image, so the bitmaps are right, and has claimed it, if it has multi-mount protection. Before the first write, the superblock notes that something was written.
 
 use crate::error::Result;
 use crate::image::{Image, ReshapeDevice};
@@ -37,7 +37,7 @@ pub fn clear_free_space(
     now: u64,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<FreedSpace> {
-    let mut image = Image::open(device)?;
+    let mut image = Image::open_claimed(device)?;
     image.note_write(now)?;
     let mut freed = FreedSpace::default();
     let groups = image.layout.groups();

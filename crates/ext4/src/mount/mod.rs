@@ -120,10 +120,13 @@ fn open_claimed(
             journal_device.map(|journal| Arc::new(GroupFlush::new(journal)) as _);
     }
     let area = journal::locate(&device, &superblock, &options)?;
+    let check_held = || mmp.as_ref().map_or(Ok(()), |mmp| mmp.check_held());
     if needs_recovery {
+        check_held()?;
         journal::recover(&device, area.as_ref(), &superblock, &options)?;
         superblock = superblock::read(&*device)?;
     }
+    check_held()?;
     if read_only.is_none() && superblock.features().check_writable().is_err() {
         read_only = Some("the image has features that are only known for reading");
     }
@@ -147,6 +150,7 @@ fn open_claimed(
     let has_journal = area.is_some();
     let journal = journal::open(&cache, &superblock, area, read_only.is_some(), &options)?;
     if read_only.is_none() {
+        check_held()?;
         superblock::begin(&*device, &mut superblock, &options, has_journal)?;
     }
     if let Some(mmp) = &mmp {
@@ -271,5 +275,43 @@ fn read_only_reason(
         Some("the image is marked read-only")
     } else {
         None
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::testing::ImageFile;
+    use drystone_blockdev::MemoryDevice;
+    use drystone_vfs::{FileSystem, NewNode, RequestContext};
+
+    /// Another mount may change the image by then.
+    #[test]
+    fn an_image_lost_to_another_mount_is_not_recovered() {
+        let Some(file) = ImageFile::new("-t ext4 -O mmp,^orphan_file", 16 << 20) else { return };
+        let bytes = std::fs::read(&file.path).expect("an image");
+        let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::from_bytes(&bytes));
+        let fs = Ext4::open(Arc::clone(&device), MountOptions::default()).expect("a mount");
+        let me = RequestContext::superuser();
+        fs.create(&me, fs.root(), b"f", NewNode::Regular, 0o644).expect("a file");
+        fs.sync().expect("a log to recover");
+        drop(fs);
+        let superblock = superblock::read(&*device).expect("a superblock");
+        let mmp_block = superblock.mmp_block().expect("a block for it").get() as usize;
+        let block_size = superblock.layout().block_size();
+        let content = || {
+            let mut bytes = vec![0; device.size_bytes() as usize];
+            device.read_at(0, &mut bytes).expect("a copy");
+            bytes[mmp_block * block_size..][..block_size].fill(0);
+            bytes
+        };
+        let before = content();
+        let mmp = MultiMountProtection::start(&device, &superblock).expect("a claim");
+        let mmp = mmp.map(Arc::new).expect("the feature");
+        mmp.lose();
+        let flushing = Arc::new(GroupFlush::new(Arc::clone(&device)));
+        let opened = open_claimed(flushing, superblock, None, Some(mmp), MountOptions::default());
+        assert!(matches!(opened, Err(Error::Mount(_))), "{opened:?}");
+        assert!(content() == before, "the image was changed");
     }
 }

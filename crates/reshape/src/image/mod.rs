@@ -58,13 +58,18 @@ pub(crate) struct Image<'d> {
 impl<'d> Image<'d> {
     /// Reads an image and checks that it can be changed.
     pub fn open(device: &'d dyn ReshapeDevice) -> Result<Self> {
+        let image = Self::open_claimed(device)?;
+        image.check_multi_mount()?;
+        Ok(image)
+    }
+
+    /// The same for an image that the caller has claimed, if it has multi-mount protection.
+    pub fn open_claimed(device: &'d dyn ReshapeDevice) -> Result<Self> {
         let mut bytes = [0; SUPERBLOCK_BYTES];
         device.read_at(SUPERBLOCK_OFFSET_BYTES, &mut bytes)?;
         let superblock = Superblock::check(&bytes)?;
         check_state(&superblock)?;
-        let image = Self::of(device, superblock)?;
-        image.check_multi_mount()?;
-        Ok(image)
+        Self::of(device, superblock)
     }
 
     /// Reads the image that has this superblock. The caller has made sure that nobody else uses it.
@@ -110,6 +115,8 @@ impl<'d> Image<'d> {
 
     fn check_multi_mount(&self) -> Result<()> {
         if let Some(block) = self.mmp_block() {
+            // What another machine writes changes no cache of this one.
+            self.device.refresh(self.offset_of(block), self.layout.block_size() as u64);
             let bytes = self.read_block(block)?;
             let mmp = Mmp::check(&bytes, self.layout.checksum_seed(), block)?;
             if mmp.state != MmpState::Clean {

@@ -12,6 +12,10 @@
 //! # Reference
 //! "Multiple Mount Protection" in the kernel's ext4 documentation.
 
+mod claimed;
+
+pub use claimed::while_claimed;
+
 use crate::error::{Error, Result};
 use crate::lock_classes;
 use drystone_blockdev::BlockDevice;
@@ -45,29 +49,40 @@ struct MmpBlock<D = Arc<dyn BlockDevice>> {
 /// # Errors
 /// [`Error::Mount`] if it is in use; otherwise the device failed.
 pub fn check_multi_mount(device: &dyn BlockDevice) -> Result<()> {
+    let Some((place, interval_seconds)) = find(device)? else { return Ok(()) };
+    match place.wait_for_others(interval_seconds, pause_on(device)) {
+        Ok(_) | Err(Error::Corrupt(_)) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// The block of an image, and the interval in which it is written. Nothing if the image has no such protection, or
+/// its superblock is damaged.
+fn find(device: &dyn BlockDevice) -> Result<Option<(MmpBlock<&dyn BlockDevice>, u16)>> {
     let mut bytes = [0; SUPERBLOCK_BYTES];
     if device.size_bytes() < SUPERBLOCK_OFFSET_BYTES + SUPERBLOCK_BYTES as u64 {
-        return Ok(());
+        return Ok(None);
     }
     device.read_at(SUPERBLOCK_OFFSET_BYTES, &mut bytes)?;
-    let Ok(superblock) = Superblock::check_unsealed(&bytes) else { return Ok(()) };
+    let Ok(superblock) = Superblock::check_unsealed(&bytes) else { return Ok(None) };
     let layout = superblock.layout();
     let has_mmp = superblock.features().incompat.contains(Incompat::MMP);
     let block_size = layout.block_size();
     let blocks = device.size_bytes() / block_size as u64;
     let is_on_device = |&block: &PhysicalBlock| block.get() < blocks;
-    let Some(block) = superblock.mmp_block().filter(|_| has_mmp).filter(is_on_device) else {
-        return Ok(());
-    };
-    let place = MmpBlock { device, block, block_size, seed: layout.checksum_seed() };
-    let pause = |wait| {
-        if !device.is_private() {
+    let block = superblock.mmp_block().filter(|_| has_mmp).filter(is_on_device);
+    let seed = layout.checksum_seed();
+    let place = block.map(|block| MmpBlock { device, block, block_size, seed });
+    Ok(place.map(|place| (place, interval_seconds(&superblock))))
+}
+
+/// How to wait for other machines. None can reach a device of this process alone.
+fn pause_on(device: &dyn BlockDevice) -> impl FnMut(Duration) + use<> {
+    let is_private = device.is_private();
+    move |wait| {
+        if !is_private {
             thread::sleep(wait);
         }
-    };
-    match place.wait_for_others(interval_seconds(&superblock), pause) {
-        Ok(_) | Err(Error::Corrupt(_)) => Ok(()),
-        Err(error) => Err(error),
     }
 }
 
@@ -78,8 +93,8 @@ fn interval_seconds(superblock: &Superblock) -> u16 {
 
 /// What the thread shares with the mount.
 #[derive(Debug)]
-struct MmpShared {
-    place: MmpBlock,
+struct MmpShared<D = Arc<dyn BlockDevice>> {
+    place: MmpBlock<D>,
     is_stopped: Mutex<bool>,
     stop: Condvar,
     /// Another mount has written to the block.
@@ -115,14 +130,7 @@ impl MultiMountProtection {
             seed: layout.checksum_seed(),
         };
         let interval_seconds = interval_seconds(superblock);
-        // No other mount can reach a device of this process alone.
-        let is_private = device.is_private();
-        let pause = |wait| {
-            if !is_private {
-                thread::sleep(wait)
-            }
-        };
-        let sequence = place.claim(interval_seconds, pause)?;
+        let sequence = place.claim(interval_seconds, pause_on(device))?;
         let shared = Arc::new(MmpShared::new(place));
         let beat = {
             let shared = Arc::clone(&shared);
@@ -137,6 +145,17 @@ impl MultiMountProtection {
         Ok(Some(MultiMountProtection { shared, thread }))
     }
 
+    /// Fails if another mount has written to the block. For what changes the image before its journal is open.
+    pub fn check_held(&self) -> Result<()> {
+        self.shared.check_held()
+    }
+
+    /// As if another mount had written to the block.
+    #[cfg(test)]
+    pub fn lose(&self) {
+        self.shared.lose();
+    }
+
     /// Makes the journal stop when another mount writes to the block.
     pub fn guard(&self, journal: &Arc<Journal>) {
         let _ = self.shared.journal.set(Arc::downgrade(journal));
@@ -148,16 +167,12 @@ impl MultiMountProtection {
     /// Ends the writer; `clean` frees the image for others at once.
     pub fn stop(&self, clean: bool) -> Result<()> {
         self.end();
-        if clean && !self.shared.is_lost.load(Ordering::Acquire) {
-            self.shared.place.write(MmpState::Clean, 0)?;
-        }
-        Ok(())
+        if clean { self.shared.give_back() } else { Ok(()) }
     }
 
     /// Ends the thread.
     fn end(&self) {
-        *self.shared.is_stopped.lock() = true;
-        self.shared.stop.notify_all();
+        self.shared.end_beat();
         if let Some(thread) = self.thread.lock().take()
             && thread.join().is_err()
         {
@@ -173,8 +188,8 @@ impl Drop for MultiMountProtection {
     }
 }
 
-impl MmpShared {
-    fn new(place: MmpBlock) -> Self {
+impl<D: BlockDevice> MmpShared<D> {
+    fn new(place: MmpBlock<D>) -> Self {
         Self {
             place,
             is_stopped: Mutex::new(&lock_classes::MMP, false),
@@ -184,17 +199,44 @@ impl MmpShared {
         }
     }
 
+    /// Ends [`beat`](Self::beat).
+    fn end_beat(&self) {
+        *self.is_stopped.lock() = true;
+        self.stop.notify_all();
+    }
+
+    /// Fails if another mount has written to the block.
+    fn check_held(&self) -> Result<()> {
+        match self.is_lost.load(Ordering::Acquire) {
+            true => Err(Error::Mount(LOST.into())),
+            false => Ok(()),
+        }
+    }
+
+    /// Frees the image for others at once, unless it is lost.
+    fn give_back(&self) -> Result<()> {
+        match self.check_held() {
+            Ok(()) => self.place.write(MmpState::Clean, 0),
+            Err(_) => Ok(()),
+        }
+    }
+
     fn beat(&self, interval_seconds: u16, mut sequence: u32) {
         let interval = Duration::from_secs(u64::from(interval_seconds));
+        let mut announced_seconds = interval_seconds;
         let mut is_stopped = self.is_stopped.lock();
         // The first number follows at once: who looks now and again after its wait must not find the claim's.
         while !*is_stopped {
-            match self.place.renew(interval_seconds, &mut sequence) {
+            let start = clock::now();
+            match self.place.renew(announced_seconds, &mut sequence) {
                 Ok(true) => {}
                 Ok(false) => return self.lose(),
                 Err(error) => tracing::error!(%error, "multi-mount protection can't be written"),
             }
-            self.stop.wait_timeout(&mut is_stopped, interval);
+            // A slow device delays the next number, and others have to wait for that one.
+            let taken = start.elapsed();
+            announced_seconds = interval_seconds.max(seconds_to_announce(taken));
+            self.stop.wait_timeout(&mut is_stopped, interval.saturating_sub(taken));
         }
     }
 
@@ -296,6 +338,13 @@ impl<D: BlockDevice> MmpBlock<D> {
     }
 }
 
+/// The interval to announce if a write of the block takes so long: from one number to the next, the device
+/// may take this time twice.
+fn seconds_to_announce(write: Duration) -> u16 {
+    let seconds = (2 * write).as_secs() + 1;
+    u16::try_from(seconds).unwrap_or(u16::MAX).min(CHECK_INTERVAL_SECONDS_MAX)
+}
+
 /// This host's name, for the error that another host shows.
 fn node_name() -> Vec<u8> {
     std::fs::read("/proc/sys/kernel/hostname")
@@ -308,11 +357,11 @@ mod tests {
     use super::*;
     use crate::testing::ImageFile;
     use crate::{Ext4, MountOptions};
-    use drystone_blockdev::MemoryDevice;
+    use drystone_blockdev::{DeviceOperation, MemoryDevice, Stepped};
     use drystone_vfs::{FileSystem, NewNode, RequestContext};
 
     /// An image with the protection, in memory, and its block.
-    fn image() -> Option<(Arc<MemoryDevice>, MmpBlock)> {
+    pub(super) fn image() -> Option<(Arc<MemoryDevice>, MmpBlock)> {
         let file = ImageFile::new("-t ext4 -O mmp,^orphan_file", 16 << 20)?;
         let bytes = std::fs::read(&file.path).expect("an image");
         let device = Arc::new(MemoryDevice::from_bytes(&bytes));
@@ -379,9 +428,35 @@ mod tests {
             assert!(start.elapsed() < Duration::from_secs(30), "the number stays");
             thread::sleep(Duration::from_millis(1));
         }
-        *shared.is_stopped.lock() = true;
-        shared.stop.notify_all();
+        shared.end_beat();
         beat.join().unwrap();
+    }
+
+    /// Others must not take the mount for a dead one.
+    #[test]
+    fn a_slow_device_announces_a_longer_interval() {
+        let Some((device, mut place)) = image() else { return };
+        let slow = Arc::new(Stepped::new(device));
+        place.device = Arc::clone(&slow) as Arc<dyn BlockDevice>;
+        let sequence = place.claim(5, |_| ()).unwrap();
+        slow.hold(|operation, _, _| {
+            if operation == DeviceOperation::Write {
+                thread::sleep(Duration::from_millis(2600));
+            }
+            None
+        });
+        let shared = Arc::new(MmpShared::new(place));
+        let beat = Arc::clone(&shared);
+        let beat = thread::spawn("test", move || beat.beat(1, sequence)).unwrap();
+        let start = clock::now();
+        while shared.place.read().unwrap().check_interval_seconds != 6 {
+            assert!(start.elapsed() < Duration::from_secs(60), "the interval stays");
+            thread::sleep(Duration::from_millis(10));
+        }
+        slow.release_all();
+        shared.end_beat();
+        beat.join().unwrap();
+        assert_eq!(seconds_to_announce(Duration::from_secs(1000)), CHECK_INTERVAL_SECONDS_MAX);
     }
 
     #[test]
