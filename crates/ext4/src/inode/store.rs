@@ -44,8 +44,24 @@ impl InodeStore {
         self.volume.settle(handle, done)
     }
 
-    /// Claims an inode that has neither names nor references. If that succeeds, the caller frees it.
-    pub(crate) fn claim_unused(&self, inode: &Inode) -> bool {
+    /// Frees an inode with `free` if it has neither names nor references. Does nothing if another thread
+    /// does that. After a failure it can be tried again, as the end of a mount does, unless it is damaged.
+    pub(crate) fn free_unused(
+        &self,
+        inode: &Inode,
+        free: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        if !self.claim_unused(inode) {
+            return Ok(());
+        }
+        free().inspect_err(|error| {
+            if !matches!(error, Error::Corrupt(_)) {
+                self.inodes.end_claim(inode);
+            }
+        })
+    }
+
+    fn claim_unused(&self, inode: &Inode) -> bool {
         // A thread that takes the last name counts it down before it looks for references, and one that
         // gives back the last reference counts that down before it looks for names. So one of the two
         // sees both gone. The claim lets only one go on.

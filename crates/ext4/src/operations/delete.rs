@@ -19,7 +19,7 @@ impl Engine {
     /// Frees the inode if it has neither names nor references. Called without locks, after anything that
     /// may have taken the last of either.
     pub(crate) fn delete_if_unused(&self, inode: &Arc<Inode>) -> Result<()> {
-        if self.claim_unused(inode) { self.delete(inode) } else { Ok(()) }
+        self.free_unused(inode, || self.delete(inode))
     }
 
     /// Frees an inode without names.

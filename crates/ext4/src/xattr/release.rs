@@ -19,9 +19,7 @@ impl ValueGarbage {
     /// Frees the inodes. Called without locks and without a handle.
     pub fn dispose(self, fs: &ContentStore) -> Result<()> {
         for inode in &self.inodes {
-            if fs.claim_unused(inode) {
-                delete_value(fs, inode)?;
-            }
+            fs.free_unused(inode, || delete_value(fs, inode))?;
         }
         Ok(())
     }

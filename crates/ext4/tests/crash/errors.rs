@@ -247,3 +247,26 @@ fn flags_are_refused_or_passed_on() {
     }
     mount.close();
 }
+
+/// The end of the mount tries again.
+#[test]
+fn an_inode_that_could_not_be_freed_is_freed_at_the_end() {
+    let Some(mount) = Mount::new(&LIST) else { return };
+    let file = mount.create("file");
+    // Extents that need a block of their own.
+    for block in 0..100 {
+        mount.fs.write(&mount.context, file, block * 2048, b"x").unwrap();
+    }
+    mount.fs.close().unwrap();
+    let mount = Mount::of(mount.device.inner().snapshot());
+    let root = mount.fs.root();
+    let file = mount.fs.lookup(&mount.context, root, b"file").unwrap().inode;
+    let free = mount.blocks_free();
+    mount.fs.unlink(&mount.context, root, b"file").unwrap();
+    mount.fail(DeviceOperation::Read, Effect::InputOutputError);
+    mount.fs.forget(file, 1);
+    assert!(mount.device.failures() > 0);
+    mount.device.repair();
+    assert_eq!(mount.blocks_free(), free);
+    mount.close();
+}

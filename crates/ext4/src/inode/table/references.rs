@@ -82,6 +82,12 @@ impl InodeTable {
         is_free
     }
 
+    /// Ends a claim: the inode could not be freed.
+    pub fn end_claim(&self, inode: &Inode) {
+        let _shard = self.shard(inode.number).lock();
+        inode.is_claimed.store(false, Ordering::Relaxed);
+    }
+
     /// Takes `count` references of a caller back. Returns the inode if that leaves something to do.
     #[inline]
     pub fn release(&self, number: InodeNumber, count: u64) -> Option<Arc<Inode>> {
