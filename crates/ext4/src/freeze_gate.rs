@@ -1,8 +1,8 @@
 //! Whether the image may be changed now: freezing, thawing, and a mount that is made read-only.
 //!
 //! # Locking
-//! A write in place holds the lock of its core, of the class `write in place`, shared; a freeze takes each once
-//! to wait for the writes under way. Handles of the journal have no lock here: a freeze sets the state
+//! A write in place, or of delayed data, holds the lock of its core, of the class `write in place`, shared; a
+//! freeze takes each once to wait for the writes under way. Handles of the journal have no lock here: a freeze sets the state
 //! and then commits, which waits for them. The lock of the class `freeze` is held only to wait for another
 //! state, or to wake those that do.
 
@@ -95,34 +95,11 @@ impl FreezeGate {
         self.takes_changes().then_some(under_way)
     }
 
-    /// Makes threads wait that want to begin a change; changes under way go on. False if the image is
+    /// Makes threads wait that want to begin a change; changes under way go on. `None` if the image is
     /// held, frozen or made read-only already.
-    pub fn hold(&self) -> bool {
-        self.state.compare_exchange(RUNNING, HELD, Ordering::SeqCst, Ordering::SeqCst).is_ok()
-    }
-
-    /// Holds back writes in place and new handles as well, and waits for writes under way. The caller
-    /// commits next, which waits for handles.
-    pub fn freeze(&self) {
-        self.state.store(FROZEN, Ordering::SeqCst);
-        for part in self.in_place.iter() {
-            drop(part.write());
-        }
-    }
-
-    /// Lets changes under way go on again.
-    pub fn unfreeze(&self) {
-        self.set(HELD);
-    }
-
-    /// Lets anybody thaw the image: the thread that froze it is done. Wakes a close that waits for this.
-    pub fn allow_thaw(&self) {
-        self.set(THAWABLE);
-    }
-
-    /// Allows all changes again, for the thread that holds or has frozen the image.
-    pub fn release(&self) {
-        self.set(RUNNING);
+    pub fn hold(&self) -> Option<HeldImage<'_>> {
+        let held = self.state.compare_exchange(RUNNING, HELD, Ordering::SeqCst, Ordering::SeqCst);
+        held.is_ok().then(|| HeldImage(self))
     }
 
     /// Allows all changes again. False unless a freeze has ended: one that is under way counts on it that
@@ -140,19 +117,79 @@ impl FreezeGate {
         self.thaw();
     }
 
-    /// Refuses changes to a frozen image from now on, also those that wait for the thaw.
-    pub fn make_read_only(&self) {
-        self.set(READ_ONLY);
-    }
-
-    /// Allows changes again after [`make_read_only`](FreezeGate::make_read_only).
+    /// Allows changes again after [`make_read_only`](HeldImage::make_read_only).
     pub fn make_writable(&self) {
         self.state.store(RUNNING, Ordering::SeqCst);
     }
 
-    /// True between [`make_read_only`](FreezeGate::make_read_only) and
+    /// True between [`make_read_only`](HeldImage::make_read_only) and
     /// [`make_writable`](FreezeGate::make_writable).
     pub fn is_made_read_only(&self) -> bool {
         self.state() == READ_ONLY
+    }
+}
+
+/// An image that is held or frozen, for the thread that does so. All changes are allowed again when it is
+/// dropped, also by an error or a panic: other threads would wait forever.
+#[must_use]
+pub(crate) struct HeldImage<'a>(&'a FreezeGate);
+
+impl HeldImage<'_> {
+    /// Holds back writes in place and new handles as well, and waits for writes under way. The caller
+    /// commits next, which waits for handles.
+    pub fn freeze(&self) {
+        self.0.state.store(FROZEN, Ordering::SeqCst);
+        for part in self.0.in_place.iter() {
+            drop(part.write());
+        }
+    }
+
+    /// Lets changes under way go on again.
+    pub fn unfreeze(&self) {
+        self.0.set(HELD);
+    }
+
+    /// Leaves the image frozen, and lets anybody thaw it. Wakes a close that waits for this.
+    pub fn allow_thaw(self) {
+        self.end(THAWABLE);
+    }
+
+    /// Refuses changes from now on, also those that wait for the thaw.
+    pub fn make_read_only(self) {
+        self.end(READ_ONLY);
+    }
+
+    fn end(self, state: u8) {
+        self.0.set(state);
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for HeldImage<'_> {
+    fn drop(&mut self) {
+        self.0.set(RUNNING);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+    #[test]
+    fn a_panic_ends_a_freeze() {
+        let gate = FreezeGate::new();
+        let held = gate.hold().unwrap();
+        held.freeze();
+        assert!(gate.hold().is_none() && !gate.takes_changes());
+        let panicked = catch_unwind(AssertUnwindSafe(|| {
+            let _held = held;
+            resume_unwind(Box::new("while it is frozen"));
+        }));
+        assert!(panicked.is_err() && gate.is_open());
+        gate.hold().unwrap().allow_thaw();
+        assert!(!gate.takes_changes() && gate.thaw());
+        gate.hold().unwrap().make_read_only();
+        assert!(gate.is_made_read_only() && !gate.thaw());
     }
 }

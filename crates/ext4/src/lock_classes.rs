@@ -37,6 +37,10 @@ pub(crate) static XATTRS: LockClass = LockClass::new("xattrs", 180).nestable();
 /// Where changes wait while the image is frozen. Held only to sleep, under content locks.
 pub(crate) static FREEZE: LockClass = LockClass::new("freeze", 190);
 
+/// A core's share of the writes in place and of delayed data that are under way. Held during the write,
+/// without a handle.
+pub(crate) static IN_PLACE: LockClass = LockClass::new("write in place", 195);
+
 /// The list of orphans.
 pub(crate) static ORPHAN: LockClass = LockClass::new("orphan list", 240);
 
@@ -117,9 +121,6 @@ pub(crate) static SUPERBLOCK: LockClass = LockClass::new("superblock", 550);
 
 /// What a growth of the image publishes. Held to replace it.
 pub(crate) static PUBLISHED: LockClass = LockClass::new("published state", 555);
-
-/// A core's share of the writes in place that are under way. Held during the write.
-pub(crate) static IN_PLACE: LockClass = LockClass::new("write in place", 870);
 
 /// Tells the MMP thread to end.
 pub(crate) static MMP: LockClass = LockClass::new("MMP", 890);

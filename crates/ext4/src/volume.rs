@@ -257,11 +257,11 @@ impl Volume {
         Ok(())
     }
 
-    /// Runs `write`, which writes to blocks of files in place, without a handle. It waits while the
-    /// image is frozen, and fails after an error has stopped the journal: the blocks may belong to
-    /// another file then.
+    /// Runs `write`, which writes to blocks of files in place, or delays data, without a handle. It waits
+    /// while the image is frozen, and fails after an error has stopped the journal: the blocks may belong
+    /// to another file then.
     #[inline]
-    pub fn in_place<T>(&self, write: impl FnOnce() -> Result<T>) -> Result<T> {
+    pub fn without_handle<T>(&self, write: impl FnOnce() -> Result<T>) -> Result<T> {
         loop {
             self.check_running()?;
             if let Some(_under_way) = self.freeze.begin_in_place() {

@@ -45,7 +45,7 @@ pub(super) fn zero(fs: &ContentStore, mapped: &MappedRun, within: u64, length: u
     let Some(physical) = mapped.physical else { return Ok(()) };
     let mut place = physical.get() * fs.volume.block_size() as u64 + within;
     let mut left = length;
-    fs.volume.in_place(|| {
+    fs.volume.without_handle(|| {
         while left > 0 {
             let piece = left.min(ZEROS.len() as u64);
             fs.volume.device.write_at(place, &ZEROS[..piece as usize])?;

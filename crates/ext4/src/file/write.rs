@@ -156,7 +156,7 @@ impl FileWriter<'_> {
         let piece = self.piece(blocks);
         let place = physical.get() * block_size + self.offset % block_size;
         let device = &self.fs.volume.device;
-        self.fs.volume.in_place(|| Ok(device.write_at(place, piece)?))?;
+        self.fs.volume.without_handle(|| Ok(device.write_at(place, piece)?))?;
         self.inode.note_overwrite(device.mark());
         if self.needs_record(piece.len()) {
             let mut handle = self.fs.volume.start(credits::WRITE_RECORD)?;
@@ -169,7 +169,7 @@ impl FileWriter<'_> {
     fn fill_unwritten(&self, physical: PhysicalBlock, blocks: u32) -> Result<usize> {
         let piece = self.piece(blocks);
         let blocks = self.blocks_touched(piece.len());
-        self.fs.volume.in_place(|| self.write_new(physical, piece))?;
+        self.fs.volume.without_handle(|| self.write_new(physical, piece))?;
         let first = block_of(self.fs, self.offset);
         with_space_retry(&self.fs.volume, || {
             let mut handle = self.fs.volume.start(credits::WRITE)?;

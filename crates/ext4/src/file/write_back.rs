@@ -65,19 +65,24 @@ pub(super) fn delay(
     piece: &[u8],
     is_delayed: bool,
 ) -> Result<bool> {
-    fs.volume.check_running()?;
     let block_size = fs.volume.block_size();
     let within = (offset % block_size as u64) as usize;
     let first = super::block_of(fs, offset);
     let blocks = (within + piece.len()).div_ceil(block_size) as u32;
-    if !is_delayed && !claim(fs, context, inode, first, blocks)? {
+    let keep = || {
+        if !is_delayed && !claim(fs, context, inode, first, blocks)? {
+            return Ok(false);
+        }
+        inode.note_written();
+        let added = inode.delayed.write(first.get(), within, piece, block_size);
+        debug_assert_eq!(added, if is_delayed { 0 } else { blocks });
+        if added > 0 {
+            fs.delayed_allocation.add(inode, added);
+        }
+        Ok(true)
+    };
+    if !fs.volume.without_handle(keep)? {
         return Ok(false);
-    }
-    inode.note_written();
-    let added = inode.delayed.write(first.get(), within, piece, block_size);
-    debug_assert_eq!(added, if is_delayed { 0 } else { blocks });
-    if added > 0 {
-        fs.delayed_allocation.add(inode, added);
     }
     let end = offset + piece.len() as u64;
     let stamps = inode.grow_in_memory(end, |fields| {
@@ -272,4 +277,33 @@ pub(crate) fn write_back_all(fs: &ContentStore) -> Result<()> {
     fs.volume.journal.commit_and_wait()?;
     tail::clear_all(fs)?;
     written
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use crate::testing::TestImage;
+    use drystone_sync::thread;
+    use drystone_vfs::{FileSystem, NewNode, RequestContext};
+    use std::time::Duration;
+
+    /// A write that began before the freeze.
+    #[test]
+    fn a_write_under_way_delays_no_data_in_a_frozen_image() {
+        let Some(image) = TestImage::new("default", 16) else { return };
+        let fs = image.open();
+        let me = RequestContext::superuser();
+        let file = fs.create(&me, fs.root(), b"f", NewNode::Regular, 0o644).expect("a file").inode;
+        let inode = fs.held(file).expect("an inode");
+        fs.freeze().expect("a freeze");
+        thread::scope(|scope| {
+            let writing = scope.spawn(|| crate::file::write(&fs, &me, &inode, 0, b"late"));
+            thread::sleep(Duration::from_millis(100));
+            assert!(!fs.delayed_allocation.is_any());
+            fs.thaw().expect("the end of the freeze");
+            assert_eq!(writing.join().expect("no panic").expect("a write"), 4);
+        });
+        assert!(fs.delayed_allocation.is_any());
+        drop(inode);
+        fs.close().expect("a clean end");
+    }
 }

@@ -19,7 +19,6 @@
 use super::options::{GrowthPlanner, PlannedGrowth};
 use super::{Ext4, superblock};
 use crate::error::{Error, Result};
-use crate::freeze_gate::FreezeGate;
 use crate::volume::Volume;
 use drystone_blockdev::{BlockDevice, DeviceError};
 use drystone_cache::Buffer;
@@ -47,15 +46,6 @@ enum StepOutcome {
     Full,
     /// It takes more blocks than a transaction of this journal has.
     TooLarge,
-}
-
-/// A frozen image, until dropped.
-struct FrozenImage<'a>(&'a FreezeGate);
-
-impl Drop for FrozenImage<'_> {
-    fn drop(&mut self) {
-        self.0.release();
-    }
 }
 
 /// A refusal that says why.
@@ -137,8 +127,7 @@ impl Ext4 {
     }
 
     fn grow_by_step(&self, blocks: u64, planner: GrowthPlanner) -> Result<StepOutcome> {
-        self.hold_still()?;
-        let _frozen = FrozenImage(&self.volume.freeze);
+        let _held = self.hold_still()?;
         let closed = superblock::closed(self, false);
         let size_bytes = blocks << self.volume.layout().log_block_size();
         let planned = (planner.plan)(&self.volume.device, &closed, size_bytes);

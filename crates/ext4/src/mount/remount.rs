@@ -19,19 +19,15 @@ impl Ext4 {
         if self.volume.check_writable().is_err() {
             return Ok(());
         }
-        self.hold_still()?;
+        let held = self.hold_still()?;
         self.allocator.blocks.windows.discard();
-        if let Err(error) = self.volume.journal.flush() {
-            self.volume.freeze.release();
-            return Err(error.into());
-        }
+        self.volume.journal.flush()?;
         if let Err(error) = superblock::mark_clean(self) {
             // It may have been marked all the same, and then nothing may change.
             self.volume.journal.abort("the superblock could not be written");
-            self.volume.freeze.release();
             return Err(error);
         }
-        self.volume.freeze.make_read_only();
+        held.make_read_only();
         Ok(())
     }
 

@@ -2,6 +2,7 @@
 
 use super::Engine;
 use crate::error::{Error, Result};
+use crate::freeze_gate::HeldImage;
 use crate::inode::Inode;
 use crate::{file, permission};
 use drystone_ext4_format::inode::InodeFlags;
@@ -178,37 +179,28 @@ impl Engine {
     }
 
     pub(crate) fn do_freeze(&self) -> Result<()> {
-        self.hold_still()?;
-        self.volume.freeze.allow_thaw();
+        self.hold_still()?.allow_thaw();
         Ok(())
     }
 
-    /// Freezes the image, with everything in its place, until the caller allows a thaw or changes.
-    pub(crate) fn hold_still(&self) -> Result<()> {
+    /// Freezes the image, with everything in its place.
+    pub(crate) fn hold_still(&self) -> Result<HeldImage<'_>> {
         self.volume.check_writable()?;
-        if !self.volume.freeze.hold() {
-            return Err(Errno::EBUSY.into());
-        }
+        let held = self.volume.freeze.hold().ok_or(Errno::EBUSY)?;
         loop {
-            if let Err(error) = self.do_sync() {
-                self.volume.freeze.release();
-                return Err(error);
-            }
-            self.volume.freeze.freeze();
+            self.do_sync()?;
+            held.freeze();
             let delayed = &self.delayed_allocation;
             if !delayed.is_any() && !delayed.is_any_waiting() {
                 break;
             }
             // A thread was about to write: its data has to be in the image as well.
-            self.volume.freeze.unfreeze();
+            held.unfreeze();
         }
         // Handles that were open end in the transaction that this commits.
         let journal = &self.volume.journal;
-        let written = journal.commit_and_wait().and_then(|()| journal.checkpoint_all());
-        if written.is_err() {
-            self.volume.freeze.release();
-        }
-        Ok(written?)
+        journal.commit_and_wait().and_then(|()| journal.checkpoint_all())?;
+        Ok(held)
     }
 
     pub(crate) fn do_thaw(&self) -> Result<()> {
