@@ -59,7 +59,7 @@ fn a_file_that_replaces_content_is_written_first() {
     let device = image(64);
     let fs = open(&device);
     let context = RequestContext::superuser();
-    for name in ["renamed", "emptied", "closed"] {
+    for name in ["renamed", "emptied", "closed", "swapped", "swapped too"] {
         let file = new_file(&fs, name);
         fs.write(&context, file, 0, b"old").unwrap();
         fs.forget(file, 1);
@@ -69,6 +69,13 @@ fn a_file_that_replaces_content_is_written_first() {
     fs.write(&context, file, 0, b"NEW").unwrap();
     let none = RenameFlags::empty();
     fs.rename(&context, fs.root(), b"new", fs.root(), b"renamed", none).unwrap();
+    for name in ["new0", "new1"] {
+        let file = new_file(&fs, name);
+        fs.write(&context, file, 0, b"NEW").unwrap();
+    }
+    let exchange = RenameFlags::EXCHANGE;
+    fs.rename(&context, fs.root(), b"new0", fs.root(), b"swapped", exchange).unwrap();
+    fs.rename(&context, fs.root(), b"swapped too", fs.root(), b"new1", exchange).unwrap();
     let emptied = fs.lookup(&context, fs.root(), b"emptied").unwrap().inode;
     let changes = SetAttributes { size: Some(0), ..SetAttributes::default() };
     fs.set_attributes(&context, emptied, &changes).unwrap();
@@ -83,7 +90,7 @@ fn a_file_that_replaces_content_is_written_first() {
     let other = new_file(&fs, "other");
     fs.sync_inode(other, false).unwrap();
     let fs = open(&Arc::new(device.snapshot()));
-    for name in ["renamed", "emptied", "closed"] {
+    for name in ["renamed", "emptied", "closed", "swapped", "swapped too"] {
         let file = fs.lookup(&context, fs.root(), name.as_bytes()).unwrap().inode;
         assert_eq!(read_all(&fs, file), b"NEW", "{name}");
     }

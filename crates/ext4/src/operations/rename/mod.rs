@@ -128,7 +128,7 @@ impl Engine {
             rename.check_no_cycle(self)?;
         }
         let _locks = lock_in_order(rename.directories());
-        self.write_before_replacing(&source, target.as_ref())?;
+        self.write_before_replacing(&source, target.as_ref(), flags)?;
         let _target = target
             .as_ref()
             .filter(|target| !target.is_directory())
@@ -159,24 +159,29 @@ impl Engine {
         if source.is_directory() || target.as_ref().is_some_and(|target| target.is_directory()) {
             return Ok(None);
         }
-        self.write_before_replacing(&source, target.as_ref())?;
+        self.write_before_replacing(&source, target.as_ref(), flags)?;
         let _target = target.as_ref().map(|target| target.content.write());
         let rename = Rename { context, from, to, source: &source, target: target.as_ref(), flags };
         rename.run(self, spots).map(Some)
     }
 
-    /// Writes waiting data before its file replaces another: a program that replaces a file expects the
-    /// old or the new content after a crash, not an empty file.
+    /// Writes waiting data before its file replaces another, or each the other: a program that replaces a
+    /// file expects the old or the new content after a crash, not an empty file.
     fn write_before_replacing(
         &self,
         source: &Arc<Inode>,
         target: Option<&Arc<Inode>>,
+        flags: RenameFlags,
     ) -> Result<()> {
-        if target.is_none() || !source.delayed.is_any() {
-            return Ok(());
+        let Some(target) = target else { return Ok(()) };
+        let other = flags.contains(RenameFlags::EXCHANGE).then_some(target);
+        for inode in [source].into_iter().chain(other) {
+            if inode.delayed.is_any() {
+                let _content = inode.content.write();
+                file::flush(self, inode)?;
+            }
         }
-        let _content = source.content.write();
-        file::flush(self, source)
+        Ok(())
     }
 
     /// True if `candidate` is `directory` or above it. The rename lock is held.
