@@ -103,7 +103,7 @@ pub(super) fn move_out(fs: &ContentStore, inode: &Arc<Inode>) -> Result<()> {
     with_space_retry(&fs.volume, || {
         let mut handle = fs.volume.start(credits::WRITE)?;
         let before = InlineState::of(&inode.fields());
-        let moved = inode
+        let mut moved = inode
             .update(fs, &mut handle, |fields| {
                 inline::set_rest(fields, None)?;
                 fields.disk.flags -= InodeFlags::INLINE_DATA;
@@ -115,10 +115,12 @@ pub(super) fn move_out(fs: &ContentStore, inode: &Arc<Inode>) -> Result<()> {
                 write_blocks(fs, &context, &mut handle, inode, &content)
             });
         if moved.is_err() {
-            inode.update(fs, &mut handle, |fields| {
+            let restored = inode.update(fs, &mut handle, |fields| {
                 before.restore(fields);
                 Ok(())
-            })?;
+            });
+            // An inode that couldn't be restored is the graver error: it stops the journal.
+            moved = restored.and(moved);
         }
         inode.note_data_change(&handle);
         fs.settle(handle, moved)
