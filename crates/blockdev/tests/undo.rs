@@ -139,6 +139,54 @@ fn an_image_is_marked_while_it_is_half_changed() {
     assert_eq!(first(), [1, 2, 1, 1]);
 }
 
+/// What isn't logged is changed at once, and so only in a marked image.
+#[test]
+fn an_image_is_marked_before_writes_that_are_not_logged() {
+    for case in 0..3 {
+        let image = MemoryDevice::from_bytes(&[1; 50_000]);
+        let log = MemoryDevice::new(LOG_BYTES);
+        let device = UndoDevice::begin(&image, log, 40_000).unwrap();
+        let device = device.marked_by(|first| first[..4].fill(0xee));
+        // A rollback keeps this.
+        device.write_unlogged_at(3, &[9]).unwrap();
+        device.write_at(1, &[2]).unwrap();
+        match case {
+            0 => device.write_unlogged_at(20_000, &[2; 8]).unwrap(),
+            1 => device.write_at(39_000, &[2; 8000]).unwrap(),
+            _ => device.zero_range(39_000, 8000).unwrap(),
+        }
+        assert_eq!(image.to_vec()[..4], [0xee; 4]);
+        let (_, log) = device.finish().unwrap();
+        assert_eq!(image.to_vec()[..4], [1, 2, 1, 9]);
+        roll_back(&image, log).unwrap();
+        assert_eq!(image.to_vec()[..4], [1, 1, 1, 9]);
+    }
+}
+
+/// Or part of a change would be taken back, and the log removed.
+#[test]
+fn a_damaged_entry_is_not_the_end_of_the_log() {
+    let image = MemoryDevice::from_bytes(&[1; 40_000]);
+    let log = MemoryDevice::new(LOG_BYTES);
+    let device = UndoDevice::begin(&image, &log, 40_000).unwrap();
+    for step in 0..3 {
+        device.write_at(step * 8192, &[2; 8]).unwrap();
+        device.flush().unwrap();
+    }
+    drop(device);
+    let changed = image.to_vec();
+    // The old bytes of the first entry, and the begin of its header.
+    for at in [1000, 40] {
+        let damaged = log.snapshot();
+        damaged.write_at(at, &[3]).unwrap();
+        let error = roll_back(&image, &damaged).unwrap_err();
+        assert!(error.to_string().contains("damaged"), "{error}");
+        assert!(image.to_vec() == changed);
+    }
+    roll_back(&image, &log).unwrap();
+    assert_eq!(image.to_vec(), [1; 40_000]);
+}
+
 /// Whatever a crash leaves of image and log, the image is restored, even if the rollback is
 /// interrupted.
 #[test]
@@ -280,7 +328,9 @@ fn a_full_host_keeps_no_change_from_its_end() {
         let events = log.inner().events();
         let ends = events.iter().filter_map(|event| event.kind.range());
         let end = ends.map(|(offset, length)| offset + length).max().unwrap();
-        log.inject(Fault::of_any(Effect::NoSpace).in_range(end..LOG_BYTES));
+        for operation in [DeviceOperation::Write, DeviceOperation::Zero] {
+            log.inject(Fault::of(operation, Effect::NoSpace).in_range(end..LOG_BYTES));
+        }
         if is_undone {
             drop(device);
             roll_back(&image, &log).unwrap();
@@ -374,6 +424,10 @@ fn a_file_beside_the_image_is_found_by_the_next_change() {
     // A foreign file of this name stays.
     std::fs::write(undo.path(), "my notes").unwrap();
     assert!(undo.settle(&image).is_err() && undo.path().exists());
+    let mut late = vec![0; 9000];
+    late[8000] = 1;
+    std::fs::write(undo.path(), late).unwrap();
+    assert!(undo.settle(&image).is_err() && undo.path().exists());
     std::fs::write(undo.path(), [0; 100]).unwrap();
     assert!(!undo.settle(&image).unwrap());
     assert!(!undo.path().exists());
@@ -388,7 +442,12 @@ fn a_kept_file_takes_a_complete_change_back() {
     let device = undo.begin(&image, 40_000).unwrap();
     device.write_at(0, &[7; 40_000]).unwrap();
     undo.finish(device).unwrap();
-    assert!(undo.settle(&image).is_err() && !undo.is_incomplete().unwrap());
+    // Also the next change, which looks there for a log of its own.
+    let [kept, beside] = ["kept", "image.undo"].map(|name| folder.path().join(name));
+    std::fs::rename(&kept, &beside).unwrap();
+    assert!(UndoFile::beside(&path).settle(&image).is_err());
+    std::fs::rename(&beside, &kept).unwrap();
+    assert!(!undo.is_incomplete().unwrap());
     drop(image);
     let image = FileDevice::open(&path, OpenMode::ReadWrite).unwrap();
     undo.check_complete().unwrap();

@@ -5,6 +5,7 @@
 //! The log of an interrupted change stays. The next change of the image finds it: see
 //! [`UndoFile::settle`].
 
+use super::log::LogWriter;
 use super::roll_back::{ChangeState, Trust, begin_roll_back, change_state, roll_back_as_change};
 use super::{UndoDevice, UndoError};
 use crate::{BlockDevice, DeviceError, DeviceResult, Existing, FileDevice, OpenMode};
@@ -92,7 +93,8 @@ impl UndoFile {
     ///
     /// # Errors
     ///
-    /// Those of [`roll_back`](super::roll_back); a kept file that holds a complete change is [`DeviceError::Open`].
+    /// Those of [`roll_back`](super::roll_back); a file that is to be kept, or isn't a log, is
+    /// [`DeviceError::Open`].
     pub fn settle(&self, image: &impl UndoTarget) -> Result<bool, UndoError> {
         if !self.is_there()? {
             return Ok(false);
@@ -104,11 +106,12 @@ impl UndoFile {
                 self.take_back(image)?;
                 return Ok(true);
             }
-            Some(ChangeState::Finished) if self.is_kept => return Err(self.exists().into()),
-            Some(ChangeState::NotBegun | ChangeState::Finished) => {}
+            // Its change ended before it could be moved to where it was to be kept.
+            Some(ChangeState::Finished { is_kept: true }) => return Err(self.exists().into()),
+            Some(ChangeState::NotBegun | ChangeState::Finished { is_kept: false }) => {}
             // A kill while the log was being made leaves zeros. Any other content isn't ours to
             // remove.
-            None if starts_with_zeros(&log)? => {}
+            None if holds_zeros(&log)? => {}
             None => return Err(self.exists().into()),
         }
         self.remove()?;
@@ -161,7 +164,7 @@ impl UndoFile {
     /// [`UndoError::NotComplete`] if it doesn't.
     pub fn check_complete(&self) -> Result<(), UndoError> {
         match change_state(FileDevice::open(&self.path, OpenMode::ReadOnly)?)? {
-            Some(ChangeState::Finished) => Ok(()),
+            Some(ChangeState::Finished { .. }) => Ok(()),
             Some(ChangeState::NotBegun | ChangeState::Incomplete) => Err(UndoError::NotComplete),
             None => Err(UndoError::NoLog),
         }
@@ -198,7 +201,8 @@ impl UndoFile {
         let protected = std::fs::set_permissions(&self.path, permissions);
         let begun = protected
             .map_err(|error| self.failed(error))
-            .and_then(|()| UndoDevice::begin(image, log, protected_bytes));
+            .and_then(|()| LogWriter::begin(log, protected_bytes, self.is_kept))
+            .map(|log| UndoDevice::with_log(image, log, protected_bytes));
         if begun.is_err() {
             // Nothing has changed yet, and the host may be full.
             self.remove()?;
@@ -267,9 +271,16 @@ impl UndoFile {
     }
 }
 
-fn starts_with_zeros(log: &FileDevice) -> DeviceResult<bool> {
-    let mut bytes = [0; 4096];
-    let length = log.size_bytes().min(bytes.len() as u64) as usize;
-    log.read_at(0, &mut bytes[..length])?;
-    Ok(bytes == [0; 4096])
+fn holds_zeros(log: &FileDevice) -> DeviceResult<bool> {
+    let mut bytes = vec![0; 1 << 20];
+    let mut from = 0;
+    while let Some(start) = log.next_data(from)? {
+        let length = (log.size_bytes() - start).min(bytes.len() as u64) as usize;
+        log.read_at(start, &mut bytes[..length])?;
+        if bytes[..length].iter().any(|&byte| byte != 0) {
+            return Ok(false);
+        }
+        from = start + length as u64;
+    }
+    Ok(true)
 }

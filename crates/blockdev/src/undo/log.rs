@@ -1,18 +1,21 @@
 //! The bytes of an undo log: a header, then entries, each with a checksum.
 //!
 //! All numbers are little-endian. The header takes 32 bytes: a magic of 8, the protected size (8), a
-//! number that tells this log from an older one in the same file (8), padding (4), and the checksum of
-//! the 28 bytes before. Entries follow without gaps: kind (4), count of pieces (4), the log's number (8),
+//! number that tells this log from an older one in the same file (8), whether it is to be kept when the
+//! change is complete (4), and the checksum of the 28 bytes before. Entries follow without gaps: kind (4), count of pieces (4), the log's number (8),
 //! checksum of the body (4), checksum of the 20 bytes before (4), then the body. It has 44 bytes for each
 //! piece: number (8), how the old bytes are kept (4), and a checksum of the new bytes of each of its eight
 //! sectors (32). The old bytes follow.
 //!
+//! An entry that isn't whole ends the log, as a crash leaves it, unless another one follows: then it is damaged.
+//!
 //! Zeros behind the last entry take the space of the entries that end or undo a change, which must not
 //! fail on a full disk.
 
-use crate::{BlockDevice, DeviceError, DeviceResult};
+use crate::{BlockDevice, DeviceError, DeviceOperation, DeviceResult};
 use drystone_ondisk::crc32c;
 use std::hash::{BuildHasher, RandomState};
+use std::io::ErrorKind;
 use std::ops::Range;
 
 /// Unit of what is logged.
@@ -31,6 +34,12 @@ const PIECE_HEADER_BYTES: usize = 12 + 4 * SECTORS;
 const SPARE_BYTES: usize = 4 * ENTRY_HEADER_BYTES + 2 * PIECE_HEADER_BYTES;
 /// Pieces of an entry, with the first of the image; more are damage.
 const PIECES_MAX: u32 = super::HELD_PIECES_MAX as u32 + 1;
+
+/// Most bytes from the begin of an entry to the end of the next one's header.
+const ENTRY_BYTES_MAX: u64 =
+    2 * ENTRY_HEADER_BYTES as u64 + PIECES_MAX as u64 * (PIECE_HEADER_BYTES + PIECE_BYTES) as u64;
+/// How much is looked through at once for an entry.
+const SEARCH_BYTES: usize = 16 << 10;
 
 const KIND_BATCH: u32 = 1;
 const KIND_FINISHED: u32 = 2;
@@ -90,13 +99,14 @@ pub(super) struct LogWriter<L> {
 }
 
 impl<L: BlockDevice> LogWriter<L> {
-    pub fn begin(log: L, protected_bytes: u64) -> DeviceResult<Self> {
+    pub fn begin(log: L, protected_bytes: u64, is_kept: bool) -> DeviceResult<Self> {
         // Distinguishes logs, so that it need not be unpredictable: the standard library's seed will do.
         let number = RandomState::new().hash_one(protected_bytes);
         let mut header = [0; HEADER_BYTES];
         header[..8].copy_from_slice(MAGIC);
         header[8..16].copy_from_slice(&protected_bytes.to_le_bytes());
         header[16..24].copy_from_slice(&number.to_le_bytes());
+        header[24..28].copy_from_slice(&u32::from(is_kept).to_le_bytes());
         let checksum = crc32c(!0, &header[..28]);
         header[28..].copy_from_slice(&checksum.to_le_bytes());
         log.write_durable_at(0, &header)?;
@@ -194,7 +204,10 @@ pub(super) struct LogReader<L> {
     log: L,
     number: u64,
     protected_bytes: u64,
+    is_kept: bool,
     position: u64,
+    /// Where no further entry follows.
+    end: Option<u64>,
 }
 
 impl<L: BlockDevice> LogReader<L> {
@@ -208,8 +221,19 @@ impl<L: BlockDevice> LogReader<L> {
         if &header[..8] != MAGIC || crc32c(!0, &header[..28]) != u32_at(&header, 28) {
             return Ok(None);
         }
-        let (number, protected_bytes) = (u64_at(&header, 16), u64_at(&header, 8));
-        Ok(Some(Self { log, number, protected_bytes, position: HEADER_BYTES as u64 }))
+        Ok(Some(Self {
+            log,
+            number: u64_at(&header, 16),
+            protected_bytes: u64_at(&header, 8),
+            is_kept: u32_at(&header, 24) != 0,
+            position: HEADER_BYTES as u64,
+            end: None,
+        }))
+    }
+
+    /// Whether the log is to be kept when the change is complete.
+    pub fn is_kept(&self) -> bool {
+        self.is_kept
     }
 
     pub fn protected_bytes(&self) -> u64 {
@@ -221,8 +245,48 @@ impl<L: BlockDevice> LogReader<L> {
         self.position = HEADER_BYTES as u64;
     }
 
-    /// The next entry that was written completely.
+    /// The next entry; `None` at the end of the log.
+    ///
+    /// # Errors
+    ///
+    /// An entry is damaged.
     pub fn next(&mut self) -> DeviceResult<Option<Entry>> {
+        let entry = self.next_whole()?;
+        if entry.is_none() && self.end != Some(self.position) {
+            if self.is_followed()? {
+                let text = "the undo log is damaged here, and can't take its change back: \
+                            remove it, and repair the image";
+                let source = std::io::Error::new(ErrorKind::InvalidData, text);
+                return Err(DeviceError::io(DeviceOperation::Read, self.position, 0, source));
+            }
+            self.end = Some(self.position);
+        }
+        Ok(entry)
+    }
+
+    /// Whether there is an entry behind this position, where none is whole.
+    fn is_followed(&self) -> DeviceResult<bool> {
+        let is_header = |bytes: &[u8]| {
+            u64_at(bytes, 8) == self.number && crc32c(!0, &bytes[..20]) == u32_at(bytes, 20)
+        };
+        let end = self.log.size_bytes().min(self.position + ENTRY_BYTES_MAX);
+        let mut from = self.position + 1;
+        while let Some(start) = self.log.next_data(from)?.filter(|&start| start < end) {
+            let mut bytes = [0; SEARCH_BYTES];
+            let length = (end - start).min(SEARCH_BYTES as u64) as usize;
+            self.log.read_at(start, &mut bytes[..length])?;
+            // Mostly the space that follows the last entry.
+            if bytes != [0; SEARCH_BYTES] && bytes.windows(ENTRY_HEADER_BYTES).any(is_header) {
+                return Ok(true);
+            }
+            // One may begin in this piece and end in the next.
+            from = start + (SEARCH_BYTES - ENTRY_HEADER_BYTES) as u64 + 1;
+        }
+        Ok(false)
+    }
+
+    /// The next entry that was written completely.
+    fn next_whole(&mut self) -> DeviceResult<Option<Entry>> {
         let mut header = [0; ENTRY_HEADER_BYTES];
         let Some(body_start) = self.read(self.position, &mut header)? else { return Ok(None) };
         let count = u32_at(&header, 4);

@@ -84,14 +84,19 @@ impl<D: BlockDevice, L: BlockDevice> UndoDevice<D, L> {
     ///
     /// `log` can't be written.
     pub fn begin(image: D, log: L, protected_bytes: u64) -> DeviceResult<Self> {
+        let log = LogWriter::begin(log, protected_bytes, false)?;
+        Ok(Self::with_log(image, log, protected_bytes))
+    }
+
+    fn with_log(image: D, log: LogWriter<L>, protected_bytes: u64) -> Self {
         let state = UndoState {
-            log: LogWriter::begin(log, protected_bytes)?,
+            log,
             held: BTreeMap::new(),
             saved: HashSet::new(),
             has_unlogged: false,
             has_failed: false,
         };
-        Ok(Self { image, protected_bytes, mark: None, state: RwLock::new(&UNDO, state) })
+        Self { image, protected_bytes, mark: None, state: RwLock::new(&UNDO, state) }
     }
 
     /// This device, before its first change, with a mark for the image while it is half changed.
@@ -116,6 +121,10 @@ impl<D: BlockDevice, L: BlockDevice> UndoDevice<D, L> {
         check_range(self.size_bytes(), offset, data.len() as u64)?;
         let mut state = self.state.write();
         state.check()?;
+        // What a rollback is to keep in the first piece comes before the mark.
+        if offset >= PIECE_BYTES as u64 {
+            self.mark_image(&mut state)?;
+        }
         let mut run = 0..0;
         for (number, _, range) in pieces(offset, data.len()) {
             // A piece that is logged in part is logged as a whole.
@@ -215,22 +224,33 @@ impl<D: BlockDevice, L: BlockDevice> UndoDevice<D, L> {
         state.heed(written)
     }
 
-    fn try_write_batch(&self, state: &mut UndoState<L>) -> DeviceResult {
-        let Some(mark) = self.mark else { return self.write_pieces(state, false) };
-        let mut first = state.held.remove(&0);
-        if !state.held.is_empty() {
-            if !state.saved.contains(&0) {
-                let old = self.read_piece(0)?;
-                let mut marked = old.clone();
-                mark(&mut marked[..]);
-                first = first.or(Some(Some(old)));
-                let others = std::mem::replace(&mut state.held, [(0, Some(marked))].into());
-                self.write_pieces(state, false)?;
-                state.held = others;
-            }
-            self.write_pieces(state, false)?;
+    /// Writes the mark, if it isn't there yet: before anything else is changed.
+    fn mark_image(&self, state: &mut UndoState<L>) -> DeviceResult {
+        let Some(mark) = self.mark.filter(|_| self.protected_bytes > 0) else { return Ok(()) };
+        if state.saved.contains(&0) {
+            return Ok(());
         }
-        state.held.extend(first.map(|first| (0, first)));
+        let old = self.read_piece(0)?;
+        let mut marked = old.clone();
+        mark(&mut marked[..]);
+        let mut others = std::mem::replace(&mut state.held, [(0, Some(marked))].into());
+        let written = self.write_pieces(state, false);
+        others.entry(0).or_insert(Some(old));
+        state.held = others;
+        state.heed(written)
+    }
+
+    fn try_write_batch(&self, state: &mut UndoState<L>) -> DeviceResult {
+        if self.mark.is_none() {
+            return self.write_pieces(state, false);
+        }
+        if state.held.keys().any(|&number| number != 0) {
+            self.mark_image(state)?;
+            // In place of the mark only at the end.
+            let first = state.held.remove(&0);
+            self.write_pieces(state, false)?;
+            state.held.extend(first.map(|first| (0, first)));
+        }
         Ok(())
     }
 
@@ -343,6 +363,9 @@ impl<D: BlockDevice, L: BlockDevice> BlockDevice for UndoDevice<D, L> {
         // A piece that is protected in part is protected as a whole.
         let end = self.protected_bytes.next_multiple_of(PIECE_BYTES as u64);
         let logged = end.saturating_sub(offset).min(data.len() as u64) as usize;
+        if logged < data.len() {
+            self.mark_image(&mut state)?;
+        }
         self.hold(&mut state, offset, &data[..logged])?;
         self.write_through(&mut state, offset, data, &(logged..data.len()))
     }
@@ -382,8 +405,13 @@ impl<D: BlockDevice, L: BlockDevice> BlockDevice for UndoDevice<D, L> {
         if logged == length {
             return Ok(());
         }
+        self.mark_image(&mut state)?;
         let zeroed = self.image.zero_range(offset + logged, length - logged);
         state.heed(zeroed)
+    }
+
+    fn refresh(&self, offset: u64, length: u64) {
+        self.image.refresh(offset, length);
     }
 
     fn next_data(&self, offset: u64) -> DeviceResult<Option<u64>> {

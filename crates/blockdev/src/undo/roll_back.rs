@@ -235,7 +235,10 @@ pub(super) enum ChangeState {
     /// The image was changed in part.
     Incomplete,
     /// The change is complete.
-    Finished,
+    Finished {
+        /// The log is to be kept all the same.
+        is_kept: bool,
+    },
 }
 
 /// Reads a log to its end; `None` if it is none.
@@ -245,7 +248,7 @@ pub(super) fn change_state(log: impl BlockDevice) -> DeviceResult<Option<ChangeS
     while let Some(entry) = log.next()? {
         state = match entry {
             Entry::Batch(_) | Entry::RollingBack => ChangeState::Incomplete,
-            Entry::Finished(_) => ChangeState::Finished,
+            Entry::Finished(_) => ChangeState::Finished { is_kept: log.is_kept() },
             Entry::RolledBack => ChangeState::NotBegun,
         };
     }

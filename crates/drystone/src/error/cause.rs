@@ -109,7 +109,7 @@ pub enum ErrorCause {
     LogBeside(std::path::PathBuf),
     /// A change is complete, and its undo log could not be moved to where it was to be kept.
     #[error(
-        "the change is complete, but its undo log stays in {}, which the next change removes: {source}",
+        "the change is complete, but its undo log stays in {}; move it from there before the next change: {source}",
         path.display()
     )]
     LogStays {
