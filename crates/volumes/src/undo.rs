@@ -4,13 +4,15 @@
 //!
 //! The next opening has to find the log, whatever name the volume is given. So symbolic links are followed
 //! first. The log of a file is beside it. Beside a block device it would be in memory only, and lost when
-//! the machine stops: it is in [`LOG_FOLDER`], by a name that the device has after the next start too. A
+//! the machine stops: it is in [`LOG_FOLDER`], by a name that the device has after the next start too. A device
+//! may have several, and gets others with other rules of the system: a log that is there under one is used. A
 //! partition with a device of its own has the log that it has as a part of its disk. The log of a volume
 //! behind a server is there too, by its address without what else is said of the connection.
 
 use crate::open::{find_range, look};
 use crate::{VolumeError, VolumeName, remote};
 use drystone_blockdev::UndoFile;
+use std::ffi::OsString;
 use std::ops::Range;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -49,29 +51,45 @@ pub fn undo_file_as_named(name: &VolumeName) -> Result<UndoFile, VolumeError> {
 }
 
 fn log_of(name: &VolumeName, range: Option<Range<u64>>) -> UndoFile {
-    let (path, start) = beside(name);
-    let mut path = path.into_os_string();
-    if range.is_some() || start.is_some() {
-        path.push(format!("@{}", start.unwrap_or(0) + range.map_or(0, |range| range.start)));
-    }
-    UndoFile::beside(Path::new(&path))
+    let (paths, start) = beside(name);
+    let place = (range.is_some() || start.is_some())
+        .then(|| start.unwrap_or(0) + range.map_or(0, |range| range.start));
+    first_log(&paths, place)
 }
 
-/// What the log is beside, and where the source begins in it, if the source is a partition of it.
-fn beside(name: &VolumeName) -> (PathBuf, Option<u64>) {
+/// The log that is there beside one of these, and belongs to the volume that begins at `place`; if there is none,
+/// where it is to be.
+fn first_log(paths: &[PathBuf], place: Option<u64>) -> UndoFile {
+    let files = paths.iter().map(|path| {
+        let mut path = path.clone().into_os_string();
+        if let Some(place) = place {
+            path.push(format!("@{place}"));
+        }
+        UndoFile::beside(Path::new(&path))
+    });
+    let mut files: Vec<UndoFile> = files.collect();
+    // What can't be looked for may be there.
+    let is_there = |file: &UndoFile| !matches!(file.path().try_exists(), Ok(false));
+    let found = files.iter().position(is_there);
+    files.swap_remove(found.unwrap_or(0))
+}
+
+/// What the log may be beside, the usual place first, and where the source begins in that, if the source is a
+/// partition of it.
+fn beside(name: &VolumeName) -> (Vec<PathBuf>, Option<u64>) {
     if let Some(address) = name.address() {
         let volume = remote::volume_name(address).replace('/', "%2F");
-        return (Path::new(LOG_FOLDER).join(volume), None);
+        return (vec![Path::new(LOG_FOLDER).join(volume)], None);
     }
     let source = name.source().canonicalize().unwrap_or_else(|_| name.source().to_owned());
     let Some(found) = source.metadata().ok().filter(|found| found.file_type().is_block_device())
     else {
-        return (source, None);
+        return (vec![source], None);
     };
     let (major, minor) = (rustix::fs::major(found.rdev()), rustix::fs::minor(found.rdev()));
     match partition_of(&Path::new(DEVICES).join(format!("{major}:{minor}"))) {
-        Some((disk, start)) => (device_log(&disk), Some(start)),
-        None => (device_log(&source), None),
+        Some((disk, start)) => (device_logs(&disk, Path::new(STABLE_NAMES)), Some(start)),
+        None => (device_logs(&source, Path::new(STABLE_NAMES)), None),
     }
 }
 
@@ -88,13 +106,17 @@ fn partition_of(description: &Path) -> Option<(PathBuf, u64)> {
     Some((Path::new("/dev").join(disk), start))
 }
 
-/// What the log of a block device would be beside.
-fn device_log(device: &Path) -> PathBuf {
-    let entries = std::fs::read_dir(STABLE_NAMES).into_iter().flatten().flatten();
+/// What the log of a block device would be beside, by its names in a folder of stable ones. There is always one.
+fn device_logs(device: &Path, stable_names: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(stable_names).into_iter().flatten().flatten();
     let is_same = |path: &Path| path.canonicalize().is_ok_and(|found| found == device);
     let names = entries.filter(|entry| is_same(&entry.path())).map(|entry| entry.file_name());
-    let flat = || device.to_string_lossy().trim_start_matches('/').replace('/', "-").into();
-    Path::new(LOG_FOLDER).join(names.min().unwrap_or_else(flat))
+    let mut names: Vec<OsString> = names.collect();
+    names.sort_unstable();
+    if names.is_empty() {
+        names.push(device.to_string_lossy().trim_start_matches('/').replace('/', "-").into());
+    }
+    names.iter().map(|name| Path::new(LOG_FOLDER).join(name)).collect()
 }
 
 #[cfg(test)]
@@ -104,7 +126,7 @@ mod tests {
 
     #[test]
     fn an_export_has_one_log_whatever_is_said_of_the_connection() {
-        let beside = |name: &str| beside(&VolumeName::find(Path::new(name)).unwrap()).0;
+        let beside = |name: &str| beside(&VolumeName::find(Path::new(name)).unwrap()).0.remove(0);
         let log = beside("nbd://host/export");
         for name in
             ["nbd://host:10809/export", "nbd://HOST/export?timeout=5", "nbd://host/%65xport"]
@@ -116,6 +138,31 @@ mod tests {
         for name in ["nbd://host/other", "nbd://host:1/export", "nbd://other/export"] {
             assert_ne!(beside(name), beside("nbd://host/export"), "{name}");
         }
+    }
+
+    /// Rules of the system give it a name that comes first.
+    #[test]
+    fn a_log_is_found_by_any_name_of_the_device() {
+        let folder = tempfile::tempdir().unwrap();
+        let device = folder.path().canonicalize().unwrap().join("sdb");
+        std::fs::write(&device, "").unwrap();
+        let names = |device: &Path| {
+            let logs = device_logs(device, folder.path());
+            logs.iter().map(|log| log.file_name().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            device_logs(Path::new("/dev/x/y"), folder.path()),
+            [Path::new(LOG_FOLDER).join("dev-x-y")]
+        );
+        for name in ["wwn-1", "ata-1"] {
+            std::os::unix::fs::symlink(&device, folder.path().join(name)).unwrap();
+        }
+        assert_eq!(names(&device), ["ata-1", "sdb", "wwn-1"]);
+        let paths = ["ata-1", "wwn-1"].map(|name| folder.path().join(name));
+        let log = |place| first_log(&paths, place).path().file_name().unwrap().to_owned();
+        assert_eq!(log(Some(7)), "ata-1@7.undo");
+        std::fs::write(folder.path().join("wwn-1@7.undo"), "").unwrap();
+        assert_eq!((log(Some(7)), log(None)), ("wwn-1@7.undo".into(), "ata-1.undo".into()));
     }
 
     /// `/dev/sdb2` is `/dev/sdb#2`.
