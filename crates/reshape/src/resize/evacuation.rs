@@ -97,15 +97,7 @@ fn release(image: &mut Image<'_>, new: &Layout) -> Result<Vec<Range<u64>>> {
             image.mark(run, false)?;
         }
     }
-    if old.blocks_per_cluster() > 1 {
-        // Others may share the clusters.
-        for number in 0..new.group_count() {
-            let group = GroupNumber::new(number);
-            for run in image.group_metadata(group) {
-                image.mark(run, true)?;
-            }
-        }
-    }
+    mark_staying(image, new, old.blocks_count())?;
     Ok(released)
 }
 
@@ -122,6 +114,9 @@ fn place_metadata(image: &mut Image<'_>, new: &Layout) -> Result<Vec<MetadataMov
                 continue;
             }
             image.mark(from.clone(), false)?;
+            if from.start < end {
+                mark_staying(image, new, end)?;
+            }
             let groups = if flexible { 0..new.group_count() } else { number..number + 1 };
             // A table's length fits.
             let length = (from.end - from.start) as u32;
@@ -130,6 +125,24 @@ fn place_metadata(image: &mut Image<'_>, new: &Layout) -> Result<Vec<MetadataMov
         }
     }
     Ok(moves)
+}
+
+/// Marks what groups that stay have in front of `end` as in use again: what was freed may share clusters with it.
+fn mark_staying(image: &mut Image<'_>, new: &Layout, end: u64) -> Result<()> {
+    let old = image.layout;
+    if old.blocks_per_cluster() == 1 {
+        return Ok(());
+    }
+    for group in new.groups() {
+        let first = old.group_first_block(group).get();
+        let base = first..first + u64::from(old.group_base(group).blocks);
+        for run in image.group_metadata(group).into_iter().chain([base]) {
+            if run.end <= end {
+                image.mark(run, true)?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Takes blocks in one piece, all in front of the new end.
@@ -255,5 +268,49 @@ mod tests {
         let moved = plan.metadata.iter().find(|moved| moved.from == table).unwrap();
         assert!(moved.to.get() < table.start);
         assert!(plan.released.contains(&table), "{:?}", plan.released);
+    }
+
+    /// `mke2fs` puts bitmaps and tables of several groups, and the end of the descriptors, into one cluster.
+    #[test]
+    fn clusters_that_staying_metadata_share_stay_in_use() {
+        if !have("mke2fs") {
+            return;
+        }
+        let scratch = Scratch::new("evacuation").unwrap();
+        let path = scratch.join("image");
+        let arguments =
+            "-t ext4 -b 1024 -C 4096 -g 256 -G 8 -N 800 -O bigalloc,^resize_inode,^has_journal";
+        let set = FeatureSet { arguments, ..*FeatureSet::by_name("bigalloc-1k").unwrap() };
+        mke2fs(&path, &set, 24 << 20).unwrap().expect_clean("new");
+        let device = MemoryDevice::from_bytes(&std::fs::read(&path).unwrap());
+        let blocks = Image::open(&device).unwrap().layout.blocks_count();
+        let mut planned = 0;
+        for end in (blocks / 3..blocks).step_by(4) {
+            let mut image = Image::open(&device).unwrap();
+            let size_bytes = image.offset_of(PhysicalBlock::new(end));
+            let Ok(geometry) = resized(&image.superblock, size_bytes) else { continue };
+            let Ok(plan) = Evacuation::plan(&mut image, &geometry) else { continue };
+            planned += 1;
+            let new = Layout::new(&geometry).unwrap();
+            let cluster = |block: u64| block / 4;
+            let taken: std::collections::BTreeSet<u64> =
+                plan.metadata.iter().map(|one| cluster(one.to.get())).collect();
+            for group in new.groups() {
+                let first = new.group_first_block(group).get();
+                let base = first..first + u64::from(new.group_base(group).blocks);
+                for run in image.group_metadata(group).into_iter().chain([base]) {
+                    if run.end > new.blocks_count() {
+                        continue;
+                    }
+                    for block in run {
+                        let (group, bit) = new.bit_of_block(PhysicalBlock::new(block)).unwrap();
+                        let bits = image.current_block_bitmap(group).unwrap();
+                        assert!(bitmap::test(&bits, bit as usize), "{block} with end {end}");
+                        assert!(!taken.contains(&cluster(block)), "{block} with end {end}");
+                    }
+                }
+            }
+        }
+        assert!(planned > 100);
     }
 }

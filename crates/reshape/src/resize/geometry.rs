@@ -20,9 +20,10 @@ pub(super) fn resized(superblock: &Superblock, size_bytes: u64) -> Result<Geomet
     let layout = superblock.layout();
     let mut blocks = size_bytes >> layout.log_block_size();
     let is_growth = blocks >= layout.blocks_count();
-    if !is_growth {
-        // A part of a cluster could not be given to anybody.
-        blocks &= !u64::from(layout.blocks_per_cluster() - 1);
+    // A part of a cluster could not be given to anybody. One that is there stays.
+    blocks &= !u64::from(layout.blocks_per_cluster() - 1);
+    if is_growth {
+        blocks = blocks.max(layout.blocks_count());
     }
     let features = superblock.features();
     if blocks > u64::from(u32::MAX) && !features.incompat.contains(Incompat::SIXTY_FOUR_BIT) {
@@ -114,6 +115,8 @@ pub(super) fn reserved_blocks(superblock: &Superblock, blocks: u64) -> u64 {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::super::{NewSize, resize};
+    use super::*;
+    use crate::image::Image;
     use drystone_blockdev::MemoryDevice;
     use drystone_fsck::CheckOptions;
     use drystone_testkit::judges::{FeatureSet, Scratch, have, mke2fs};
@@ -164,5 +167,29 @@ mod tests {
         let options = CheckOptions::default().replay(false);
         let report = drystone_fsck::check(&device, &options, &mut |_| {}).unwrap();
         assert_eq!(report.errors, 0, "{:?}", report.problems);
+    }
+
+    /// Nobody could use a part of one.
+    #[test]
+    fn an_image_grows_by_whole_clusters() {
+        if !have("mke2fs") {
+            return;
+        }
+        let scratch = Scratch::new("clusters").unwrap();
+        let path = scratch.join("image");
+        let set = FeatureSet::by_name("bigalloc-1k").unwrap();
+        mke2fs(&path, set, 40 << 20).unwrap().expect_clean("new");
+        let device = MemoryDevice::from_bytes(&std::fs::read(&path).unwrap());
+        let superblock = Image::open(&device).unwrap().superblock;
+        let blocks = superblock.layout().blocks_count();
+        let grown = |superblock: &Superblock, blocks: u64| {
+            resized(superblock, blocks << 10).unwrap().blocks_count
+        };
+        assert_eq!(grown(&superblock, blocks + 16), blocks + 16);
+        assert_eq!(grown(&superblock, blocks + 31), blocks + 16);
+        let geometry = Geometry { blocks_count: blocks - 3, ..superblock.geometry() };
+        let cut = superblock.with_geometry(&geometry).unwrap();
+        assert_eq!(grown(&cut, blocks - 2), blocks - 3);
+        assert_eq!(grown(&cut, blocks + 5), blocks);
     }
 }
