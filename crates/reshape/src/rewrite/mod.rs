@@ -78,7 +78,7 @@ impl<'i, 'd> Rewriter<'i, 'd> {
             if changes_tails {
                 self.change_tails(&mut inode, &extents, seed)?;
             }
-            self.count_usage(&inode, sectors);
+            self.count_usage(number, &inode, sectors);
             if inode.is_directory() && !changes_tails && (must_seal || !self.numbers.is_empty()) {
                 self.directory(&inode, &extents, must_seal, seed)?;
             }
@@ -96,11 +96,12 @@ impl<'i, 'd> Rewriter<'i, 'd> {
         Ok(())
     }
 
-    /// Counts for its owners that an inode had so many sectors before.
-    fn count_usage(&mut self, inode: &Inode, sectors: u64) {
+    /// Counts for its owners that an inode had another number, and so many sectors, before.
+    fn count_usage(&mut self, number: InodeNumber, inode: &Inode, sectors: u64) {
+        // It still has the old numbers.
         let superblock = &self.image.superblock;
         let hidden = [superblock.project_quota_inode(), superblock.orphan_file_inode()];
-        if !hidden.contains(&Some(inode.number)) {
+        if !hidden.contains(&Some(number)) {
             self.usage.add(inode, sectors, &self.image.layout);
         }
     }
@@ -182,5 +183,38 @@ impl<'i, 'd> Rewriter<'i, 'd> {
             self.image.superblock.set_journal_backup(Some(&backup));
         }
         std::mem::take(&mut self.usage).settle(&mut self)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use drystone_blockdev::MemoryDevice;
+    use drystone_testkit::judges::{FeatureSet, Scratch, have, mke2fs};
+
+    /// The space of these belongs to nobody, whatever number they have now.
+    #[test]
+    fn what_hidden_inodes_use_is_not_counted() {
+        if !have("mke2fs") {
+            return;
+        }
+        let scratch = Scratch::new("hidden").unwrap();
+        let path = scratch.join("image");
+        let arguments = "-t ext4 -O quota,project,orphan_file";
+        let set = FeatureSet { arguments, ..*FeatureSet::by_name("default").unwrap() };
+        mke2fs(&path, &set, 40 << 20).unwrap().expect_clean("new");
+        let device = MemoryDevice::from_bytes(&std::fs::read(&path).unwrap());
+        let mut image = Image::open(&device).unwrap();
+        let hidden = [image.superblock.project_quota_inode(), image.superblock.orphan_file_inode()];
+        let (layout, moves) = (image.layout, Moves::default());
+        for number in hidden.map(Option::unwrap) {
+            let (mut inode, _) = image.read_inode(number).unwrap();
+            inode.number = InodeNumber::new(700);
+            let numbers = InodeNumbers::from([(number.get(), 700)]);
+            let mut rewriter = Rewriter::new(&mut image, layout, &moves, &numbers);
+            rewriter.count_usage(number, &inode, inode.sectors + 8);
+            assert_eq!(rewriter.usage, quota::UsageChange::default());
+        }
     }
 }

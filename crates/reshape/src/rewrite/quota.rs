@@ -11,7 +11,7 @@ use drystone_ext4_format::quota::{MemoryQuotaBlocks, QuotaFile, QuotaKind};
 use std::collections::BTreeMap;
 
 /// By how many bytes the usage of each owner has changed.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct UsageChange {
     users: BTreeMap<u32, i64>,
     groups: BTreeMap<u32, i64>,

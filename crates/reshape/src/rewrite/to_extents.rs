@@ -30,7 +30,7 @@ impl Rewriter<'_, '_> {
             let seed = inode.seed(&self.image.layout);
             self.build_tree(&mut inode, &tree, seed)?;
             self.image.write_inode(&inode, &mut bytes)?;
-            self.count_usage(&inode, sectors);
+            self.count_usage(inode.number, &inode, sectors);
             count += 1;
         }
         Ok(count)
