@@ -90,9 +90,21 @@ impl Ifile {
             if pointer == 0 {
                 return Ok(None);
             }
-            let block = source.read(pointer)?;
-            if let Some(block) = self.file.write().keep(key, pointer, block, &source)? {
-                return Ok(Some(Arc::clone(block)));
+            let read = source.read(pointer);
+            let mut file = self.file.write();
+            match read {
+                Ok(block) => {
+                    if let Some(block) = file.keep(key, pointer, block, &source)? {
+                        return Ok(Some(Arc::clone(block)));
+                    }
+                }
+                Err(error)
+                    if file.cached(key).is_none() && file.map.get(key, &source)? == pointer =>
+                {
+                    return Err(error);
+                }
+                // The block was logged anew meanwhile, and what it was read by may lead nowhere.
+                Err(_) => {}
             }
         }
     }

@@ -336,10 +336,20 @@ fn read_superblocks(device: &dyn BlockDevice) -> Result<Vec<Superblock>> {
         Ok(Superblock::check(&bytes, size)?)
     };
     let first = read(SUPERBLOCK_OFFSET_BYTES);
-    let second_offset = second_superblock_offset(size);
+    // That of a volume that is smaller than its device can only be found through the first. At the end of
+    // the device there may be one of another volume.
+    let volume_bytes = first.as_ref().map_or(size, |first| first.geometry().device_bytes());
+    let second_offset = second_superblock_offset(volume_bytes);
     let second = read(second_offset).ok().filter(|second| {
         let geometry = second.geometry();
+        let is_same = |first: &Superblock| {
+            first.uuid() == second.uuid() && first.created_s() == second.created_s()
+        };
         geometry.offset_of(geometry.end()) <= second_offset
+            && match &first {
+                Ok(first) => is_same(first),
+                Err(_) => geometry.second_superblock_offset() == second_offset,
+            }
     });
     match (first, second) {
         (Ok(first), Some(second)) => {

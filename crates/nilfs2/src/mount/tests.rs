@@ -140,6 +140,35 @@ fn the_second_superblock_knows_of_a_salvage() {
     assert_eq!(first_byte(&mount(&device), b"a"), 3);
 }
 
+/// Of one that took all of the device before.
+#[test]
+fn a_superblock_of_another_volume_does_not_count() {
+    let device = made(8 << 20, 64);
+    let end = second_superblock_offset(device.size_bytes());
+    let mut bytes = [0; SUPERBLOCK_BYTES];
+    device.read_at(end, &mut bytes).unwrap();
+    let mut other = Superblock::check(&bytes, device.size_bytes()).unwrap();
+    let checkpoint = CheckpointNumber(1000);
+    other.set_cursor(LogCursor { checkpoint, ..other.cursor() });
+    device.write_at(end, &other.encode()).unwrap();
+    let volume = MemoryDevice::new(4 << 20);
+    let options = MakeOptions {
+        block_bytes: BLOCK_BYTES as u32,
+        blocks_per_segment: 64,
+        ..MakeOptions::new(Uuid::from_u128(2), 7, 1_700_000_000)
+    };
+    make(&volume, &options).unwrap();
+    device.write_at(0, &volume.to_vec()).unwrap();
+    let found = read_superblocks(&device).unwrap();
+    assert_eq!(found.len(), 2);
+    for superblock in found {
+        assert_eq!(
+            (superblock.uuid(), superblock.cursor().checkpoint.0 < 10),
+            (options.uuid, true)
+        );
+    }
+}
+
 #[test]
 fn nothing_is_logged_after_a_failure() {
     let (device, fs, [a, _]) = volume();
