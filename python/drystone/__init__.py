@@ -20,10 +20,11 @@ from dataclasses import dataclass
 
 from . import _drystone
 from ._drystone import __version__
-from ._image import DirEntry, Image
+from ._image import CopySummary, DirEntry, Image
 from ._path import ImagePath
 
 __all__ = [
+    "CopySummary",
     "DirEntry",
     "Image",
     "ImagePath",

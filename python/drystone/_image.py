@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import shutil
@@ -28,6 +29,24 @@ class DiskUsage(NamedTuple):
     total: int
     used: int
     free: int
+
+
+class CopySummary(NamedTuple):
+    """What was copied between an image and this machine."""
+
+    files: int
+    hard_links: int
+    """Further names of files."""
+    directories: int
+    symlinks: int
+    special: int
+    """Device nodes, pipes and sockets."""
+    bytes: int
+    """Content, without holes."""
+    not_made: int
+    """Device nodes that only root may make."""
+    not_kept: int
+    """Owners, attributes and the like that the target can't hold or the caller may not set."""
 
 
 @dataclass(frozen=True)
@@ -219,7 +238,12 @@ class Image:
         directories: list[str] = []
         files: list[str] = []
         for entry in entries:
-            (directories if is_directory(entry) else files).append(entry.name)
+            try:
+                is_below = is_directory(entry)
+            except OSError:
+                # As os.walk has it: what can't be looked at is listed as a file.
+                is_below = False
+            (directories if is_below else files).append(entry.name)
         links = {entry.name for entry in entries if entry.is_symlink()}
         if topdown:
             yield top, directories, files
@@ -428,11 +452,37 @@ class Image:
     # As in shutil.
 
     def rmtree(self, path: Path, ignore_errors: bool = False) -> None:
+        """With ignore_errors, what can be removed is."""
+        name = self._at(path)
         try:
-            self._raw.rmtree(self._at(path))
+            if self.islink(name):
+                raise OSError("Cannot call rmtree on a symbolic link")
+            self._raw.rmtree(name)
         except OSError:
             if not ignore_errors:
                 raise
+            if self._is_real_directory(name):
+                self._remove_what_can_be(name)
+
+    def _is_real_directory(self, path: str) -> bool:
+        try:
+            return _stat.S_ISDIR(self._mode(path, False))
+        except OSError:
+            return False
+
+    def _remove_what_can_be(self, directory: str) -> None:
+        entries: list[tuple[str, int, int]] = []
+        with contextlib.suppress(OSError):
+            entries = self._raw.list(directory)
+        for name, _, kind in entries:
+            path = os.path.join(directory, name)
+            if _stat.S_ISDIR(kind):
+                self._remove_what_can_be(path)
+            else:
+                with contextlib.suppress(OSError):
+                    self._raw.remove(path)
+        with contextlib.suppress(OSError):
+            self._raw.rmdir(directory)
 
     def copyfile(self, source: Path, target: Path) -> str:
         """Copies a file within the image, with its permissions, and returns the new path. Raises
@@ -476,12 +526,12 @@ class Image:
         used = (room.f_blocks - room.f_bfree) * room.f_frsize
         return DiskUsage(room.f_blocks * room.f_frsize, used, room.f_bavail * room.f_frsize)
 
-    def copy_in(self, source: HostPath, target: Path) -> None:
+    def copy_in(self, source: HostPath, target: Path) -> CopySummary:
         """Copies a file or a tree of this machine into the image, with owners, permissions, times, extended
-        attributes, hard links and holes."""
-        self._raw.copy_in(source, self._at(target))
+        attributes, hard links and holes. The file that the image is in is left out."""
+        return CopySummary(*self._raw.copy_in(source, self._at(target)))
 
-    def copy_out(self, source: Path, target: HostPath) -> None:
+    def copy_out(self, source: Path, target: HostPath) -> CopySummary:
         """Copies a file or a tree of the image to this machine, as copy_in does. Owners are kept only for
         root."""
-        self._raw.copy_out(self._at(source), target)
+        return CopySummary(*self._raw.copy_out(self._at(source), target))

@@ -10,10 +10,12 @@
 from __future__ import annotations
 
 import atexit
+import errno
 import os
 import stat as _stat
 import weakref
 from datetime import datetime, timezone
+from glob import has_magic
 from typing import Any
 
 from fsspec.spec import AbstractFileSystem
@@ -183,6 +185,32 @@ class DrystoneFileSystem(AbstractFileSystem):  # type: ignore[misc]
         self.image.makedirs(os.path.dirname(target), exist_ok=True)
         self.image.copyfile(source, target)
 
+    def mv(
+        self, path1: Any, path2: Any, recursive: bool = False, maxdepth: int | None = None, **options: Any
+    ) -> None:
+        """A file or a directory is renamed, or moved into a directory that is there. What a pattern or a list names
+        is moved into path2."""
+        if maxdepth is not None:
+            super().mv(path1, path2, recursive=recursive, maxdepth=maxdepth, **options)
+            return
+        if not isinstance(path1, list) and has_magic(stringify_path(path1)) and not self.lexists(path1):
+            found = self.glob(path1)
+            if not found:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path1)
+            path1 = found
+        if isinstance(path1, list):
+            if not isinstance(path2, list):
+                path2 = [stringify_path(path2).rstrip("/") + "/"] * len(path1)
+            for one, to in zip(path1, path2, strict=True):
+                self.mv(one, to)
+            return
+        source, target = self._strip_protocol(path1), self._strip_protocol(path2)
+        if stringify_path(path2).endswith("/") or self.image.isdir(target):
+            target = os.path.join(target, os.path.basename(source))
+        if source != target:
+            self.image.makedirs(os.path.dirname(target), exist_ok=True)
+            self.image.rename(source, target)
+
     def mv_file(self, path1: str, path2: str, **_: Any) -> None:
         self.image.rename(self._strip_protocol(path1), self._strip_protocol(path2))
 
@@ -241,9 +269,16 @@ class DrystoneFileSystem(AbstractFileSystem):  # type: ignore[misc]
 @atexit.register
 def _close_all() -> None:
     """What is open at the end of the program is made durable."""
+    failed: OSError | None = None
     for fs in list(_open_file_systems.values()):
         try:
-            fs.close()
-        except OSError:
-            # Files are open: what they have written is.
-            fs.sync()
+            try:
+                fs.close()
+            except OSError:
+                # Files are open: what they have written is.
+                fs.sync()
+        except OSError as error:
+            # The others are closed all the same.
+            failed = failed or error
+    if failed is not None:
+        raise failed

@@ -5,6 +5,7 @@
 use crate::failure::{at_path, from_drystone};
 use crate::file::File;
 use crate::slot::Slot;
+use drystone::transfer::CopySummary;
 use drystone::vfs::{Errno, FileType, NewNode, SetAttributes, SetTime, Timestamp};
 use drystone::{CreateOptions, FileSystemKind, Fs, OpenOptions};
 use drystone_sync::{Arc, LockClass};
@@ -333,12 +334,12 @@ impl Image {
         })
     }
 
-    fn copy_in(&self, py: Python<'_>, from: PathBuf, to: PathBuf) -> PyResult<()> {
-        self.run(py, |fs| fs.copy_in(from, to).map(drop))
+    fn copy_in(&self, py: Python<'_>, from: PathBuf, to: PathBuf) -> PyResult<Copied> {
+        self.run(py, |fs| fs.copy_in(from, to).map(copied))
     }
 
-    fn copy_out(&self, py: Python<'_>, from: PathBuf, to: PathBuf) -> PyResult<()> {
-        self.run(py, |fs| fs.copy_out(from, to).map(drop))
+    fn copy_out(&self, py: Python<'_>, from: PathBuf, to: PathBuf) -> PyResult<Copied> {
+        self.run(py, |fs| fs.copy_out(from, to).map(copied))
     }
 }
 
@@ -349,6 +350,15 @@ impl Image {
 }
 
 const SECOND: i128 = 1_000_000_000;
+
+/// The fields of the package's `CopySummary`.
+type Copied = (u64, u64, u64, u64, u64, u64, u64, u64);
+
+fn copied(summary: CopySummary) -> Copied {
+    let CopySummary { files, hard_links, directories, symlinks, special, .. } = summary;
+    let CopySummary { bytes, not_made, not_kept, .. } = summary;
+    (files, hard_links, directories, symlinks, special, bytes, not_made, not_kept)
+}
 
 fn stat(found: drystone::fs::Metadata) -> Stat {
     let found = found.attributes();

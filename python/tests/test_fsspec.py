@@ -97,6 +97,42 @@ def test_what_the_abstract_tests_leave_out(fs):
         fsspec.filesystem("drystone", fo="x", target_protocol="http")
 
 
+def test_a_move_is_a_rename(fs):
+    fs.makedirs("/a/below")
+    fs.pipe_file("/a/below/f", b"1")
+    number = fs.info("/a/below/f")["ino"]
+    fs.mv("/a", "/new/place", recursive=True)
+    assert fs.info("/new/place/below/f")["ino"] == number
+    fs.mkdir("/there")
+    fs.mv("/new/place", "/there")
+    fs.mv("/there/place/below/f", "/other/")
+    assert fs.info("/other/f")["ino"] == number
+    fs.mv("/other/f", "/other/f")
+    fs.pipe_file("/other/[f]", b"2")
+    fs.mv("/other/[f]", "/other/g")
+    fs.mv("/other/*", "/third")
+    assert fs.find("/third") == ["/third/f", "/third/g"] and fs.find("/other") == []
+    assert fs.cat_file("/third/g") == b"2"
+    fs.mv(["/third/f", "/third/g"], ["/f", "/g"])
+    assert fs.info("/f")["ino"] == number
+    with pytest.raises(FileNotFoundError):
+        fs.mv("/none*", "/third")
+
+
+def test_the_end_closes_every_image(fs, tmp_path, monkeypatch):
+    def refuse():
+        raise OSError("full")
+
+    drystone.mkfs(tmp_path / "other.img", 8 << 20)
+    other = fsspec.filesystem("drystone", fo=str(tmp_path / "other.img"))
+    with monkeypatch.context() as patch:
+        patch.setattr(fs, "close", refuse)
+        patch.setattr(fs, "sync", refuse)
+        with pytest.raises(OSError, match="full"):
+            drystone.fsspec._close_all()
+    assert other.image.closed
+
+
 def test_addresses(name):
     opened = fsspec.open(f"drystone:///motd::{name}", "w")
     with opened as file:

@@ -312,9 +312,10 @@ def test_copies(image, tmp_path):
     tree = tmp_path / "tree"
     tree.mkdir()
     (tree / "f").write_text("x")
-    image.copy_in(tree, "/tree")
+    copied = image.copy_in(tree, "/tree")
+    assert (copied.files, copied.directories, copied.bytes, copied.not_kept) == (1, 1, 1, 0)
     image.copyfile("/tree/f", "/g")
-    image.copy_out("/tree", tmp_path / "back")
+    assert image.copy_out("/tree", tmp_path / "back").files == 1
     assert (tmp_path / "back/f").read_text() == "x" and image.read_text("/g") == "x"
     image.mkdir("/d")
     image.setxattr("/g", "user.k", b"v")
@@ -329,6 +330,35 @@ def test_copies(image, tmp_path):
     image.renames("/d/g", "/new/below/g")
     assert not image.exists("/d") and image.listdir("/new/below") == ["f", "g"]
     image.rmtree("/none", ignore_errors=True)
+
+
+def test_a_tree_is_removed_as_far_as_possible(image, name):
+    image.makedirs("/t/a-locked")
+    for path in ("/t/a-locked/f", "/t/z", "/kept"):
+        image.write_bytes(path, b"x")
+    image.chown("/t", 1000, 1000)
+    image.symlink("t", "/link")
+    image.close()
+    with drystone.open(name, user=(1000, 1000, [])) as other:
+        with pytest.raises(OSError):
+            other.rmtree("/t")
+        other.rmtree("/t", ignore_errors=True)
+        assert other.listdir("/t") == ["a-locked"]
+        other.rmtree("/kept", ignore_errors=True)
+        other.rmtree("/link", ignore_errors=True)
+        assert other.islink("/link") and other.exists("/kept")
+        with pytest.raises(OSError, match="symbolic link"):
+            other.rmtree("/link")
+
+
+def test_a_walk_lists_what_can_not_be_looked_at(image, monkeypatch):
+    image.makedirs("/a/b")
+
+    def damaged(entry, **_):
+        raise OSError(errno.EUCLEAN, "damaged")
+
+    monkeypatch.setattr(drystone.DirEntry, "is_dir", damaged)
+    assert list(image.walk("/a")) == [("/a", [], ["b"])]
 
 
 def test_threads_run_meanwhile(image):
