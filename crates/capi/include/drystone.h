@@ -233,6 +233,44 @@ typedef struct drystone_statistics_t {
  */
 typedef void (*drystone_problem)(const char *message, int is_error, void *data);
 
+/*
+ What was copied.
+ */
+typedef struct drystone_copy_summary {
+  /*
+   Regular files, each counted once.
+   */
+  uint64_t files;
+  /*
+   Further names of files.
+   */
+  uint64_t hard_links;
+  /*
+   Directories.
+   */
+  uint64_t directories;
+  /*
+   Symbolic links.
+   */
+  uint64_t symlinks;
+  /*
+   Device nodes, pipes and sockets.
+   */
+  uint64_t special;
+  /*
+   Content, without holes.
+   */
+  uint64_t bytes;
+  /*
+   Device nodes that only root may make.
+   */
+  uint64_t not_made;
+  /*
+   Owners, attributes and the like that the target can't hold or the caller may not set.
+   */
+  uint64_t not_kept;
+} drystone_copy_summary;
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -583,11 +621,12 @@ int drystone_write_file(struct drystone_image *image,
 
 /*
  Copies a file or a tree of this machine into the image, with owners, permissions, times, extended attributes,
- hard links and holes.
+ hard links and holes. The file that the image is in is left out. `summary` may be NULL.
  */
 int drystone_copy_in(struct drystone_image *image,
                      const char *from,
-                     const char *to);
+                     const char *to,
+                     struct drystone_copy_summary *summary);
 
 /*
  Copies a file or a tree of the image to this machine, as drystone_copy_in does. Owners are kept only for
@@ -595,7 +634,8 @@ int drystone_copy_in(struct drystone_image *image,
  */
 int drystone_copy_out(struct drystone_image *image,
                       const char *from,
-                      const char *to);
+                      const char *to,
+                      struct drystone_copy_summary *summary);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -10,6 +10,7 @@ use crate::arguments::{input, is_null, path, put};
 use crate::failure::{Failure, done};
 use crate::image::{CImage, session};
 use crate::names::at;
+use drystone::transfer::CopySummary;
 use drystone::vfs::Errno;
 use std::ffi::{c_char, c_int, c_void};
 
@@ -54,15 +55,40 @@ pub unsafe extern "C" fn drystone_write_file(
     at(image, path, |fs, path| Ok(fs.write(path, input(data, size)?)?))
 }
 
+/// What was copied.
+#[repr(C)]
+pub struct CCopySummary {
+    /// Regular files, each counted once.
+    pub files: u64,
+    /// Further names of files.
+    pub hard_links: u64,
+    /// Directories.
+    pub directories: u64,
+    /// Symbolic links.
+    pub symlinks: u64,
+    /// Device nodes, pipes and sockets.
+    pub special: u64,
+    /// Content, without holes.
+    pub bytes: u64,
+    /// Device nodes that only root may make.
+    pub not_made: u64,
+    /// Owners, attributes and the like that the target can't hold or the caller may not set.
+    pub not_kept: u64,
+}
+
 /// Copies a file or a tree of this machine into the image, with owners, permissions, times, extended attributes,
-/// hard links and holes.
+/// hard links and holes. The file that the image is in is left out. `summary` may be NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn drystone_copy_in(
     image: *mut CImage,
     from: *const c_char,
     to: *const c_char,
+    summary: *mut CCopySummary,
 ) -> c_int {
-    at(image, to, |fs, to| Ok(fs.copy_in(path(from)?, to).map(drop)?))
+    at(image, to, |fs, to| {
+        tell(fs.copy_in(path(from)?, to)?, summary);
+        Ok(())
+    })
 }
 
 /// Copies a file or a tree of the image to this machine, as drystone_copy_in does. Owners are kept only for
@@ -72,6 +98,26 @@ pub unsafe extern "C" fn drystone_copy_out(
     image: *mut CImage,
     from: *const c_char,
     to: *const c_char,
+    summary: *mut CCopySummary,
 ) -> c_int {
-    at(image, from, |fs, from| Ok(fs.copy_out(from, path(to)?).map(drop)?))
+    at(image, from, |fs, from| {
+        tell(fs.copy_out(from, path(to)?)?, summary);
+        Ok(())
+    })
+}
+
+unsafe fn tell(copied: CopySummary, summary: *mut CCopySummary) {
+    if summary.is_null() {
+        return;
+    }
+    summary.write(CCopySummary {
+        files: copied.files,
+        hard_links: copied.hard_links,
+        directories: copied.directories,
+        symlinks: copied.symlinks,
+        special: copied.special,
+        bytes: copied.bytes,
+        not_made: copied.not_made,
+        not_kept: copied.not_kept,
+    });
 }

@@ -335,10 +335,13 @@ static void transfers(drystone_image *image, const char *here, const char *back)
     IS(drystone_read_file(image, "/nothing", &data, &size), -ENOENT);
     IS(drystone_read_file(image, "/whole", NULL, &size), -EINVAL);
     IS(drystone_write_file(image, "/a", "a", 1), -EISDIR);
-    OK(drystone_copy_in(image, here, "/in"));
-    OK(drystone_copy_out(image, "/in", back));
-    IS(drystone_copy_in(image, "/no/such", "/in"), -ENOENT);
-    IS(drystone_copy_out(image, "/nothing", back) < 0, 1);
+    drystone_copy_summary in, out;
+    OK(drystone_copy_in(image, here, "/in", &in));
+    OK(drystone_copy_out(image, "/in", back, &out));
+    IS(in.files > 0 && in.files == out.files && in.bytes == out.bytes, 1);
+    OK(drystone_copy_in(image, here, "/in", NULL));
+    IS(drystone_copy_in(image, "/no/such", "/in", &in), -ENOENT);
+    IS(drystone_copy_out(image, "/nothing", back, NULL) < 0, 1);
 }
 
 static void users(drystone_image *image) {

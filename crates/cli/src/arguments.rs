@@ -3,6 +3,7 @@
 use crate::commands::Command;
 use crate::global::Global;
 use clap::Parser;
+use clap::error::ContextKind;
 
 const AFTER_HELP: &str = "\
 IMAGE is a file or a block device with an ext2, ext3, ext4 or NILFS2 file system; IMAGE:/PATH is a \
@@ -32,7 +33,12 @@ pub struct Arguments {
 impl Arguments {
     /// Parses the arguments; ends the process if they are wrong.
     pub fn read() -> Arguments {
-        let mut arguments = Arguments::parse_from(crate::called_as::words());
+        let words = crate::called_as::words();
+        let mut arguments = Arguments::try_parse_from(words).unwrap_or_else(|mut error| {
+            // It says how to pass an unknown option as a name, which is never meant.
+            error.remove(ContextKind::Suggested);
+            error.exit()
+        });
         arguments.global.json = arguments.global.json_output.is_some();
         arguments
     }

@@ -6,7 +6,8 @@ use crate::interrupt::Interrupt;
 use crate::location::{Location, by_image};
 use crate::tree::ImageTree;
 use anyhow::Context;
-use drystone::{Image, ImageOptions, Policy};
+use drystone::{ErrorCause, Image, ImageOptions, Policy, VolumeName};
+use std::fs::DirEntry;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -35,14 +36,43 @@ impl<T> AtImage<T> for drystone::Result<T> {
         self.map_err(|error| match error.path() {
             // That of the undo log.
             Some(other) if other != path => anyhow::Error::from(error),
-            _ => error.into_cause().into(),
+            _ => anyhow::Error::msg(reason(path, error.cause())),
         })
         .with_context(|| path.display().to_string())
     }
 }
 
+/// Why an image can't be used, with the processes that have it open if that is why.
+pub fn reason(path: &Path, cause: &ErrorCause) -> String {
+    let users = match cause {
+        ErrorCause::InUse => users_of(path),
+        _ => Vec::new(),
+    };
+    if users.is_empty() { cause.to_string() } else { format!("{cause}: {}", users.join(", ")) }
+}
+
+/// The other processes that have the file of an image open, as far as this user may see them.
+fn users_of(path: &Path) -> Vec<String> {
+    let Ok(name) = VolumeName::find(path) else { return Vec::new() };
+    let Ok(image) = name.source().canonicalize() else { return Vec::new() };
+    let own = std::process::id().to_string();
+    // Looking at the files themselves could wait for a server that hangs.
+    let is_image = |entry: std::io::Result<DirEntry>| {
+        entry.and_then(|entry| std::fs::read_link(entry.path())).is_ok_and(|file| file == image)
+    };
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let user = |process: DirEntry| {
+        let number = process.file_name().into_string().ok()?;
+        let is_other = number.bytes().all(|byte| byte.is_ascii_digit()) && number != own;
+        let mut files = std::fs::read_dir(process.path().join("fd")).ok().filter(|_| is_other)?;
+        let program = std::fs::read_to_string(process.path().join("comm")).unwrap_or_default();
+        files.any(is_image).then(|| format!("{number} ({})", program.trim_end()))
+    };
+    processes.filter_map(user).collect()
+}
+
 /// Opens the image at `path`.
-pub fn open(path: &Path, intent: Intent, global: &Global) -> anyhow::Result<OpenedImage> {
+pub fn open(path: &Path, intent: Intent, global: &Global) -> Outcome<OpenedImage> {
     open_with(path, intent, global, ImageOptions::default())
 }
 
@@ -69,12 +99,15 @@ pub fn open_with(
     intent: Intent,
     global: &Global,
     options: ImageOptions,
-) -> anyhow::Result<OpenedImage> {
-    let open = || open_anew(path, intent, global, options);
-    match global.shell_image.as_ref().filter(|shared| shared.is_at(path)) {
-        Some(shared) => shared.image(intent == Intent::Change, open).map(OpenedImage::Shared),
-        None => open().map(OpenedImage::Own),
+) -> Outcome<OpenedImage> {
+    if intent == Intent::Change {
+        global.check_may_change()?;
     }
+    let open = || open_anew(path, intent, global, options);
+    Ok(match global.shell_image.as_ref().filter(|shared| shared.is_at(path)) {
+        Some(shared) => OpenedImage::Shared(shared.image(intent == Intent::Change, open)?),
+        None => OpenedImage::Own(open()?),
+    })
 }
 
 /// Opens the image at `path`, which isn't that of a shell.

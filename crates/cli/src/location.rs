@@ -1,6 +1,7 @@
 //! `IMAGE[:PATH]`, the one way to name things in images. What may stand for IMAGE is up to
 //! [`VolumeName`].
 
+use crate::output::Escaped;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use drystone::VolumeName;
 use drystone::build::followed;
@@ -25,7 +26,10 @@ impl Location {
 
     /// Reads `IMAGE`, `IMAGE:` or `IMAGE:/PATH`.
     pub fn parse(text: &OsStr) -> Result<Location, String> {
-        let (image, path) = split(text).unwrap_or((text, OsStr::new("/")));
+        let (image, path) = match split(text) {
+            Some(parts) => parts,
+            None => (not_slashless(text)?, OsStr::new("/")),
+        };
         if image.is_empty() {
             return Err("the name of the image is missing before ':'".to_string());
         }
@@ -40,7 +44,7 @@ impl Location {
 
 impl std::fmt::Display for Location {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}:{}", self.image.display(), crate::output::Escaped(self.path_bytes()))
+        write!(f, "{}:{}", self.image.display(), Escaped(self.path_bytes()))
     }
 }
 
@@ -64,7 +68,7 @@ impl AnyLocation {
         match split(text) {
             Some(_) => Location::parse(text).map(AnyLocation::Image),
             None if text.is_empty() => Err("an empty path".to_string()),
-            None => Ok(AnyLocation::Host(text.into())),
+            None => Ok(AnyLocation::Host(not_slashless(text)?.into())),
         }
     }
 
@@ -74,6 +78,23 @@ impl AnyLocation {
             AnyLocation::Image(location) => &location.path,
             AnyLocation::Host(path) => path,
         }
+    }
+}
+
+/// Refuses `IMAGE:PATH` with a path that lacks its slash, which would be the name of a file that isn't there.
+fn not_slashless(text: &OsStr) -> Result<&OsStr, String> {
+    let bytes = text.as_bytes();
+    let colons = bytes.iter().enumerate().filter(|(_, byte)| **byte == b':');
+    let mut parts = colons.map(|(at, _)| (&bytes[..at], &bytes[at + 1..]));
+    let is_image = |image: &[u8]| {
+        std::fs::metadata(OsStr::from_bytes(image)).is_ok_and(|found| !found.is_dir())
+    };
+    match parts.find(|(image, _)| is_image(image)) {
+        Some((image, path)) if std::fs::symlink_metadata(text).is_err() => {
+            let (image, path) = (Escaped(image), Escaped(path));
+            Err(format!("a path in an image begins with a slash: '{image}:/{path}'"))
+        }
+        _ => Ok(text),
     }
 }
 
@@ -186,6 +207,22 @@ mod tests {
         let location = Location::parse(OsStr::from_bytes(b"a:/\xff")).unwrap();
         assert_eq!(location.path_bytes(), b"/\xff");
         assert_eq!(location.to_string(), "a:/\\xff");
+    }
+
+    #[test]
+    fn a_path_without_its_slash_is_explained() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = |end: &str| format!("{}/disk.img{end}", folder.path().display());
+        let both = |text: &str| {
+            let text = OsStr::new(text);
+            (Location::parse(text).err(), AnyLocation::parse(text).err())
+        };
+        assert_eq!(both(&text(":etc")), (None, None), "there is no such image");
+        std::fs::write(text(""), "").unwrap();
+        let (one, other) = both(&text(":etc"));
+        assert!(one.unwrap().ends_with("disk.img:/etc'") && other.is_some());
+        std::fs::write(text(":etc"), "").unwrap();
+        assert_eq!(both(&text(":etc")), (None, None), "that is its name");
     }
 
     #[test]

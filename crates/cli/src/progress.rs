@@ -110,9 +110,9 @@ impl Progress {
             let rate = (bytes as f64 / elapsed.as_secs_f64()) as u64;
             let left = self.left(entries, bytes, elapsed);
             self.bar.set_message(format!(
-                "{entries} entries, {}B, {}B/s{left}",
-                crate::size::human(bytes),
-                crate::size::human(rate)
+                "{entries} entries, {}, {}/s{left}",
+                crate::size::bytes(bytes),
+                crate::size::bytes(rate)
             ));
             self.bar.tick();
         }

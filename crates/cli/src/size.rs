@@ -2,7 +2,16 @@
 
 pub use drystone::parse_size as parse;
 
-/// Writes a number of bytes with three digits or so: `4.0K`, `12M`.
+/// Writes a number of bytes for a sentence: `4.0 KiB`, `12 MiB`.
+pub fn bytes(bytes: u64) -> String {
+    let text = human(bytes);
+    match text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic()) {
+        number if number.len() < text.len() => format!("{number} {}iB", &text[number.len()..]),
+        _ => format!("{text} B"),
+    }
+}
+
+/// Writes a number of bytes for a column, with three digits or so: `4.0K`, `12M`.
 pub fn human(bytes: u64) -> String {
     if bytes < 1024 {
         return bytes.to_string();
@@ -48,6 +57,8 @@ mod tests {
             assert_eq!(human(bytes), text);
         }
         assert_eq!(human(u64::MAX), "16E");
+        assert_eq!(bytes(1023), "1023 B");
+        assert_eq!(bytes(12 << 20), "12 MiB");
     }
 
     #[test]

@@ -91,7 +91,7 @@ pub(crate) fn open_rolled_back(name: &VolumeName) -> Result<SettledImage, Error>
     match FileSystemKind::of(volume.device())? {
         Some(kind @ FileSystemKind::Nilfs2) => Err(ErrorCause::Lacks {
             kind,
-            what: "repair, and no change of a whole image except growth",
+            what: "repair or change of a whole image; 'resize' can enlarge it",
         }
         .into()),
         // The caller reads the superblock and reports what is wrong with it.

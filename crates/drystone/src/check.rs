@@ -133,7 +133,8 @@ pub fn plan_repair(
         {
             device = recovered;
         }
-        Ok(drystone_fsck::repair(&Overlay::new(&*device), options, now(), choose, progress)?)
+        let overlay = Overlay::new(&*device);
+        Ok(drystone_fsck::repair(&overlay, options, now(), choose, progress)?.into_plan())
     })
 }
 

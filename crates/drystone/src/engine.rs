@@ -60,6 +60,8 @@ pub(crate) struct OpenImage {
     pub engine: Engine,
     /// What it was opened as, for errors; none for one on a device of the caller.
     pub name: Option<PathBuf>,
+    /// The file of this machine that it is in, as device and inode number.
+    pub host_file: Option<(u64, u64)>,
 }
 
 impl Drop for OpenImage {
@@ -80,6 +82,8 @@ impl Drop for OpenImage {
 pub(crate) enum ImageReference<'i> {
     /// A file system that outlives the handle.
     Borrowed(&'i dyn FileSystem),
+    /// An image that outlives the handle.
+    Open(&'i OpenImage),
     /// An image that stays open as long as the handle is there.
     Shared(Arc<OpenImage>),
 }
@@ -88,7 +92,17 @@ impl ImageReference<'_> {
     pub fn file_system(&self) -> &dyn FileSystem {
         match self {
             ImageReference::Borrowed(file_system) => *file_system,
+            ImageReference::Open(image) => image.engine.file_system(),
             ImageReference::Shared(image) => image.engine.file_system(),
+        }
+    }
+
+    /// The file of this machine that the image is in, if that is known.
+    pub fn host_file(&self) -> Option<(u64, u64)> {
+        match self {
+            ImageReference::Borrowed(_) => None,
+            ImageReference::Open(image) => image.host_file,
+            ImageReference::Shared(image) => image.host_file,
         }
     }
 }

@@ -79,8 +79,12 @@ pub struct Ext4Information {
     pub blocks: u64,
     /// Blocks that are free, as of the last clean close.
     pub blocks_free: u64,
-    /// Blocks that only the superuser may use.
+    /// Blocks that only the superuser, `reserved_user` and `reserved_group` may use.
     pub blocks_reserved: u64,
+    /// A user who may use reserved blocks.
+    pub reserved_user: u16,
+    /// A group that may use reserved blocks.
+    pub reserved_group: u16,
     /// Block groups.
     pub groups: u32,
     /// Blocks in a group.
@@ -113,6 +117,18 @@ pub struct Ext4Information {
     pub last_checked: u64,
     /// Times that it was mounted since the last check.
     pub mount_count: u16,
+    /// Mounts after which Linux has it checked; 0 for never.
+    pub max_mount_count: u16,
+    /// Seconds after which Linux has it checked; 0 for never.
+    pub check_interval_seconds: u32,
+    /// Default mount options, by the names of `tune2fs -o`.
+    pub mount_options: Vec<&'static str>,
+    /// More default mount options, as text; bytes that aren't UTF-8 are replaced.
+    pub extended_mount_options: String,
+    /// Blocks on one disk of an array before the next; 0 if that isn't known.
+    pub raid_stride_blocks: u16,
+    /// Blocks of one stripe over all disks of an array; 0 if that isn't known.
+    pub raid_stripe_blocks: u32,
     /// KiB that were written to it in its life.
     pub kibibytes_written: u64,
 }
@@ -122,7 +138,8 @@ impl Information {
     ///
     /// # Errors
     ///
-    /// [`ErrorCause::Superblock`] if there is none; otherwise what the host says of the file.
+    /// [`ErrorCause::Unrecognized`] if there is none; [`ErrorCause::Superblock`] if it is damaged; otherwise what
+    /// the host says of the file.
     pub fn read(name: &Path) -> Result<Information, Error> {
         on_image("read the superblock of", name, || {
             let device =
@@ -133,10 +150,10 @@ impl Information {
 
     /// Reads the superblock of what a device holds.
     pub(crate) fn of(device: &dyn BlockDevice) -> Result<Information, Error> {
-        let kind = FileSystemKind::of(device)?;
+        let kind = FileSystemKind::of(device)?.ok_or(ErrorCause::Unrecognized)?;
         let mut bytes = [0; SUPERBLOCK_BYTES];
         device.read_at(SUPERBLOCK_OFFSET_BYTES, &mut bytes)?;
-        if kind == Some(FileSystemKind::Nilfs2) {
+        if kind == FileSystemKind::Nilfs2 {
             let superblock = match drystone_volumes::nilfs2_superblock(device)? {
                 Some(superblock) => superblock,
                 // Both copies are damaged; the first one says how.
@@ -197,6 +214,8 @@ impl Ext4Information {
             blocks: layout.blocks_count(),
             blocks_free: superblock.free_blocks_count(),
             blocks_reserved: superblock.reserved_blocks_count(),
+            reserved_user: superblock.reserved_user(),
+            reserved_group: superblock.reserved_group(),
             groups: layout.group_count(),
             blocks_per_group: layout.blocks_per_group(),
             groups_per_flex: layout.groups_per_flex(),
@@ -213,6 +232,13 @@ impl Ext4Information {
             last_written: superblock.write_time_seconds(),
             last_checked: superblock.check_time_seconds(),
             mount_count: superblock.mount_count(),
+            // As a signed number, 0 or less means never.
+            max_mount_count: superblock.max_mount_count().cast_signed().max(0).cast_unsigned(),
+            check_interval_seconds: superblock.check_interval_seconds(),
+            mount_options: superblock.default_mount_option_names().collect(),
+            extended_mount_options: text(superblock.mount_options()),
+            raid_stride_blocks: superblock.raid_stride_blocks(),
+            raid_stripe_blocks: superblock.raid_stripe_blocks(),
             kibibytes_written: superblock.kibibytes_written(),
         }
     }

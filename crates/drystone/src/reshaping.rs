@@ -18,7 +18,7 @@ use drystone_reshape::{
     Defragmented, FreeSpaceAction, FreedSpace, NewSize, ReshapeProgress, Resized, Tuned, Tuning,
     needs_recovery, new_size_bytes,
 };
-use drystone_volumes::ChangeableVolume;
+use drystone_volumes::{ChangeableVolume, FileSystemKind};
 use std::path::Path;
 
 /// Changes the settings of the ext4 image that `name` stands for. A journal that has to be replayed is, first.
@@ -193,6 +193,7 @@ fn is_claimed(device: &dyn BlockDevice, superblock: &Superblock) -> Result<bool,
 }
 
 fn superblock(device: &dyn BlockDevice) -> Result<Superblock, Error> {
+    FileSystemKind::of(device)?.ok_or(ErrorCause::Unrecognized)?;
     let mut bytes = [0; SUPERBLOCK_BYTES];
     device.read_at(SUPERBLOCK_OFFSET_BYTES, &mut bytes)?;
     Ok(Superblock::check(&bytes).map_err(ErrorCause::Superblock)?)

@@ -196,3 +196,19 @@ fn clones_are_made_while_the_file_is_read() {
     });
     assert_eq!(read, BYTES);
 }
+
+/// Otherwise the image would be copied into itself, and grow while it is read.
+#[test]
+fn a_tree_that_holds_the_image_is_copied_without_it() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("a"), "b").unwrap();
+    let name = folder.path().join("disk.img");
+    let image = Image::create(&name, &CreateOptions::new(16 << 20)).unwrap();
+    for fs in [image.fs(), image.shared_fs().with_umask(0)] {
+        let summary = fs.copy_in(folder.path(), "/copy").unwrap();
+        assert_eq!((summary.files, summary.not_kept), (1, 1));
+        assert!(!fs.exists("/copy/disk.img").unwrap());
+        fs.remove_dir_all("/copy").unwrap();
+    }
+    image.close().unwrap();
+}

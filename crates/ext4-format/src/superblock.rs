@@ -10,11 +10,13 @@ mod errors;
 mod fields;
 mod geometry;
 mod journal;
+mod mount_options;
 mod raw;
 mod state;
 
 pub use errors::ErrorRecord;
 pub use journal::JournalBackup;
+pub use mount_options::DEFAULT_MOUNT_OPTIONS;
 pub use state::{ErrorPolicy, StateFlags, SuperblockFlags};
 
 use crate::checksum::Checksums;

@@ -6,8 +6,8 @@ use crate::fuser_transport;
 use crate::service::Service;
 use crate::session::Session;
 use crate::session_options::{Rings, SessionError, SessionOptions};
-use crate::{Operations, ServingOptions, wanted_capabilities};
-use drystone_sync::{Arc, thread};
+use crate::{Operations, ServingOptions, uring, wanted_capabilities};
+use drystone_sync::Arc;
 use drystone_vfs::DeviceNumber;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -108,7 +108,9 @@ struct MountPoint {
 impl MountPoint {
     fn new(directory: &Path) -> MountPoint {
         let device_number = attach::device_on(directory);
-        MountPoint { directory: directory.to_owned(), device_number }
+        // The working directory may be another when it is unmounted.
+        let directory = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
+        MountPoint { directory, device_number }
     }
 }
 
@@ -224,7 +226,7 @@ fn begin(
     };
     let options = operations.options();
     let defaults = SessionOptions::default();
-    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let cores = uring::core_count().map_or(1, usize::from);
     let session = SessionOptions {
         rings,
         threads_per_core: options
@@ -252,5 +254,16 @@ fn mount_options(options: &ServingOptions) -> MountOptions {
         no_execution: !options.allow_execution,
         access_times: options.access_times,
         read_max: 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mount_point_is_found_from_any_working_directory() {
+        let place = MountPoint::new(Path::new("there"));
+        assert_eq!(place.directory, std::env::current_dir().unwrap().join("there"));
     }
 }

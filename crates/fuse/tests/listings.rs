@@ -1,12 +1,17 @@
-//! Listings of directories that are damaged.
+//! Listings of directories that are damaged, or change meanwhile.
 #![allow(clippy::unwrap_used, reason = "a test may fail so")]
 
 use drystone_blockdev::{BlockDevice, MemoryDevice};
 use drystone_ext4::{Ext4, MountOptions};
-use drystone_fuse::{NodeId, Operations, Reply, RequestCaller, ServingOptions};
+use drystone_fuse::{
+    DIRECTORY_PLUS_ENTRY_BYTES, EntryReply, Listed, NodeId, Operations, Reply, RequestCaller,
+    ServingOptions,
+};
 use drystone_sync::Arc;
+use drystone_testkit::failing::FailingFileSystem;
 use drystone_testkit::judges::{FeatureSet, Scratch, mke2fs};
-use drystone_vfs::{FileSystem, NewNode, RequestContext};
+use drystone_testkit::model::{Configuration, MemoryFileSystem};
+use drystone_vfs::{Errno, FileSystem, NewNode, RequestContext};
 use std::collections::HashMap;
 
 const FILES: u32 = 200;
@@ -99,4 +104,43 @@ fn list(mut request: impl FnMut(u64, &mut (u32, u64)) -> Reply<()>) -> u32 {
             Ok(()) => assert!(seen.0 > before.0, "the end comes before the error"),
         }
     }
+}
+
+/// A reply without entries means the end, so entries that are gone must not fill one.
+#[test]
+fn removed_names_do_not_end_a_listing() {
+    let inner: &MemoryFileSystem =
+        Box::leak(Box::new(MemoryFileSystem::new(Configuration::default())));
+    let context = RequestContext::superuser();
+    for number in 0..FILES {
+        let name = format!("{number:05}");
+        let made = inner.create(&context, inner.root(), name.as_bytes(), NewNode::Regular, 0o644);
+        inner.forget(made.unwrap().inode, 1);
+    }
+    let mut start = 0;
+    let mut listed = 0;
+    inner
+        .read_directory(&context, inner.root(), 0, &mut |entry| {
+            if [&b"."[..], b".."].contains(&entry.name) {
+                start = entry.cookie;
+            } else {
+                listed += 1;
+            }
+            true
+        })
+        .unwrap();
+    assert_eq!(listed, FILES);
+    // Call 0 lists, and those behind it look up the names that the reply has room for.
+    let room = 4096 / (DIRECTORY_PLUS_ENTRY_BYTES + 5).next_multiple_of(8) as u64;
+    let failing = FailingFileSystem::at(inner, 1..1 + room, Errno::ENOENT);
+    let operations = Operations::new(Arc::new(failing) as _, ServingOptions::default());
+    let mut names = 0;
+    let mut add = |_: &Listed<'_>, found: &EntryReply| {
+        names += 1;
+        operations.forget(found.node, 1);
+        true
+    };
+    let caller = RequestCaller::default();
+    operations.read_directory_plus(&caller, NodeId::ROOT, start, 0, 4096, &mut add).unwrap();
+    assert!(names > 0, "the listing seems to be at its end");
 }

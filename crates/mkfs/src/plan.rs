@@ -6,6 +6,7 @@
 use crate::error::{Error, Result};
 use crate::options::{JournalSize, MkfsOptions};
 use drystone_ext4_format::features::{Compat, Features, Incompat, ReadOnlyCompat};
+use drystone_ext4_format::inode::InodeTimestamp;
 use drystone_ext4_format::layout::Geometry;
 
 const KIB: u64 = 1024;
@@ -73,6 +74,7 @@ impl ImagePlan {
             features.compat -= Compat::RESIZE_INODE;
         }
         let inode_size = inode_size(options, block_size)?;
+        check_time(options.time_seconds, inode_size)?;
         let ratio = u64::from(cluster_size / block_size);
         // A bitmap is one block; small descriptors count in 16 bits.
         let clusters_per_group = clusters_per_group(options, block_size, ratio)?;
@@ -217,6 +219,19 @@ fn inode_size(options: &MkfsOptions, block_size: u32) -> Result<u16> {
         )));
     }
     Ok(size)
+}
+
+/// Inodes hold the time of creation, too.
+fn check_time(seconds: u64, inode_size: u16) -> Result<()> {
+    let has_extra = inode_size > 128;
+    let time = |seconds| InodeTimestamp::from_seconds(seconds).clamp_to_inode(has_extra).seconds;
+    match i64::try_from(seconds).is_ok_and(|seconds| time(seconds) == seconds) {
+        true => Ok(()),
+        false => Err(option(format!(
+            "a creation time of {seconds} seconds: inodes of {inode_size} bytes hold at most {}",
+            time(i64::MAX)
+        ))),
+    }
 }
 
 /// As `mke2fs.conf` has it for floppy, small, default, big and huge images.

@@ -94,6 +94,12 @@ impl MakeOptions {
             return Err(refuse("blocks need bytes".to_owned()));
         }
         let segments = Geometry::segments_for(device_bytes, block_bytes, per_segment);
+        if segments == 0 {
+            return Err(refuse(format!(
+                "{device_bytes} bytes don't hold a segment of {per_segment} blocks: make the volume larger, or \
+                 its segments shorter"
+            )));
+        }
         let geometry =
             Geometry::new(block_bytes, per_segment, segments, self.reserved_percent, device_bytes)
                 .map_err(|problem| refuse(problem.to_string()))?;

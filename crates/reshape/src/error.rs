@@ -56,6 +56,12 @@ pub enum Refusal {
         /// What finds no place.
         what: &'static str,
     },
+    /// It was to be smaller than its files allow.
+    #[error("its files need {smallest_bytes} bytes, the smallest size that it can have")]
+    BelowMinimum {
+        /// The smallest size.
+        smallest_bytes: u64,
+    },
     /// A value is out of its range, or contradicts another or the image.
     #[error("{0}")]
     Value(String),

@@ -1,4 +1,4 @@
-//! A file system one of whose calls fails, to see what is left behind when a caller gives up there.
+//! A file system some of whose calls fail, to see what is left behind when a caller gives up there.
 
 use drystone_sync::atomic::{AtomicU64, Ordering};
 use drystone_vfs::{
@@ -6,35 +6,46 @@ use drystone_vfs::{
     FileSystemStatistics, InodeAttributes, InodeNumber, NewNode, OpenFlags, RenameFlags,
     RequestContext, Result, SeekFrom, SetAttributes, XattrMode,
 };
+use std::ops::Range;
 
-/// Passes calls on to another file system, but for one that fails.
+/// Passes calls on to another file system, but for some that fail.
 pub struct FailingFileSystem<'f> {
     inner: &'f dyn FileSystem,
-    /// Calls before the one that fails.
-    before: u64,
+    /// Which calls fail, counted from 0.
+    failing: Range<u64>,
+    errno: Errno,
     calls: AtomicU64,
 }
 
 impl<'f> FailingFileSystem<'f> {
     /// Passes on `before` calls that can fail, fails the next one, and passes on the others.
     pub fn new(inner: &'f dyn FileSystem, before: u64) -> FailingFileSystem<'f> {
-        FailingFileSystem { inner, before, calls: AtomicU64::new(0) }
+        FailingFileSystem::at(inner, before..before + 1, Errno::EIO)
+    }
+
+    /// Fails those calls with this number.
+    pub fn at(
+        inner: &'f dyn FileSystem,
+        failing: Range<u64>,
+        errno: Errno,
+    ) -> FailingFileSystem<'f> {
+        FailingFileSystem { inner, failing, errno, calls: AtomicU64::new(0) }
     }
 
     /// True once a call has failed.
     pub fn has_failed(&self) -> bool {
-        self.calls.load(Ordering::Relaxed) > self.before
+        self.calls.load(Ordering::Relaxed) > self.failing.start
     }
 
     fn count(&self) -> Result<()> {
-        match self.calls.fetch_add(1, Ordering::Relaxed) == self.before {
-            true => Err(Errno::EIO.into()),
+        match self.failing.contains(&self.calls.fetch_add(1, Ordering::Relaxed)) {
+            true => Err(self.errno.into()),
             false => Ok(()),
         }
     }
 }
 
-/// Methods that pass their call on unless it is the one that fails.
+/// Methods that pass their call on unless it is one that fails.
 macro_rules! counted {
     ($(fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
         $(fn $name(&self, $($argument: $type),*) -> Result<$result> {

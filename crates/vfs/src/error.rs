@@ -19,6 +19,14 @@ macro_rules! errnos {
                 self as i32
             }
 
+            /// The error with this number, unless file systems don't report it.
+            pub const fn from_code(code: i32) -> Option<Errno> {
+                match code {
+                    $($code => Some(Errno::$name),)*
+                    _ => None,
+                }
+            }
+
             /// The symbolic name.
             pub const fn name(self) -> &'static str {
                 match self { $(Errno::$name => stringify!($name),)* }
@@ -46,15 +54,19 @@ errnos! {
     EBUSY = 16, "device or resource busy";
     EEXIST = 17, "file exists";
     EXDEV = 18, "invalid cross-device link";
+    ENODEV = 19, "no such device";
     ENOTDIR = 20, "not a directory";
     EISDIR = 21, "is a directory";
     EINVAL = 22, "invalid argument";
+    ENFILE = 23, "too many open files in system";
+    EMFILE = 24, "too many open files";
     ENOTTY = 25, "inappropriate ioctl for device";
     ETXTBSY = 26, "text file busy";
     EFBIG = 27, "file too large";
     ENOSPC = 28, "no space left on device";
     EROFS = 30, "read-only file system";
     EMLINK = 31, "too many links";
+    EPIPE = 32, "broken pipe";
     ERANGE = 34, "numerical result out of range";
     ENAMETOOLONG = 36, "file name too long";
     ENOSYS = 38, "function not implemented";
@@ -63,6 +75,10 @@ errnos! {
     ENODATA = 61, "no data available";
     EOVERFLOW = 75, "value too large for defined data type";
     EOPNOTSUPP = 95, "operation not supported";
+    ECONNRESET = 104, "connection reset by peer";
+    ETIMEDOUT = 110, "connection timed out";
+    ECONNREFUSED = 111, "connection refused";
+    EHOSTUNREACH = 113, "no route to host";
     ESTALE = 116, "stale file handle";
     EUCLEAN = 117, "structure needs cleaning";
     EDQUOT = 122, "disk quota exceeded";

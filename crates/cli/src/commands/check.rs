@@ -3,6 +3,7 @@
 use super::repair::RepairArguments;
 use crate::failure::{Failure, Outcome};
 use crate::global::Global;
+use crate::image::reason;
 use crate::location::Location;
 use crate::output::{Escaped, counted};
 use crate::progress::Steps;
@@ -105,7 +106,7 @@ fn conclude(is_clean: bool, printed: Outcome) -> Outcome {
 }
 
 fn impossible(path: &Path, error: &drystone::Error) -> Failure {
-    crate::messages::tell(format_args!("{}: {}", path.display(), error.cause()));
+    crate::messages::tell(format_args!("{}: {}", path.display(), reason(path, error.cause())));
     Failure::Code(OPERATIONAL_ERROR)
 }
 

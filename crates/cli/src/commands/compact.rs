@@ -59,8 +59,8 @@ pub fn clear(path: &Path, action: FreeSpaceAction, verb: &str, global: &Global) 
         let json = FreedJson { bytes: freed.bytes, runs: freed.runs };
         print_line(&serde_json::to_string(&json)?)?;
     } else if !global.quiet {
-        let (bytes, pieces) = (size::human(freed.bytes), counted(freed.runs, "piece"));
-        print_line(&format!("{}: {}B in {pieces} {verb}", path.display(), bytes.trim()))?;
+        let (bytes, pieces) = (size::bytes(freed.bytes), counted(freed.runs, "piece"));
+        print_line(&format!("{}: {bytes} in {pieces} {verb}", path.display()))?;
     }
     Ok(())
 }

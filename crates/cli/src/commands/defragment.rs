@@ -63,14 +63,13 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
         })?)?;
     } else if !global.quiet {
         let (files, moved) =
-            (counted(done.files, "fragmented file"), size::human(done.bytes_moved));
+            (counted(done.files, "fragmented file"), size::bytes(done.bytes_moved));
         print_line(&format!(
-            "{}: {files}, {} before; {} fragments, {} before; {}B moved",
+            "{}: {files}, {} before; {} fragments, {} before; {moved} moved",
             path.display(),
             done.files_before,
             done.fragments,
             done.fragments_before,
-            moved.trim()
         ))?;
     }
     Ok(())

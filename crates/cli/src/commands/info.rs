@@ -1,5 +1,6 @@
 //! `info`: shows what an image or a disk is.
 
+use super::quota::span;
 use crate::failure::{Failure, Outcome};
 use crate::global::Global;
 use crate::image::AtImage;
@@ -119,7 +120,7 @@ fn show_disk(disk: &DiskInformation, output: &mut Output<'_>) -> std::io::Result
     let rows = [
         ("Type", kind.to_owned()),
         ("UUID", disk.identity.clone()),
-        ("Size", format!("{} ({})", disk.size, size::human(disk.size).trim())),
+        ("Size", format!("{} ({})", disk.size, size::bytes(disk.size))),
         ("Partitions", disk.partitions.len().to_string()),
     ];
     show_rows(&rows, output)?;
@@ -181,7 +182,7 @@ fn time(seconds: u64, zone: &TimeZone) -> String {
 
 fn space(blocks: u64, block_size: usize) -> String {
     let bytes = blocks.saturating_mul(block_size as u64);
-    format!("{blocks} ({})", size::human(bytes).trim())
+    format!("{blocks} ({})", size::bytes(bytes))
 }
 
 fn or_none(text: &str) -> String {
@@ -198,7 +199,7 @@ fn show_rows(rows: &[(&str, String)], output: &mut Output<'_>) -> std::io::Resul
 }
 
 fn show_fragmentation(found: &Fragmentation, output: &mut Output<'_>) -> std::io::Result<()> {
-    let bytes = |bytes| format!("{}B", size::human(bytes).trim());
+    let bytes = size::bytes;
     let of = |kind: &FileFragments| {
         let (fragments, all) = (counted(kind.fragments, "fragment"), bytes(kind.bytes));
         format!("{} in {fragments}, {} of them fragmented; {all}", kind.count, kind.fragmented)
@@ -271,7 +272,7 @@ fn show_ext4(
         "" => time(information.last_mounted),
         place => format!("{} at {place}", time(information.last_mounted)),
     };
-    let rows = [
+    let mut rows = vec![
         ("Type", "ext4".to_owned()),
         ("Label", or_none(&information.label)),
         ("UUID", information.uuid.clone()),
@@ -285,7 +286,15 @@ fn show_ext4(
         ("Cluster size", information.cluster_size.to_string()),
         ("Blocks", space(information.blocks)),
         ("Free blocks", space(information.blocks_free)),
-        ("Reserved blocks", space(information.blocks_reserved)),
+        (
+            "Reserved blocks",
+            format!(
+                "{} for user {} and group {}",
+                space(information.blocks_reserved),
+                information.reserved_user,
+                information.reserved_group
+            ),
+        ),
         ("Inodes", information.inodes.to_string()),
         ("Free inodes", information.inodes_free.to_string()),
         ("Inode size", information.inode_size.to_string()),
@@ -307,7 +316,34 @@ fn show_ext4(
         ("Last written", time(information.last_written)),
         ("Last checked", time(information.last_checked)),
         ("Mounts", format!("{} since the last check", information.mount_count)),
+        ("Next check", next_check(information)),
+        ("Mount options", mount_options(information)),
         ("Lifetime writes", format!("{} KiB", information.kibibytes_written)),
     ];
+    let (stride, stripe) = (information.raid_stride_blocks, information.raid_stripe_blocks);
+    if stride > 0 || stripe > 0 {
+        rows.push(("RAID", format!("stride of {stride} blocks, stripe of {stripe}")));
+    }
     show_rows(&rows, output)
+}
+
+/// When Linux has an image checked again.
+fn next_check(information: &Ext4Information) -> String {
+    let mounts = match information.max_mount_count {
+        0 => None,
+        count => Some(format!("after {}", counted(count.into(), "mount"))),
+    };
+    let interval = match information.check_interval_seconds {
+        0 => None,
+        seconds => Some(format!("after {}", span::human(seconds.into()))),
+    };
+    let limits: Vec<String> = mounts.into_iter().chain(interval).collect();
+    if limits.is_empty() { "never".to_owned() } else { limits.join(", or ") }
+}
+
+/// The default mount options: those with names, then text.
+fn mount_options(information: &Ext4Information) -> String {
+    let mut options = information.mount_options.clone();
+    options.extend(Some(&*information.extended_mount_options).filter(|text| !text.is_empty()));
+    or_none(&options.join(","))
 }

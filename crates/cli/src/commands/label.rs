@@ -5,6 +5,7 @@ use crate::global::Global;
 use crate::image::AtImage;
 use crate::location::Location;
 use crate::terminal::print_line;
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use drystone::reshape::Tuning;
 use drystone::{ChangeOptions, Information, tune_image};
 use serde::Serialize;
@@ -24,8 +25,19 @@ pub struct Arguments {
     #[arg(value_name = "IMAGE", value_parser = Location::parser())]
     image: Location,
     /// The new label, of up to 16 bytes; an empty one removes it.
-    #[arg(value_name = "LABEL")]
+    #[arg(value_name = "LABEL", value_parser = parser())]
     label: Option<OsString>,
+}
+
+/// The longest label that a superblock of ext4 holds.
+const LABEL_BYTES_MAX: usize = 16;
+
+/// Reads the label of an ext4 image.
+pub fn parser() -> impl TypedValueParser<Value = OsString> {
+    OsStringValueParser::new().try_map(|label| match label.len() {
+        0..=LABEL_BYTES_MAX => Ok(label),
+        bytes => Err(format!("a label has at most {LABEL_BYTES_MAX} bytes; this has {bytes}")),
+    })
 }
 
 #[derive(Serialize)]

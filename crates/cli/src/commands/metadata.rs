@@ -82,8 +82,8 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     steps.end();
     let copied = copied.at_image(path)?;
     if copied.unreadable_bytes > 0 {
-        let bytes = size::human(copied.unreadable_bytes);
-        tell(format_args!("{}: {}B can't be read", path.display(), bytes.trim()));
+        let bytes = size::bytes(copied.unreadable_bytes);
+        tell(format_args!("{}: {bytes} can't be read", path.display()));
     }
     if global.json {
         let (bytes, unreadable_bytes) = (copied.bytes, copied.unreadable_bytes);
@@ -91,13 +91,13 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
         let json = MetadataJson { bytes, unreadable_bytes, problems: copied.problems, scrambled };
         print_line(&serde_json::to_string(&json)?)?;
     } else if !global.quiet {
-        let bytes = size::human(copied.bytes);
+        let bytes = size::bytes(copied.bytes);
         let problems = match copied.problems {
             0 => String::new(),
             problems => format!(", {} in maps of blocks", counted(problems, "problem")),
         };
         let target = arguments.target.display();
-        print_line(&format!("{target}: {}B of metadata{problems}", bytes.trim()))?;
+        print_line(&format!("{target}: {bytes} of metadata{problems}"))?;
         if let Some(scrambled) = copied.scrambled {
             tell_scrambled(&scrambled)?;
         }
@@ -111,8 +111,8 @@ fn tell_scrambled(scrambled: &ScrambleSummary) -> Outcome {
         print_line("the journal was replayed in the copy")?;
     }
     if scrambled.unclear_bytes > 0 {
-        let bytes = size::human(scrambled.unclear_bytes);
-        print_line(&format!("{}B are zeros because they may be text", bytes.trim()))?;
+        let bytes = size::bytes(scrambled.unclear_bytes);
+        print_line(&format!("{bytes} are zeros because they may be text"))?;
     }
     if scrambled.misplaced_names > 0 {
         let names = counted(scrambled.misplaced_names, "name");

@@ -2,24 +2,26 @@
 
 use crate::failure::{Failure, Outcome};
 use crate::global::Global;
-use crate::image::AtImage;
+use crate::image::{AtImage, reason};
 use crate::size;
 use crate::terminal::print_line;
 use anyhow::anyhow;
-use drystone::mkfs::{ImageSummary, JournalSize, MkfsOptions};
+use drystone::mkfs::{Error, ImageSummary, JournalSize, MkfsOptions};
 use drystone::{ErrorCause, Features, Information, Nilfs2MakeOptions, VolumeName, make_image};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use uuid::Uuid;
-
-/// The longest label that a superblock holds.
-const LABEL_BYTES_MAX: usize = 16;
 
 /// Make an image
 #[derive(Debug, Default, clap::Args)]
 #[command(after_help = "\
 Without options the image has the features that mke2fs turns on, and orphan_file and \
 metadata_csum_seed. The file is sparse: it takes little space until it is filled.
+
+Features: has_journal, ext_attr, dir_index, resize_inode, sparse_super2, fast_commit, stable_inodes, \
+orphan_file, filetype, meta_bg, extent, 64bit, mmp, flex_bg, ea_inode, metadata_csum_seed, large_dir, \
+inline_data, encrypt, casefold, sparse_super, large_file, huge_file, uninit_bg, dir_nlink, extra_isize, quota, \
+bigalloc, metadata_csum, project and verity.
 
 Examples:
   drystone mkfs disk.img --size 4G
@@ -59,7 +61,7 @@ pub struct Arguments {
     /// Features to turn on or, with '^' in front, off; separated by commas.
     #[arg(short = 'O', long, value_delimiter = ',')]
     features: Vec<String>,
-    /// The label, of up to 16 bytes.
+    /// The label, of up to 16 bytes; 80 for NILFS2.
     #[arg(short = 'L', long)]
     label: Option<String>,
     /// The UUID. [default: a random one]
@@ -136,18 +138,26 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
 
 /// What was made, or the error.
 fn told<T>(path: &Path, made: Result<T, drystone::Error>) -> Outcome<T> {
-    match made {
-        Err(error) if matches!(error.cause(), ErrorCause::HoldsData) => {
-            let message = format!("{} isn't empty; --force overwrites it", path.display());
-            Err(anyhow!(message).into())
+    made.map_err(|error| match error.cause() {
+        ErrorCause::HoldsData => {
+            anyhow!("{} isn't empty; --force overwrites it", path.display()).into()
         }
-        other => Ok(other.at_image(path)?),
+        _ => not_made(path, &error),
+    })
+}
+
+/// Why an image wasn't made.
+pub fn not_made(path: &Path, error: &drystone::Error) -> Failure {
+    match error.cause() {
+        ErrorCause::Make(Error::Option(problem)) => Failure::Usage(problem.clone()),
+        cause => anyhow!("{}: {}", path.display(), reason(path, cause)).into(),
     }
 }
 
 fn run_nilfs2(arguments: &Arguments, size_bytes: u64, global: &Global) -> Outcome {
     let path = &arguments.image;
     let options = nilfs2_options(arguments).map_err(Failure::Usage)?;
+    options.geometry(size_bytes).map_err(|error| Failure::Usage(error.to_string()))?;
     told(path, drystone::make_nilfs2(path, size_bytes, &options, arguments.force))?;
     let information = Information::read(path).at_image(path)?;
     if global.json {
@@ -264,9 +274,6 @@ fn options(arguments: &Arguments, size_bytes: u64) -> Result<MkfsOptions, String
     options.bytes_per_inode = arguments.bytes_per_inode;
     options.reserved_percent = arguments.reserved_percent;
     options.label = arguments.label.clone().unwrap_or_default().into_bytes();
-    if options.label.len() > LABEL_BYTES_MAX {
-        return Err(format!("a label has at most {LABEL_BYTES_MAX} bytes"));
-    }
     Ok(options)
 }
 
@@ -276,7 +283,8 @@ fn narrow<T: TryFrom<u64>>(value: Option<u64>, name: &str) -> Result<Option<T>, 
         .transpose()
 }
 
-fn parse_percent(text: &str) -> Result<f64, String> {
+/// Reads how much is reserved.
+pub fn parse_percent(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(percent) if (0.0..=50.0).contains(&percent) => Ok(percent),
         _ => Err("a percentage from 0 to 50".to_string()),
@@ -306,6 +314,14 @@ mod tests {
         let names = options.features.names();
         assert!(names.contains(&"bigalloc".to_string()));
         assert!(!names.iter().any(|name| name == "has_journal" || name == "orphan_file"));
+    }
+
+    #[test]
+    fn the_help_has_all_features() {
+        let command = <Arguments as clap::Args>::augment_args(clap::Command::new("mkfs"));
+        let help = command.get_after_help().unwrap().to_string().replace('\n', " ");
+        let list = Features::supported_names().join(", ").replace(", verity", " and verity");
+        assert!(help.contains(&format!("Features: {list}.")), "{list}: {help}");
     }
 
     #[test]

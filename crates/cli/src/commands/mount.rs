@@ -56,7 +56,7 @@ pub struct Arguments {
     #[arg(short, long, value_name = "OPTIONS")]
     options: Vec<String>,
     /// Threads that serve requests. [default: one per core, at least 2]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1024))]
+    #[arg(short = 'j', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1024))]
     threads: Option<u64>,
     /// Stay in the foreground; messages go to standard error.
     #[arg(short, long)]

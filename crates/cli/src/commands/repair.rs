@@ -160,7 +160,7 @@ fn show(
 ) -> Outcome {
     for problem in &report.problems {
         let line = problem.problem.to_string();
-        writeln!(output, "{}: {}", Escaped(line.as_bytes()), fate(problem, is_plan))?;
+        writeln!(output, "{}: {}", Escaped(line.as_bytes()), fate(problem))?;
     }
     if !global.quiet {
         let path = path.display();
@@ -169,17 +169,20 @@ fn show(
             1 => writeln!(output, "{path}: one transaction of the journal was replayed")?,
             n => writeln!(output, "{path}: {n} transactions of the journal were replayed")?,
         }
-        let verb = if is_plan { "would be repaired" } else { "repaired" };
-        let done = counted(report.repaired, "problem");
+        let (verb, count) = match is_plan {
+            true => ("would be repaired", report.planned),
+            false => ("repaired", report.repaired),
+        };
+        let done = counted(count, "problem");
         let left = counted(report.errors, "error");
         writeln!(output, "{path}: {done} {verb}, {left} left, {}", report.summary)?;
     }
     Ok(())
 }
 
-fn fate(problem: &RepairedProblem, is_plan: bool) -> &'static str {
+fn fate(problem: &RepairedProblem) -> &'static str {
     match (problem.repair, problem.done) {
-        (RepairOutcome::Repaired, _) if is_plan => "would be repaired",
+        (RepairOutcome::Planned, _) => "would be repaired",
         (RepairOutcome::Repaired, done) => done.unwrap_or("repaired"),
         (RepairOutcome::Declined, _) => "left as it is",
         (RepairOutcome::Impossible, _) => "can't be repaired yet",

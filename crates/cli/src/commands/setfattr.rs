@@ -1,6 +1,6 @@
 //! `setfattr`: sets and removes extended attributes.
 
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::global::{Global, LongHelp};
 use crate::image::{Intent, with_each};
 use crate::location::Location;
@@ -91,6 +91,11 @@ fn unquote(text: &[u8]) -> Result<AttributeValue, String> {
 }
 
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
+    // As setfattr(1) has it.
+    if global.verbose > 0 && arguments.name.is_some() && arguments.value.is_none() {
+        let message = "-v is --verbose; a value is given as '--value VALUE'";
+        return Err(Failure::Usage(message.to_owned()));
+    }
     with_each(&arguments.places, Intent::Change, global, |tree, paths| {
         tree.for_each(paths, |path| set(tree, path, arguments))
     })

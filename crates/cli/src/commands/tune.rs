@@ -1,6 +1,5 @@
 //! `tune`: changes the settings of an image.
 
-use super::quota::span;
 use crate::failure::Outcome;
 use crate::global::Global;
 use crate::image::AtImage;
@@ -47,7 +46,7 @@ pub struct Arguments {
 #[group(required = true, multiple = true)]
 struct Changes {
     /// The label, of up to 16 bytes.
-    #[arg(short = 'L', long)]
+    #[arg(short = 'L', long, value_parser = super::label::parser())]
     label: Option<OsString>,
     /// The UUID, or 'random', 'time' or 'clear'.
     #[arg(short = 'U', long, value_parser = super::uuid::parse)]
@@ -56,7 +55,7 @@ struct Changes {
     #[arg(short = 'r', long, value_name = "COUNT", conflicts_with = "reserved_percent")]
     reserved_blocks: Option<u64>,
     /// The same, as a percentage of the image.
-    #[arg(short = 'm', long, value_name = "PERCENT")]
+    #[arg(short = 'm', long, value_name = "PERCENT", value_parser = super::mkfs::parse_percent)]
     reserved_percent: Option<f64>,
     /// The user who may use them, as a number.
     #[arg(short = 'u', long, value_name = "ID")]
@@ -75,17 +74,19 @@ struct Changes {
     /// More default mount options, as text of up to 64 bytes.
     #[arg(long, value_name = "TEXT")]
     extended_mount_options: Option<OsString>,
-    /// Mounts after which the image is checked; 0 for never.
-    #[arg(short = 'c', long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(..=0x7fff))]
-    max_mounts: Option<u16>,
+    /// Mounts after which the image is checked; 0 or -1 for never.
+    #[arg(short = 'c', long, value_name = "COUNT", allow_negative_numbers = true,
+        value_parser = clap::value_parser!(i16).range(-1..))]
+    max_mounts: Option<i16>,
     /// How often it has been mounted since it was checked.
     #[arg(short = 'C', long, value_name = "COUNT")]
     mounts: Option<u16>,
-    /// The time after which it is checked: 180d, 12h; 0 for never.
-    #[arg(short = 'i', long, value_name = "TIME", value_parser = span::parse)]
+    /// The time after which it is checked, in days, or with a unit as in 12h, 180d, 26w and 6m (months of
+    /// 30 days); s is for seconds. 0 for never.
+    #[arg(short = 'i', long, value_name = "TIME", value_parser = check_interval)]
     check_interval: Option<u32>,
     /// When it was checked, in seconds since 1970.
-    #[arg(short = 'T', long, value_name = "SECONDS")]
+    #[arg(short = 'T', long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(..1 << 40))]
     checked: Option<u64>,
     /// Where it was last mounted.
     #[arg(short = 'M', long, value_name = "PATH")]
@@ -153,6 +154,27 @@ fn mount_options(list: &str) -> Result<MountOptionChange, String> {
     })
 }
 
+/// Reads a time as `tune2fs -i` does.
+fn check_interval(text: &str) -> Result<u32, String> {
+    const DAY_SECONDS: u32 = 86_400;
+    const UNITS: [(char, u32); 5] = [
+        ('s', 1),
+        ('h', 3600),
+        ('d', DAY_SECONDS),
+        ('w', 7 * DAY_SECONDS),
+        ('m', 30 * DAY_SECONDS),
+    ];
+    let unit = UNITS.into_iter().find(|(letter, _)| text.ends_with(*letter));
+    let (number, seconds) = match unit {
+        Some((letter, seconds)) => (text.strip_suffix(letter).unwrap_or(text), seconds),
+        None => (text, DAY_SECONDS),
+    };
+    let number: u32 = number.parse().map_err(|_| {
+        format!("'{text}' isn't a time: a number of days, or a number with s, h, d, w or m")
+    })?;
+    number.checked_mul(seconds).ok_or_else(|| format!("{text} is too long"))
+}
+
 fn bytes(text: &Option<OsString>) -> Option<Vec<u8>> {
     text.as_ref().map(|text| text.as_bytes().to_vec())
 }
@@ -173,7 +195,7 @@ impl Changes {
             }))
             .mount_options(self.mount_options)
             .extended_mount_options(bytes(&self.extended_mount_options))
-            .max_mount_count(self.max_mounts)
+            .max_mount_count(self.max_mounts.map(|count| count.max(0).cast_unsigned()))
             .mount_count(self.mounts)
             .check_interval_seconds(self.check_interval)
             .check_time_seconds(self.checked)
@@ -212,4 +234,28 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
         })?)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn intervals_are_those_of_tune2fs() {
+        let day = 86_400;
+        for (text, seconds) in [
+            ("0", 0),
+            ("30", 30 * day),
+            ("30d", 30 * day),
+            ("6m", 180 * day),
+            ("2w", 14 * day),
+            ("90s", 90),
+            ("12h", day / 2),
+        ] {
+            assert_eq!(check_interval(text), Ok(seconds), "{text}");
+        }
+        for text in ["", "d", "-1", "1y", "1.5d", "1dd", "60000d"] {
+            assert!(check_interval(text).is_err(), "{text}");
+        }
+    }
 }

@@ -5,6 +5,7 @@ use crate::global::Global;
 use crate::image::AtImage;
 use crate::location::Location;
 use crate::terminal::print_line;
+use serde::Serialize;
 use std::path::PathBuf;
 
 /// Take a change of an image back
@@ -28,10 +29,19 @@ pub struct Arguments {
     log: Option<PathBuf>,
 }
 
+/// Whether something was taken back, in JSON.
+#[derive(Serialize)]
+struct UndoneJson {
+    undone: bool,
+}
+
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
+    global.check_may_change()?;
     let path = &arguments.image.image;
     let is_undone = drystone::undo(path, arguments.log.as_deref()).at_image(path)?;
-    if !is_undone && !global.quiet {
+    if global.json {
+        print_line(&serde_json::to_string(&UndoneJson { undone: is_undone })?)?;
+    } else if !is_undone && !global.quiet {
         print_line(&format!("{}: no change was interrupted", path.display()))?;
     }
     Ok(())

@@ -136,7 +136,7 @@ fn sizes_and_json() {
     fixture.line("cp root a.img:/again").good();
     fixture.line("rm -r a.img:/d1").good();
     judge(&fixture.path("a.img"));
-    let small = fixture.line("build b.img --from root --read-only --json").json();
+    let small = fixture.line("build b.img --from root --immutable --json").json();
     assert!(small["size"].as_u64().unwrap() < size / 2, "{small}");
     judge(&fixture.path("b.img"));
     assert_eq!(small["journal_blocks"], 0);
@@ -147,7 +147,7 @@ fn sizes_and_json() {
 #[test]
 fn the_hash_tree_is_what_veritysetup_makes() {
     let fixture = prepared();
-    let json = fixture.line("build a.img --from root --read-only --verity-hash --json").json();
+    let json = fixture.line("build a.img --from root --immutable --verity-hash --json").json();
     let verity = &json["verity"];
     let (root, offset) = (verity["root_hash"].as_str().unwrap(), &verity["hash_offset"]);
     judge(&fixture.path("a.img"));

@@ -57,6 +57,12 @@ fn errors_are_repaired() {
     assert_eq!(fixture.line("check --repair disk.img").code, Some(16));
     assert_eq!(fixture.line("check -y --no-replay disk.img").code, Some(16));
 
+    let planned = fixture.line("check -n --json disk.img");
+    assert_eq!(planned.code, Some(4), "{planned:?}");
+    let report: serde_json::Value = serde_json::from_str(&planned.stdout).unwrap();
+    assert_eq!((&report["repaired"], &report["planned"]), (&0.into(), &1.into()));
+    assert_eq!(report["problems"][0]["repair"], "planned");
+
     let repaired = fixture.line("check -y --json disk.img --undo before.undo");
     assert_eq!(repaired.code, Some(1), "{repaired:?}");
     let report: serde_json::Value = serde_json::from_str(&repaired.stdout).unwrap();

@@ -40,7 +40,7 @@ fn images_are_made_filled_and_read_in_qcow2() {
     fixture.line("mkfs made.qcow2 --force -q --type nilfs2 -B 64").good();
     fixture.line("cp -r tree made.qcow2:/").good();
     assert!(fixture.line("check made.qcow2").good().contains("clean"));
-    let message = fixture.line("mkfs bad.qcow2 --size 4K -q").bad(1);
+    let message = fixture.line("mkfs bad.qcow2 --size 4K -q").bad(2);
     assert!(!fixture.path("bad.qcow2").exists(), "{message}");
 }
 

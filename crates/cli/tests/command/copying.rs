@@ -188,6 +188,10 @@ fn places_are_understood_as_cp_does() {
     fixture.line("cp new-name disk.img:/d").good();
     fixture.line("cp disk.img:/a new-name disk.img:/d").good();
     fixture.line("cp -T disk.img:/d disk.img:/e").good();
+    fixture.put("tree/in-the-root", "");
+    fixture.line("cp -T tree disk.img:/").good();
+    fixture.line("stat disk.img:/in-the-root").good();
+    assert!(fixture.line("cp -T tree/in-the-root disk.img:/").bad(1).contains("Not a directory"));
     fixture.line("cp disk.img:/d disk.img:/e").good();
     let expected = ["/a", "/d", "/d/a", "/d/b", "/d/new-name", "/e", "/e/a", "/e/b", "/e/d"];
     assert_eq!(fixture.paths()[..9], expected);

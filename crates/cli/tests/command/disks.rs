@@ -94,7 +94,7 @@ fn disks_come_in_every_form_that_images_do() {
     assert_eq!(told["partitions"][0]["partition_type"], "home");
     assert_eq!(told["partitions"][0]["content"], "nilfs2");
     // The halves of the root hash are the UUIDs.
-    let words = "build v.img --disk gpt --from root --read-only --verity-hash --json";
+    let words = "build v.img --disk gpt --from root --immutable --verity-hash --json";
     let made = fixture.line(words).json();
     expect_sound(&fixture, "v.img");
     let parts = &made["disk"]["partitions"];

@@ -156,6 +156,19 @@ fn a_manifest_replaces_nothing_too_early() {
     assert!(left.is_empty(), "{left:?}");
 }
 
+/// Nobody wants a directory of such a name.
+#[test]
+fn a_compressed_archive_is_for_another_program() {
+    let fixture = Fixture::new();
+    for name in ["new.tar.gz", "new.tgz", "new.tar.zst"] {
+        let told = fixture.line(&format!("extract disk.img --to {name}")).bad(2);
+        assert!(told.contains("--to - | zstd"), "{told}");
+        assert!(!fixture.path(name).exists());
+    }
+    fs::create_dir(fixture.path("there.tgz")).unwrap();
+    fixture.line("extract disk.img --to there.tgz -q").good();
+}
+
 /// When the host is full the copy stops, and says so: what was never tried is not counted.
 #[test]
 fn a_full_host_is_told() {

@@ -301,3 +301,28 @@ fn what_is_not_there_is_named() {
         assert!(message.contains(said), "{line}: {message}");
     }
 }
+
+/// `info` shows what `tune` sets.
+#[test]
+fn settings_are_shown() {
+    let fixture = Fixture::new();
+    let words = "tune disk.img -r 100 -u 5 -g 6 -e remount-ro -o discard,^acl,journal_data -c 30 -i 6m \
+                 --raid-stride 16 --raid-stripe 64 --extended-mount-options quota,commit=9";
+    fixture.run(&words.split_whitespace().collect::<Vec<_>>()).good();
+    let told = fixture.line("info disk.img").good();
+    for line in [
+        "Reserved blocks  100 (100 KiB) for user 5 and group 6",
+        "on an error: remount read-only",
+        "Next check       after 30 mounts, or after 180d",
+        "Mount options    user_xattr,journal_data,discard,quota,commit=9",
+        "RAID             stride of 16 blocks, stripe of 64",
+    ] {
+        assert!(told.contains(line), "{line}: {told}");
+    }
+    let json = fixture.line("info --json disk.img").json();
+    assert_eq!((&json["max_mount_count"], &json["reserved_user"]), (&30.into(), &5.into()));
+    assert_eq!(json["check_interval_seconds"], 180 * 86_400);
+    fixture.line("tune disk.img -c -1 -i 0").good();
+    assert!(fixture.line("info disk.img").good().contains("Next check       never"));
+    fixture.expect_sound();
+}

@@ -29,7 +29,7 @@ fn info_tells_what_mke2fs_made() {
     let (code, stdout, stderr) = drystone(&["info", image]);
     assert_eq!((code, stderr.as_str()), (Some(0), ""));
     for line in
-        ["Label            a label", "Blocks           16384 (16M)", "Inodes           2048"]
+        ["Label            a label", "Blocks           16384 (16 MiB)", "Inodes           2048"]
     {
         assert!(stdout.contains(line), "{line} in {stdout}");
     }

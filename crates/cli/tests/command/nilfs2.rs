@@ -55,11 +55,12 @@ fn what_it_is_and_lacks_is_told() {
     assert!(fixture.line("info disk.img").good().contains("Segments         "));
     let refused = fixture.line("mkfs other.img --type nilfs2 --size 64M --inodes 7").bad(2);
     assert!(refused.contains("NILFS2 has no --inodes"), "{refused}");
-    let small = fixture.line("mkfs other.img --type nilfs2 --size 1M").bad(1);
+    let small = fixture.line("mkfs other.img --type nilfs2 --size 1M").bad(2);
     assert!(small.contains("segments"), "{small}");
     assert!(!fixture.path("other.img").exists());
     assert!(fixture.line("mkfs disk.img --type nilfs2 -B 64").bad(1).contains("--force"));
     fixture.line("mkfs ext4.img --size 8M -q").good();
+    assert!(fixture.line("quota disk.img").bad(1).contains("NILFS2 has no quotas"));
     assert!(fixture.line("ls ext4.img@3:/").bad(1).contains("ext4 has no checkpoints"));
 }
 
@@ -146,7 +147,7 @@ fn a_build_for_which_nilfs2_is_no_good_is_refused() {
     assert!(build("--journal-size 4M").bad(2).contains("NILFS2 has no --journal-size"));
     assert!(build("--verity-hash").bad(2).contains("NILFS2 has no --verity-hash"));
     assert!(build("--size 2M").bad(1).contains("too small"));
-    assert!(build("--blocks-per-segment 100").bad(1).contains("power of two"));
+    assert!(build("--blocks-per-segment 100").bad(2).contains("power of two"));
     assert!(fixture.line("build a.img --from source -B 64").bad(2).contains("ext4 has no"));
     assert!(!fixture.path("a.img").exists());
     let told = build("--block-size 1K -B 64 --label l --json").json_lines();

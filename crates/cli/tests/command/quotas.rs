@@ -63,7 +63,7 @@ fn what_cannot_be_limited_is_told() {
     let users_and_groups = Fixture::with(&["--size", "32M", "-O", "quota"]);
     let refused = users_and_groups.line("quota disk.img -P 1 --space-hard 1M").bad(1);
     assert!(refused.contains("usage of projects isn't counted"), "{refused}");
-    users_and_groups.line("quota disk.img -u 1 --space-hard 1M --read-only").bad(1);
+    users_and_groups.line("quota disk.img -u 1 --space-hard 1M --read-only").bad(2);
     for line in [
         "quota",
         "quota disk.img --space-hard 1M",

@@ -263,7 +263,7 @@ fn what_cannot_be_set_is_refused_with_the_reason() {
 
     fixture.line("mkfs log.img --type nilfs2 --size 64M -B 64 -q").good();
     let message = fixture.line("set log.img superblock magic=0 --i-know").bad(1);
-    assert!(message.contains("nilfs2 has no repair, and no change of a whole image"), "{message}");
+    assert!(message.contains("nilfs2 has no repair or change of a whole image"), "{message}");
 }
 
 #[test]
@@ -272,7 +272,7 @@ fn an_image_in_use_is_not_touched() {
     let lock = File::open(fixture.path("disk.img")).unwrap();
     lock.lock_shared().unwrap();
     let message = set(&fixture, "superblock", "mnt_count=1").bad(1);
-    assert_eq!(message, "drystone: disk.img: in use by another process\n");
+    assert!(message.starts_with("drystone: disk.img: in use by another process"), "{message}");
     lock.unlock().unwrap();
     let [image, directory] = ["disk.img", "kernel"].map(|name| fixture.path(name));
     let Some(mounted) = kernel_mount(&image, &directory, "").unwrap() else { return };

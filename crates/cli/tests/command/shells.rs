@@ -94,7 +94,7 @@ fn the_first_failure_ends_a_script() {
         ["shell", "disk.img", "-c", "mkdir d", "-c", "cd d", "-c", "put script", "-c", "ls"];
     assert_eq!(fixture.run(&commands).good(), "script\n");
     let done = fixture.run(&["shell", "--read-only", "disk.img", "-c", "ls", "-c", "rm a"]);
-    assert_eq!(done.code, Some(1), "{}", done.stderr);
+    assert_eq!(done.code, Some(2), "{}", done.stderr);
     assert!(done.stdout.contains("lost+found"));
     fixture.expect_sound();
 }

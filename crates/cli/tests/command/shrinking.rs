@@ -24,6 +24,24 @@ fn a_compact_image_is_as_small_as_its_files_allow() {
     fixture.expect_sound();
 }
 
+/// The size that is named is one that the image can have.
+#[test]
+fn an_image_that_can_not_be_so_small_says_how_small_it_can_be() {
+    let fixture = Fixture::with(&["--size", "64M", "--journal-size", "4M"]);
+    fixture.put("source/kept", vec![1; 20_000_000]);
+    fixture.line("cp -r source/. disk.img:/").good();
+    for size in ["10M", "4K", "-60M"] {
+        let message = fixture.line(&format!("resize disk.img {size}")).bad(1);
+        let bytes = message.split_whitespace().find_map(|word| word.parse::<u64>().ok());
+        let bytes = bytes.unwrap_or_else(|| panic!("{message}"));
+        assert!((20_000_000..40_000_000).contains(&bytes), "{message}");
+        let copy = fixture.copy();
+        copy.line(&format!("resize -q disk.img {bytes}")).good();
+        copy.expect_sound();
+    }
+    fixture.expect_sound();
+}
+
 #[test]
 fn an_image_with_errors_is_left_alone() {
     let fixture = Fixture::new();

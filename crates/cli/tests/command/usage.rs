@@ -42,11 +42,44 @@ fn wrong_calls_end_with_2_and_say_what_is_wrong() {
         (&["mkfs", "there/is/no/such.img"], "--size is needed"),
         (&["mkfs", "x.img", "--size", "1G", "-m", "80"], "percentage from 0 to 50"),
         (&["ls", "a", "-q", "-v"], "cannot be used with"),
+        (&["mkfs", "x.img", "--size", "0"], "too small"),
+        (&["mkfs", "x.img", "--size", "8M", "-b", "3000"], "must be 1024, 2048"),
+        (&["mkfs", "x.img", "--size", "8M", "-L", "12345678901234567"], "at most 16 bytes"),
+        (
+            &["mkfs", "x.img", "--size", "8M", "--timestamp", "15032385536"],
+            "hold at most 15032385535",
+        ),
+        (
+            &["mkfs", "x.img", "--size", "8M", "-I", "128", "--timestamp", "2147483648"],
+            "hold at most",
+        ),
+        (&["mkfs", "x.img", "--size", "8M", "-O", "nonsense"], "there are has_journal, "),
+        (&["mkfs", "x.img", "--size", "8M", "--type", "nilfs2"], "don't hold a segment"),
+        (&["mkfs", "x.img", "--size", "256M", "--type", "nilfs2", "-B", "5"], "power of two"),
+        (&["tune", "x.img", "-m", "60"], "percentage from 0 to 50"),
+        (&["tune", "x.img", "-L", "12345678901234567"], "at most 16 bytes"),
+        (&["tune", "x.img", "-i", "1y"], "a number of days, or a number with s, h, d, w or m"),
+        (&["tune", "x.img", "-c", "-2"], "-1..=32767"),
+        (&["tune", "x.img", "-T", "1099511627776"], "is not in"),
+        (&["label", "x.img", "12345678901234567"], "at most 16 bytes"),
+        (&["build", "x.img", "--from", "/dev", "-m", "60"], "percentage from 0 to 50"),
+        (&["setfattr", "-n", "user.a", "-v", "x", "a:/b"], "'--value VALUE'"),
+        (&["cp", "a", "b.img"], "'IMAGE:/'"),
     ] {
         let (code, _, stderr) = drystone(arguments);
         assert_eq!(code, Some(2), "{arguments:?}: {stderr}");
         assert!(stderr.contains(message), "{arguments:?}: {stderr}");
     }
+}
+
+/// No name begins so.
+#[test]
+fn an_unknown_option_is_not_taken_for_a_name() {
+    let (code, _, stderr) = drystone(&["rm", "-z", "a:/b"]);
+    assert_eq!(code, Some(2));
+    assert!(stderr.contains("unexpected argument '-z'") && !stderr.contains("'-- -z'"), "{stderr}");
+    let (_, _, stderr) = drystone(&["rm", "--recursiv", "a:/b"]);
+    assert!(stderr.contains("--recursive"), "{stderr}");
 }
 
 #[test]

@@ -33,8 +33,14 @@ pub enum ErrorCause {
     /// Its name can't be understood, or leads to no partition.
     #[error("{0}")]
     Volume(VolumeError),
-    /// There is no superblock, or one that isn't understood.
-    #[error("no ext4 file system: {0}")]
+    /// It holds no file system that is known.
+    #[error(
+        "it holds neither ext2, ext3, ext4 nor NILFS2; if it did, 'drystone check -y' looks for a copy of \
+         the superblock"
+    )]
+    Unrecognized,
+    /// The superblock isn't understood.
+    #[error("the superblock can't be used: {0}")]
     Superblock(drystone_ext4_format::FormatError),
     /// It can't be made so.
     #[cfg(feature = "mkfs")]
@@ -149,7 +155,7 @@ impl ErrorCause {
             ErrorCause::Nilfs2(error) => error.errno(),
             ErrorCause::Device(DeviceError::NoSpace { .. }) => Errno::ENOSPC,
             ErrorCause::Device(DeviceError::ReadOnly) => Errno::EROFS,
-            ErrorCause::Superblock(_) => Errno::EUCLEAN,
+            ErrorCause::Superblock(_) | ErrorCause::Unrecognized => Errno::EUCLEAN,
             ErrorCause::LogExists(_) => Errno::EEXIST,
             ErrorCause::RepairCancelled => Errno::EINTR,
             ErrorCause::HasErrors { .. } | ErrorCause::Interrupted => Errno::EUCLEAN,
@@ -182,13 +188,17 @@ impl ErrorCause {
             },
             #[cfg(feature = "fsck")]
             ErrorCause::Check(_) | ErrorCause::CheckNilfs2(_) => Errno::EIO,
+            ErrorCause::Device(DeviceError::Io { source, .. }) => errno_of(source),
             ErrorCause::Device(_) => Errno::EIO,
         }
     }
 }
 
-/// The number for what the standard library says.
+/// The number that the host gave, or the one for what the standard library says.
 fn errno_of(error: &io::Error) -> Errno {
+    if let Some(errno) = error.raw_os_error().and_then(Errno::from_code) {
+        return errno;
+    }
     match error.kind() {
         io::ErrorKind::NotFound => Errno::ENOENT,
         io::ErrorKind::PermissionDenied => Errno::EACCES,
@@ -199,7 +209,9 @@ fn errno_of(error: &io::Error) -> Errno {
         io::ErrorKind::InvalidFilename => Errno::ENAMETOOLONG,
         io::ErrorKind::IsADirectory => Errno::EISDIR,
         io::ErrorKind::NotADirectory => Errno::ENOTDIR,
-        io::ErrorKind::InvalidInput => Errno::EINVAL,
+        io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData => Errno::EINVAL,
+        io::ErrorKind::Interrupted => Errno::EINTR,
+        io::ErrorKind::TimedOut => Errno::ETIMEDOUT,
         _ => Errno::EIO,
     }
 }

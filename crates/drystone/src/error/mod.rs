@@ -96,7 +96,9 @@ impl Error {
                 error.io_error().map_or(otherwise, io::Error::kind)
             }
             ErrorCause::Device(DeviceError::Io { source, .. }) => source.kind(),
-            ErrorCause::Volume(_) | ErrorCause::Superblock(_) => io::ErrorKind::InvalidData,
+            ErrorCause::Volume(_) | ErrorCause::Superblock(_) | ErrorCause::Unrecognized => {
+                io::ErrorKind::InvalidData
+            }
             cause => io::Error::from_raw_os_error(cause.errno().code()).kind(),
         }
     }
@@ -179,5 +181,17 @@ mod tests {
         assert_eq!((back.path(), back.errno()), (Some("/a".as_ref()), Errno::ENOTEMPTY));
         let of_host = Error::from(io::Error::from_raw_os_error(2));
         assert_eq!((of_host.kind(), of_host.errno()), (io::ErrorKind::NotFound, Errno::ENOENT));
+    }
+
+    #[test]
+    fn an_error_of_the_host_keeps_its_number() {
+        for errno in [Errno::EMFILE, Errno::ELOOP, Errno::EPERM, Errno::EFBIG, Errno::ETXTBSY] {
+            let of_host = || io::Error::from_raw_os_error(errno.code());
+            assert_eq!(Error::from(of_host()).errno(), errno);
+            let source = drystone_sync::Arc::new(of_host());
+            let operation = drystone_blockdev::DeviceOperation::Write;
+            let error = DeviceError::Io { operation, offset: 0, length: 1, source };
+            assert_eq!(Error::from(error).errno(), errno);
+        }
     }
 }

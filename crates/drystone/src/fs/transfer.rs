@@ -17,7 +17,8 @@ static FIRST_PROBLEM: LockClass = LockClass::new("first problem of a copy", 10);
 impl Fs<'_> {
     /// Copies the file or the tree at `from` on this machine to the path `to`, with owners, permissions,
     /// times, extended attributes, hard links and holes. A directory that is there is merged into,
-    /// anything else replaced. [`transfer`](crate::transfer) has options, and says how far it is.
+    /// anything else replaced. The file that the image is in is left out.
+    /// [`transfer`](crate::transfer) has options, and says how far it is.
     ///
     /// # Errors
     ///
@@ -27,7 +28,9 @@ impl Fs<'_> {
         self.copied("copy", from, to, |first| {
             let target = Endpoint::Image(self.file_system());
             let (item, into) = item_to(from, to);
-            copy(Endpoint::Host, &[item], target, into, &CopyOptions::default(), first)
+            let itself: Vec<_> = self.0.image.host_file().into_iter().collect();
+            let options = CopyOptions::default().excluded(itself);
+            copy(Endpoint::Host, &[item], target, into, &options, first)
         })
     }
 

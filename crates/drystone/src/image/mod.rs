@@ -79,8 +79,10 @@ impl Image {
         options.in_memory().map_err(|error| error.during("create an image in memory"))
     }
 
-    pub(crate) fn new(engine: Engine, name: Option<PathBuf>) -> Image {
-        Image { open: Arc::new(OpenImage { engine, name }) }
+    /// `named`: what it was opened as, and the file of this machine that it is in.
+    pub(crate) fn new(engine: Engine, named: Option<(PathBuf, Option<(u64, u64)>)>) -> Image {
+        let (name, host_file) = named.unzip();
+        Image { open: Arc::new(OpenImage { engine, name, host_file: host_file.flatten() }) }
     }
 
     /// Does something with the engine; an error says what, and with which image.
@@ -94,13 +96,19 @@ impl Image {
 
     /// Its files, used as the superuser, who may do everything.
     pub fn fs(&self) -> Fs<'_> {
-        Fs::over(self.file_system())
+        Fs::new(ImageReference::Open(&self.open))
     }
 
     /// Its files, for a thread or a structure of its own. They keep the image open: it is closed when the
     /// image and all of these are dropped.
     pub fn shared_fs(&self) -> Fs<'static> {
         Fs::new(ImageReference::Shared(Arc::clone(&self.open)))
+    }
+
+    /// The file or device of this machine that it is in, as device and inode number: a copy into the image
+    /// must leave it out ([`CopyOptions::excluded`](crate::transfer::CopyOptions::excluded)).
+    pub fn host_file(&self) -> Option<(u64, u64)> {
+        self.open.host_file
     }
 
     /// What it holds.

@@ -11,6 +11,7 @@ use drystone_ext4_format::superblock::ErrorPolicy;
 use drystone_nilfs2::Nilfs2;
 use drystone_sync::Arc;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -85,16 +86,19 @@ impl ImageOptions {
     /// host says of the file or the engine of the image.
     pub fn open(&self, name: impl AsRef<Path>) -> Result<Image> {
         let name = name.as_ref();
-        let engine = on_image("open", name, || self.open_named(name))?;
-        Ok(Image::new(engine, Some(name.to_path_buf())))
+        let (engine, host_file) = on_image("open", name, || self.open_named(name))?;
+        Ok(Image::new(engine, Some((name.to_path_buf(), host_file))))
     }
 
-    fn open_named(&self, name: &Path) -> Result<Engine> {
+    /// The engine, and the file that the image is in.
+    fn open_named(&self, name: &Path) -> Result<(Engine, Option<(u64, u64)>)> {
         let name = VolumeName::find(name)?;
         let checkpoint = self.checkpoint.or(name.checkpoint());
         let is_read_only = self.read_only || checkpoint.is_some();
         let mode = if is_read_only { OpenMode::ReadOnly } else { OpenMode::ReadWrite };
-        self.mount(open_settled(&name, mode)?, checkpoint)
+        let engine = self.mount(open_settled(&name, mode)?, checkpoint)?;
+        let metadata = std::fs::metadata(name.source()).ok().filter(|_| !name.is_remote());
+        Ok((engine, metadata.map(|metadata| (metadata.dev(), metadata.ino()))))
     }
 
     /// Opens the image on a device: one in memory, a part of another, or one of the caller's own.
@@ -118,8 +122,10 @@ impl ImageOptions {
             (Some(kind), Some(_)) => {
                 return Err(Error::from(ErrorCause::Lacks { kind, what: "checkpoints" }));
             }
-            // The engine says what is wrong with an unknown superblock.
-            _ => Engine::Ext4(Arc::new(Ext4::open(device, self.for_ext4())?)),
+            (None, _) => return Err(ErrorCause::Unrecognized.into()),
+            (Some(FileSystemKind::Ext4), None) => {
+                Engine::Ext4(Arc::new(Ext4::open(device, self.for_ext4())?))
+            }
         })
     }
 

@@ -66,9 +66,13 @@ impl ReadOnlyCompat {
 const ALIASES: &[(&str, &str)] =
     &[("extents", "extent"), ("uninit_groups", "uninit_bg"), ("journal", "has_journal")];
 
+/// States of an image, and features that nothing uses.
+const NEVER_CHOSEN: [&str; 5] =
+    ["dir_prealloc", "imagic_inodes", "snapshot_bitmap", "needs_recovery", "orphan_present"];
+
 /// A name in a list of features that no feature has.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("unknown feature {name:?}")]
+#[error("unknown feature {name:?}; there are {}", Features::supported_names().join(", "))]
 pub struct UnknownFeature {
     /// The name.
     pub name: String,
@@ -122,6 +126,18 @@ impl Features {
             }
         }
         Ok(change)
+    }
+
+    /// The names of all features that can be chosen for an image that is to be written.
+    #[must_use]
+    pub fn supported_names() -> Vec<&'static str> {
+        let compat = Compat::NAMES.iter().map(|(_, name)| *name);
+        let incompat =
+            Incompat::NAMES.iter().filter(|(flag, _)| Incompat::SUPPORTED.contains(*flag));
+        let read_only = ReadOnlyCompat::NAMES.iter();
+        let read_only = read_only.filter(|(flag, _)| ReadOnlyCompat::WRITABLE.contains(*flag));
+        let others = incompat.map(|(_, name)| *name).chain(read_only.map(|(_, name)| *name));
+        compat.chain(others).filter(|name| !NEVER_CHOSEN.contains(name)).collect()
     }
 
     /// The feature of that name, in any case; `FEATURE_I17` and the like name a flag by number.

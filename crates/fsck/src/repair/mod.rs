@@ -90,6 +90,8 @@ pub enum Decision {
 pub enum RepairOutcome {
     /// It was repaired.
     Repaired,
+    /// It would be repaired: this is a plan.
+    Planned,
     /// The caller wanted it left.
     Declined,
     /// There is no rule to repair it yet, or the rules failed.
@@ -106,7 +108,7 @@ pub struct RepairedProblem {
     pub problem: Problem,
     /// What became of it.
     pub repair: RepairOutcome,
-    /// How it was repaired.
+    /// How it was repaired, or would be.
     pub done: Option<&'static str>,
 }
 
@@ -117,6 +119,8 @@ pub struct RepairReport {
     pub problems: Vec<RepairedProblem>,
     /// How many were repaired.
     pub repaired: u64,
+    /// How many would be repaired, if this is a plan.
+    pub planned: u64,
     /// Errors that are left.
     pub errors: u64,
     /// Warnings that are left.
@@ -474,6 +478,18 @@ fn key_of(problem: &Problem) -> String {
 }
 
 impl RepairReport {
+    /// The report of a repair that is thrown away.
+    #[must_use]
+    pub fn into_plan(mut self) -> RepairReport {
+        for problem in &mut self.problems {
+            if problem.repair == RepairOutcome::Repaired {
+                problem.repair = RepairOutcome::Planned;
+            }
+        }
+        self.planned = std::mem::take(&mut self.repaired);
+        self
+    }
+
     /// Whether no error is left.
     #[must_use]
     pub const fn is_clean(&self) -> bool {

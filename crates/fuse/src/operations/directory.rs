@@ -35,6 +35,14 @@ struct PendingEntry {
     name: Vec<u8>,
 }
 
+/// What became of an entry that was to be added to a reply.
+enum Addition {
+    Added,
+    NoRoom,
+    /// It was removed after it was listed.
+    Gone,
+}
+
 /// The error of a listing that has nothing to show.
 fn unless(is_any: bool, error: Error) -> Result<()> {
     if is_any { Ok(()) } else { Err(error) }
@@ -131,11 +139,15 @@ impl Operations {
             let Some(last) = names.last() else { return Ok(()) };
             cookie = last.cookie;
             for name in &names {
-                if !self.add_with_attributes(&context, directory, name, add) {
-                    return Ok(());
+                match self.add_with_attributes(&context, directory, name, add) {
+                    Addition::Added => {
+                        is_any = true;
+                        bytes_left = bytes_left.saturating_sub(name.bytes());
+                    }
+                    Addition::NoRoom => return Ok(()),
+                    // A reply without entries would mean the end of the directory.
+                    Addition::Gone => {}
                 }
-                is_any = true;
-                bytes_left = bytes_left.saturating_sub(name.bytes());
             }
         }
     }
@@ -171,32 +183,33 @@ impl Operations {
         }
     }
 
-    /// Adds one entry with its attributes; false if there was no room for it.
+    /// Adds one entry with its attributes.
     fn add_with_attributes(
         &self,
         context: &RequestContext,
         directory: InodeNumber,
         waiting: &PendingEntry,
         add: &mut dyn FnMut(&Listed<'_>, &EntryReply) -> bool,
-    ) -> bool {
+    ) -> Addition {
         let PendingEntry { inode, file_type, cookie, name } = waiting;
         let entry = if name == b"." || name == b".." {
             self.no_entry()
         } else {
             match self.file_system.lookup(context, directory, name) {
                 Ok(attributes) => self.entry(attributes),
-                // It was removed a moment ago.
-                Err(error) if error.errno == Errno::ENOENT => return true,
+                Err(error) if error.errno == Errno::ENOENT => return Addition::Gone,
                 // Even a damaged inode has a name; `stat` will report the damage.
                 Err(_) => self.no_entry(),
             }
         };
         let listed = Listed { inode: *inode, file_type: *file_type, cookie: *cookie, name };
-        let added = add(&listed, &entry);
-        if !added && entry.attributes.is_some() {
+        if add(&listed, &entry) {
+            return Addition::Added;
+        }
+        if entry.attributes.is_some() {
             self.file_system.forget(self.inode(entry.node), 1);
         }
-        added
+        Addition::NoRoom
     }
 
     /// Returns when a directory's content is durable.

@@ -27,6 +27,10 @@ impl CoreAffinity {
         let mut home = CpuSet::new();
         home.set(usize::from(core));
         let anywhere = sched_getaffinity(None).unwrap_or(home);
+        // The system would also move the thread to a core that `taskset` keeps it from.
+        if !anywhere.is_set(usize::from(core)) {
+            home = anywhere;
+        }
         let _ = sched_setaffinity(None, &home);
         CoreAffinity { home, anywhere, away: 0 }
     }
@@ -51,6 +55,24 @@ impl CoreAffinity {
 mod tests {
     use super::*;
     use drystone_sync::thread;
+
+    #[test]
+    fn a_thread_stays_on_the_cores_that_it_may_use() {
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let all = sched_getaffinity(None).unwrap();
+                let mut cores = (0..CpuSet::MAX_CPU).filter(|core| all.is_set(*core));
+                let (first, other) = (cores.next().unwrap(), cores.next().unwrap_or(1));
+                let mut allowed = CpuSet::new();
+                allowed.set(first);
+                sched_setaffinity(None, &allowed).unwrap();
+                let mut affinity = CoreAffinity::on_core(other as u16);
+                assert_eq!(sched_getaffinity(None).unwrap(), allowed);
+                affinity.took(LARGE);
+                assert_eq!(sched_getaffinity(None).unwrap(), allowed);
+            });
+        });
+    }
 
     #[test]
     fn much_content_is_taken_on_any_core() {

@@ -60,14 +60,24 @@ pub(crate) struct Queue {
 /// The number of possible cores can't be read.
 pub(crate) fn queues(options: &SessionOptions) -> io::Result<Vec<Queue>> {
     let entries = options.entries_per_ring.max(1);
-    let cores = possible_cores(&std::fs::read_to_string(POSSIBLE_CORES)?)
-        .ok_or_else(|| io::Error::other(format!("can't understand {POSSIBLE_CORES}")))?;
+    let cores = core_count()?;
     let per_core = options.threads_per_core.max(1);
     let payload_length = options.transfer_max as usize;
     Ok((0..cores)
         .flat_map(|number| std::iter::repeat_n(number, per_core))
         .map(|number| Queue { number, entries, payload_length })
         .collect())
+}
+
+/// The number of cores that the machine may have, each of which needs a ring: more than this process may use
+/// where it is kept to some of them.
+///
+/// # Errors
+///
+/// It can't be read.
+pub(crate) fn core_count() -> io::Result<u16> {
+    possible_cores(&std::fs::read_to_string(POSSIBLE_CORES)?)
+        .ok_or_else(|| io::Error::other(format!("can't understand {POSSIBLE_CORES}")))
 }
 
 /// The number of cores in a list like `0-3` or `0-3,8-11`: the kernel counts them all.

@@ -161,7 +161,10 @@ impl<'t> Builder<'t> {
             })
         });
         let latest = u64::try_from(order.latest.seconds).unwrap_or(0);
-        let time_seconds = options.time_seconds.unwrap_or(latest.min(u32::MAX.into()));
+        // What small inodes hold.
+        let latest_max =
+            if options.inode_size == Some(128) { i32::MAX as u64 } else { u32::MAX.into() };
+        let time_seconds = options.time_seconds.unwrap_or(latest.min(latest_max));
         let mut image = options.image(uuid, hash_seed, time_seconds);
         // Decides what doesn't depend on the image's size: checks features and chooses the inode
         // size.

@@ -34,8 +34,7 @@ pub(super) fn resized(superblock: &Superblock, size_bytes: u64) -> Result<Geomet
     let per_group = u64::from(layout.blocks_per_group());
     loop {
         if blocks <= first {
-            let problem = "the new size is too small for an image".to_owned();
-            return Err(Refusal::Value(problem).into());
+            return Err(Refusal::NoSpace { what: "its metadata" }.into());
         }
         let groups = (blocks - first).div_ceil(per_group);
         if groups * u64::from(layout.inodes_per_group()) > u64::from(u32::MAX) {
@@ -49,8 +48,10 @@ pub(super) fn resized(superblock: &Superblock, size_bytes: u64) -> Result<Geomet
             || is_growth && groups <= u64::from(layout.group_count());
         if groups == 1 || is_worth_having {
             // Now its numbers are checked.
-            Layout::new(&geometry)?;
-            return Ok(geometry);
+            return match Layout::new(&geometry) {
+                Err(_) if !is_growth => Err(Refusal::NoSpace { what: "its metadata" }.into()),
+                checked => Ok(checked.map(|_| geometry)?),
+            };
         }
         blocks -= last;
     }

@@ -15,11 +15,12 @@ mod shrink;
 pub use growth::{Growth, plan_growth, usable_blocks};
 pub(crate) use reserve::{free_old_bases, store_reserve};
 
-use crate::error::{Refusal, Result};
+use crate::error::{Refusal, ReshapeError, Result};
 use crate::image::{Image, ReshapeDevice};
 use drystone_blockdev::BlockDevice;
+use drystone_ext4_format::layout::Geometry;
 use drystone_ext4_format::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, Superblock};
-use std::cmp::Ordering;
+use evacuation::Evacuation;
 
 /// The size that an image is to have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,6 +85,24 @@ pub fn new_size_bytes(device: &dyn BlockDevice, size: NewSize) -> Result<u64> {
     Ok(wanted >> layout.log_block_size() << layout.log_block_size())
 }
 
+/// The geometry of an image of this size, and how it is evacuated if it is smaller.
+fn planned(image: &mut Image<'_>, size_bytes: u64) -> Result<(Geometry, Option<Evacuation>)> {
+    let plan = (|| {
+        let geometry = geometry::resized(&image.superblock, size_bytes)?;
+        let is_smaller = geometry.blocks_count < image.layout.blocks_count();
+        let evacuation = is_smaller.then(|| Evacuation::plan(image, &geometry)).transpose()?;
+        Ok((geometry, evacuation))
+    })();
+    match plan {
+        Err(ReshapeError::Refused(Refusal::NoSpace { .. })) => {
+            let (smallest, _) = minimum::minimum(image)?;
+            let smallest_bytes = smallest.blocks_count << image.layout.log_block_size();
+            Err(Refusal::BelowMinimum { smallest_bytes }.into())
+        }
+        plan => plan,
+    }
+}
+
 /// Gives the image on `device` as much of the size as it can use. `now` is in seconds since 1970.
 ///
 /// # Errors
@@ -99,27 +118,20 @@ pub fn resize(
     image.superblock.set_write_time_seconds(now);
     let (geometry, evacuation) = match size {
         NewSize::Minimum => minimum::minimum(&mut image)?,
-        _ => {
-            let geometry = geometry::resized(&image.superblock, new_size_bytes(device, size)?)?;
-            (geometry, None)
-        }
+        _ => planned(&mut image, new_size_bytes(device, size)?)?,
     };
     if geometry.blocks_count > device.size_bytes() >> image.layout.log_block_size() {
         return Err(Refusal::Truncated { blocks: geometry.blocks_count }.into());
     }
     let mut resized = Resized { blocks_before: before, ..Resized::default() };
-    match geometry.blocks_count.cmp(&before) {
-        Ordering::Less => {
-            let evacuation = match evacuation {
-                Some(evacuation) => evacuation,
-                None => evacuation::Evacuation::plan(&mut image, &geometry)?,
-            };
+    match evacuation {
+        Some(evacuation) => {
             image.note_write(now)?;
             resized.blocks_moved = evacuation.moves.blocks();
             resized.inodes_moved = shrink::shrink(&mut image, &geometry, evacuation, progress)?;
         }
-        Ordering::Equal => {}
-        Ordering::Greater => grow::grow(&mut image, &geometry)?,
+        None if geometry.blocks_count > before => grow::grow(&mut image, &geometry)?,
+        None => {}
     }
     let layout = &image.layout;
     resized.block_size = layout.block_size() as u32;

@@ -15,34 +15,15 @@ use crate::resize::ReshapeProgress;
 use drystone_ext4_format::checksum::Checksums;
 use drystone_ext4_format::features::{Compat, FeatureChange, Features, Incompat};
 use drystone_ext4_format::hash::HashVersion;
-use drystone_ext4_format::superblock::{ErrorPolicy, Superblock};
+use drystone_ext4_format::superblock::{DEFAULT_MOUNT_OPTIONS, ErrorPolicy, Superblock};
 
 /// Bytes of a label.
 const LABEL_BYTES_MAX: usize = 16;
 /// Bytes of the path of the last mount, and of mount options as text.
 const TEXT_BYTES_MAX: usize = 64;
-/// The three journaling modes share two bits of the default mount options.
-const JOURNAL_MODE: u32 = 0x60;
-
-/// Default mount options: name, bits, and the bits that the option is about.
-const MOUNT_OPTIONS: [(&str, u32, u32); 12] = [
-    ("debug", 0x1, 0x1),
-    ("bsdgroups", 0x2, 0x2),
-    ("user_xattr", 0x4, 0x4),
-    ("acl", 0x8, 0x8),
-    ("uid16", 0x10, 0x10),
-    ("journal_data", 0x20, JOURNAL_MODE),
-    ("journal_data_ordered", 0x40, JOURNAL_MODE),
-    ("journal_data_writeback", 0x60, JOURNAL_MODE),
-    ("nobarrier", 0x100, 0x100),
-    ("block_validity", 0x200, 0x200),
-    ("discard", 0x400, 0x400),
-    ("nodelalloc", 0x800, 0x800),
-];
-
 /// The names of default mount options.
 pub fn mount_option_names() -> impl Iterator<Item = &'static str> {
-    MOUNT_OPTIONS.iter().map(|(name, ..)| *name)
+    DEFAULT_MOUNT_OPTIONS.iter().map(|(name, ..)| *name)
 }
 
 /// A change of the default mount options.
@@ -64,7 +45,7 @@ impl MountOptionChange {
                 Some(name) => (false, name),
                 None => (true, word),
             };
-            let found = MOUNT_OPTIONS.iter().find(|(known, ..)| *known == name);
+            let found = DEFAULT_MOUNT_OPTIONS.iter().find(|(known, ..)| *known == name);
             let Some((_, bits, mask)) = found else { return Err(name.to_owned()) };
             change.clear |= mask;
             change.set &= !mask;

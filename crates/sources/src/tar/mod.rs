@@ -11,7 +11,8 @@
 //!
 //! The archive ends at the first block of zeros or the end of the file; what follows is ignored, as
 //! by tar. But a single block of zeros that is followed by another entry is an error: such an
-//! archive was damaged or joined wrongly. Leading slashes of names are dropped; names with `..` are
+//! archive was damaged or joined wrongly. An archive without entries is zeros only: other files, such as
+//! images, begin with zeros too. Leading slashes of names are dropped; names with `..` are
 //! refused.
 
 mod acl_text;

@@ -18,6 +18,8 @@ const EXTENDED_BYTES_MAX: u64 = 64 << 20;
 const GLOBAL_BYTES_MAX: u64 = 64 << 10;
 /// Most bytes of a GNU long name.
 const LONG_NAME_BYTES_MAX: u64 = 1 << 20;
+/// Bytes of an archive without entries that are looked at at once.
+const PIECE_BYTES: u64 = 64 << 10;
 
 type TarBlock = [u8; BLOCK_BYTES as usize];
 
@@ -336,6 +338,22 @@ impl<'a> TarReader<'a> {
             let block = self.block(next)?;
             if block.iter().any(|&byte| byte != 0) && check_sum(&block).is_ok() {
                 return Err(TarProblem::LoneZeroBlock);
+            }
+        }
+        if self.position == 0 && !self.is_all_zeros()? {
+            return Err(TarProblem::NotAHeader);
+        }
+        Ok(true)
+    }
+
+    /// Whether the whole archive is zeros, as an empty one is. An image may begin with zeros too.
+    fn is_all_zeros(&mut self) -> Result<bool, TarProblem> {
+        let mut piece = vec![0; PIECE_BYTES as usize];
+        for offset in (0..self.window.length()).step_by(PIECE_BYTES as usize) {
+            let length = (self.window.length() - offset).min(PIECE_BYTES) as usize;
+            self.read(offset, &mut piece[..length])?;
+            if piece[..length].iter().any(|&byte| byte != 0) {
+                return Ok(false);
             }
         }
         Ok(true)

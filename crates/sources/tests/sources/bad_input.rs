@@ -109,6 +109,9 @@ fn what_is_wrong_is_said_with_its_place() {
     let after_file = 1024;
     let many = "x".repeat(300);
     for (bytes, expected) in [
+        (vec![0; 10240], ""),
+        ([vec![0; 1024], vec![7; 1024]].concat(), "at byte 0: this is no tar header"),
+        ([vec![0; 1 << 20], vec![7]].concat(), "at byte 0: this is no tar header"),
         (vec![], "at byte 0: the file is empty; an empty archive has an end"),
         (b"some text".to_vec(), "at byte 0: this is no tar header"),
         (vec![b'x'; 2048], "at byte 0: this is no tar header"),

@@ -8,7 +8,7 @@
 use super::machine;
 use crate::failure::{Failure, Outcome};
 use crate::messages::tell;
-use crate::size::{self, human};
+use crate::size;
 use drystone::{BlockDevice, Partition, PartitionTable, PartitionType, Region, TableKind};
 use drystone_blockdev::erase_signatures;
 use drystone_mkfs::build::BuildMonitor;
@@ -250,7 +250,7 @@ impl MadeDisk {
         let lines = self.partitions.iter().map(|made| {
             let (number, name, kind) = (made.number, &made.name, &made.kind);
             let uuid = made.uuid.as_deref().unwrap_or_default();
-            format!("\n#{number} {name}: {}B, type {kind}, PARTUUID {uuid}", human(made.size))
+            format!("\n#{number} {name}: {}, type {kind}, PARTUUID {uuid}", size::bytes(made.size))
         });
         lines.collect()
     }

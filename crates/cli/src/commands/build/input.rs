@@ -23,11 +23,11 @@ pub struct InputArguments {
     #[arg(long, value_name = "FILE")]
     from_list: Vec<PathBuf>,
     /// Threads that read and copy. [default: the number of cores]
-    #[arg(long, value_name = "N", value_parser = crate::global::threads())]
+    #[arg(short = 'j', long, value_name = "N", value_parser = crate::global::threads())]
     threads: Option<usize>,
     /// Leave out matching entries; a pattern with '/' matches paths from the image's root, any other
     /// names.
-    #[arg(short = 'x', long, value_name = "GLOB")]
+    #[arg(long, value_name = "GLOB")]
     exclude: Vec<OsString>,
     /// Change modes, owners, times and attributes, and make device nodes, as listed in a file; see
     /// docs/src/reference/sources.md.
@@ -39,7 +39,7 @@ pub struct InputArguments {
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, allow_hyphen_values = true)]
     mtime_clamp: Option<Option<i64>>,
     /// Treat directories on other file systems as empty.
-    #[arg(long)]
+    #[arg(short = 'x', long)]
     one_file_system: bool,
     /// The platform of the image to take from an OCI layout: linux/arm64, arm/v7, …
     #[arg(long, value_parser = parse_platform)]

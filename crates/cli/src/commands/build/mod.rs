@@ -8,12 +8,11 @@ mod options;
 mod output;
 mod progress;
 
-use crate::commands::mkfs::MadeKind;
+use crate::commands::mkfs::{MadeKind, not_made};
 use crate::failure::{Failure, Outcome};
 use crate::global::Global;
 use crate::interrupt::Interrupt;
-use crate::size::{self, human};
-use anyhow::Context;
+use crate::size;
 use disk::{DiskLayout, MadeDisk, RootContent};
 use drystone_blockdev::BlockDevice;
 use drystone_mkfs::Error;
@@ -42,7 +41,7 @@ links, symbolic links, devices, holes, extended attributes, ACLs and capabilitie
 --owner and --manifest set what the sources lack.
 
 The image has the size that the files need; --free leaves room. It can be mounted and written to. \
---read-only (no journal, nothing reserved for growth) and --shrink (the smallest journal) make it \
+--immutable (no journal, nothing reserved for growth) and --shrink (the smallest journal) make it \
 smaller. --type nilfs2 makes an image of NILFS2, which holds no extended attributes. --disk gpt makes a \
 disk, in which the image is the root, with an EFI system partition of the files of --esp. If IMAGE is '-' it goes to standard output. A file gets its name when it is complete.
 
@@ -55,7 +54,7 @@ Examples:
   drystone build disk.img --from root.tar.gz --free 20%
   drystone build disk.img --from root/ --from overlay/ --label root
   drystone build disk.img --from root/ --size 64M --owner 0:0 --exclude '*.pyc' --manifest devices
-  drystone build disk.img --from root/ --read-only --verity-hash
+  drystone build disk.img --from root/ --immutable --verity-hash
   drystone build nilfs.img --type nilfs2 --from root/ --free 20%
   drystone build whole.img#home --from root/
   drystone build bootable.img --disk gpt --esp esp/ --from root/ --free 20%
@@ -76,6 +75,7 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
+    global.check_may_change()?;
     let start = clock::now();
     let interrupt = Interrupt::install()?;
     raise_open_files_limit();
@@ -103,16 +103,14 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
             nilfs2::Nilfs2Build { arguments, global, epoch, interrupt, start, device_bytes, disk };
         return build.run(&tree, output);
     }
-    let mut options = arguments
-        .options
-        .build_options(global.read_only, device_bytes, epoch)
-        .map_err(Failure::Usage)?;
+    let mut options =
+        arguments.options.build_options(device_bytes, epoch).map_err(Failure::Usage)?;
     options.threads = threads;
     if interrupt.is_asked() {
         return Err(Failure::Code(interrupt.code()));
     }
-    let place = || arguments.image.display().to_string();
-    let builder = Builder::new(&mut tree, &options).with_context(place)?;
+    let builder = Builder::new(&mut tree, &options);
+    let builder = builder.map_err(|error| not_made(image, &error.into()))?;
     let verity = arguments.options.verity(&builder);
     let (files, data_bytes, uuid) = (builder.files(), builder.data_bytes(), builder.uuid());
     let image_bytes = builder.size_bytes();
@@ -233,12 +231,12 @@ fn tell(
 fn line(image: &Path, size: u64, files: u64, data: u64, elapsed: Duration, uuid: &str) -> String {
     let rate = (data as f64 / elapsed.as_secs_f64().max(1e-3)) as u64;
     format!(
-        "{}: {}B, {files} files with {}B in {:.1} s ({}B/s), UUID {uuid}",
+        "{}: {}, {files} files with {} in {:.1} s ({}/s), UUID {uuid}",
         image.display(),
-        human(size),
-        human(data),
+        size::bytes(size),
+        size::bytes(data),
         elapsed.as_secs_f64(),
-        human(rate),
+        size::bytes(rate),
     )
 }
 

@@ -4,11 +4,11 @@ use super::disk::{DiskLayout, MadeDisk, RootContent};
 use super::output::BuildOutput;
 use super::progress::BuildProgress;
 use super::{Arguments, line, print, write_to};
+use crate::commands::mkfs::not_made;
 use crate::failure::{Failure, Outcome};
 use crate::global::Global;
 use crate::interrupt::Interrupt;
 use crate::messages::tell;
-use anyhow::Context;
 use drystone::Nilfs2Builder;
 use drystone_mkfs::tree::FileTree;
 use drystone_sync::clock::Instant;
@@ -32,14 +32,14 @@ impl Nilfs2Build<'_> {
         let threads = arguments.input.threads();
         let options = arguments
             .options
-            .nilfs2_options(global.read_only, self.device_bytes, self.epoch, threads)
+            .nilfs2_options(self.device_bytes, self.epoch, threads)
             .map_err(Failure::Usage)?;
         if interrupt.is_asked() {
             return Err(Failure::Code(interrupt.code()));
         }
         let image = &arguments.image;
-        let builder =
-            Nilfs2Builder::new(tree, &options).with_context(|| image.display().to_string())?;
+        let builder = Nilfs2Builder::new(tree, &options);
+        let builder = builder.map_err(|error| not_made(image, &error))?;
         if let Some(warning) = builder.warning().filter(|_| !global.quiet) {
             tell(warning);
         }

@@ -1,7 +1,7 @@
 //! The options that determine the image.
 
 use super::parse_room;
-use crate::commands::mkfs::MadeKind;
+use crate::commands::mkfs::{MadeKind, parse_percent};
 use crate::size;
 use drystone::{Features, Nilfs2BuildOptions};
 use drystone_mkfs::JournalSize;
@@ -10,8 +10,6 @@ use drystone_mkfs::verity::Verity;
 use std::str::FromStr;
 use uuid::Uuid;
 
-/// The longest label that a superblock holds.
-const LABEL_BYTES_MAX: usize = 16;
 /// What NILFS2 reserves for its log unless said.
 const NILFS2_RESERVED_PERCENT: f64 = 5.0;
 
@@ -33,16 +31,19 @@ pub struct ImageArguments {
     /// Make the image as small as possible: the smallest journal, nothing reserved for growth.
     #[arg(long)]
     shrink: bool,
+    /// Make an image that is only read: no journal, nothing reserved for growth.
+    #[arg(long)]
+    immutable: bool,
     /// Bytes in a block: 1K to 64K. [default: 4K]
     #[arg(short, long, value_parser = size::parse)]
     block_size: Option<u64>,
     /// Bytes in an inode: 128 to 1024. [default: 256]
     #[arg(short = 'I', long, value_parser = size::parse)]
     inode_size: Option<u64>,
-    /// Features to turn on or, with '^' in front, off; separated by commas.
+    /// Features to turn on or, with '^' in front, off; separated by commas. 'drystone mkfs --help' lists them.
     #[arg(short = 'O', long, value_delimiter = ',')]
     features: Vec<String>,
-    /// The label, of up to 16 bytes.
+    /// The label, of up to 16 bytes; 80 for NILFS2.
     #[arg(short = 'L', long)]
     label: Option<String>,
     /// The UUID. [default: derived from the files]
@@ -59,7 +60,7 @@ pub struct ImageArguments {
     journal_size: Option<u64>,
     /// Percentage of the blocks to reserve for the superuser.
     /// [default: 0; 5 for NILFS2, which reserves them for its log]
-    #[arg(short = 'm', long, value_name = "PERCENT")]
+    #[arg(short = 'm', long, value_name = "PERCENT", value_parser = parse_percent)]
     reserved_percent: Option<f64>,
     /// Blocks in a segment of NILFS2: a power of two from 16. [default: 256 to 2048, by the size]
     #[arg(short = 'B', long)]
@@ -95,19 +96,18 @@ impl ImageArguments {
     /// The builder's options, for a device of this size if it is one.
     pub fn build_options(
         &self,
-        read_only: bool,
         device_bytes: Option<u64>,
         epoch: Option<u64>,
     ) -> Result<Ext4BuildOptions, String> {
         if self.blocks_per_segment.is_some() {
             return Err("ext4 has no --blocks-per-segment".to_string());
         }
-        let keeps_size = !read_only && !self.shrink;
+        let keeps_size = !self.immutable && !self.shrink;
         let size = self.size(device_bytes, keeps_size)?;
         let mut options = Ext4BuildOptions::default().size(size);
         options.block_size = narrow(self.block_size, "--block-size")?;
         options.inode_size = narrow(self.inode_size, "--inode-size")?;
-        if read_only {
+        if self.immutable {
             options.set_read_only();
         }
         if self.shrink {
@@ -121,9 +121,6 @@ impl ImageArguments {
         options.features = changed(options.features, &self.features.join(","))?;
         options.inodes_min = self.min_inodes;
         options.label = self.label.clone().unwrap_or_default().into_bytes();
-        if options.label.len() > LABEL_BYTES_MAX {
-            return Err(format!("a label has at most {LABEL_BYTES_MAX} bytes"));
-        }
         let random = || self.random_uuid.then(Uuid::new_v4);
         options.uuid = self.uuid.or_else(random).map(Uuid::into_bytes);
         options.hash_seed = self.hash_seed.or_else(random).map(|seed| {
@@ -132,11 +129,7 @@ impl ImageArguments {
                 u32::from_le_bytes([words[at], words[at + 1], words[at + 2], words[at + 3]])
             })
         });
-        let reserved_percent = self.reserved_percent.unwrap_or(0.0);
-        if !(0.0..=50.0).contains(&reserved_percent) {
-            return Err("--reserved-percent is from 0 to 50".to_string());
-        }
-        options.reserved_percent = reserved_percent;
+        options.reserved_percent = self.reserved_percent.unwrap_or(0.0);
         options.time_seconds = self.timestamp.or(epoch);
         Ok(options)
     }
@@ -144,13 +137,12 @@ impl ImageArguments {
     /// The builder's options for NILFS2.
     pub fn nilfs2_options(
         &self,
-        read_only: bool,
         device_bytes: Option<u64>,
         epoch: Option<u64>,
         threads: usize,
     ) -> Result<Nilfs2BuildOptions, String> {
         for (given, name) in [
-            (read_only, "--read-only image"),
+            (self.immutable, "--immutable"),
             (self.min_inodes > 0, "--min-inodes"),
             (self.shrink, "--shrink"),
             (self.inode_size.is_some(), "--inode-size"),
@@ -164,7 +156,7 @@ impl ImageArguments {
             }
         }
         let reserved = self.reserved_percent.unwrap_or(NILFS2_RESERVED_PERCENT);
-        if reserved.fract() != 0.0 || !(1.0..=50.0).contains(&reserved) {
+        if reserved.fract() != 0.0 || reserved < 1.0 {
             return Err("NILFS2 reserves 1 to 50 percent, in whole numbers".to_string());
         }
         let size = self.size(device_bytes, true)?;

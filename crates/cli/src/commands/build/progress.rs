@@ -1,7 +1,7 @@
 //! Progress of a build: bytes, files, rate and time left.
 
 use crate::interrupt::Interrupt;
-use crate::size::human;
+use crate::size;
 use drystone_mkfs::build::BuildMonitor;
 use drystone_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use drystone_sync::{clock, thread};
@@ -79,11 +79,11 @@ impl BuildProgress {
         let rate = bytes as f64 / elapsed.as_secs_f64().max(1e-3);
         let left = self.bytes_total.saturating_sub(bytes) as f64 / rate.max(1.0);
         format!(
-            "{}B of {}B, {files} of {} files, {}B/s, {left:.0} s left",
-            human(bytes),
-            human(self.bytes_total),
+            "{} of {}, {files} of {} files, {}/s, {left:.0} s left",
+            size::bytes(bytes),
+            size::bytes(self.bytes_total),
             self.files_total,
-            human(rate as u64),
+            size::bytes(rate as u64),
         )
     }
 }

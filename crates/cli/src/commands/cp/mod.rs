@@ -13,12 +13,10 @@ use crate::messages::tell;
 use crate::owners::{OWNER_OPTIONS, OwnerArguments};
 use crate::progress::Progress;
 use crate::tree::ImageTree;
-use anyhow::Context;
+use drystone::ImageOptions;
 use drystone::transfer::{CopyItem, CopyOptions, CopySummary, Endpoint, copy};
 use drystone::vfs::FileSystem;
-use drystone::{ImageOptions, VolumeName};
 use std::ffi::OsString;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use streams::from_input;
@@ -102,7 +100,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     match target {
         AnyLocation::Host(path) => {
             if groups.iter().any(|group| group.image.is_none()) {
-                let message = "neither source nor target is in an image ('IMAGE:/PATH')";
+                let message = "neither source nor target is in an image: write 'IMAGE:/PATH', or 'IMAGE:/' for its root";
                 return Err(Failure::Usage(message.to_string()));
             }
             let copying = Copying { arguments, global, excluded: Vec::new(), interrupt };
@@ -113,14 +111,8 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
             let mut options = ImageOptions::default();
             options.commit_interval = arguments.commit_interval;
             let image = open_with(&location.image, Intent::Change, global, options)?;
-            let name = VolumeName::find(&location.image).map_err(anyhow::Error::from)?;
-            let mut excluded = Vec::new();
-            if !name.is_remote() {
-                let metadata = std::fs::metadata(name.source())
-                    .with_context(|| location.image.display().to_string())?;
-                excluded.push((metadata.dev(), metadata.ino()));
-            }
             let result = {
+                let excluded = image.host_file().into_iter().collect();
                 let copying = Copying { arguments, global, excluded, interrupt };
                 let place = Some((location.image.as_path(), image.file_system()));
                 let parts = groups
@@ -224,14 +216,15 @@ impl Copying<'_> {
         sources: usize,
     ) -> Outcome<CopySummary> {
         let place = target.map_or(Endpoint::Host, |(_, file_system)| Endpoint::Image(file_system));
-        let is_directory = !self.arguments.no_target_directory
-            && match target {
-                Some((image, file_system)) => ImageTree::new(file_system, image)
-                    .find(path, true)
-                    .is_ok_and(|n| n.is_directory()),
-                None => path.is_dir(),
-            };
-        let (into, items) = destination(&group.paths, path, is_directory, sources)?;
+        let is_directory = match target {
+            Some((image, file_system)) => {
+                let found = ImageTree::new(file_system, image).find(path, true);
+                found.is_ok_and(|node| node.is_directory())
+            }
+            None => path.is_dir(),
+        };
+        let is_new_name = self.arguments.no_target_directory;
+        let (into, items) = destination(&group.paths, path, is_directory, is_new_name, sources)?;
         let prefix =
             |image: Option<&Path>| image.map_or(String::new(), |i| format!("{}:", i.display()));
         let progress = Progress::new(
@@ -264,14 +257,19 @@ impl Copying<'_> {
     }
 }
 
-/// Works out, as `cp` does, which directory is copied into and under which names.
+/// Works out, as `cp` does, which directory is copied into and under which names. `is_new_name` if the target
+/// is what a source becomes, even if it is a directory (`-T`).
 fn destination(
     paths: &[PathBuf],
     target: &Path,
     target_is_directory: bool,
+    is_new_name: bool,
     sources: usize,
 ) -> Result<(PathBuf, Vec<CopyItem>), Failure> {
-    if target_is_directory {
+    let named = |name: Option<OsString>| {
+        paths.iter().map(move |path| CopyItem { path: path.clone(), name: name.clone() }).collect()
+    };
+    if target_is_directory && !is_new_name {
         // `SRC/.`, `..` and roots have no name to appear under: their content is merged.
         let item = |path: &PathBuf| CopyItem { path: path.clone(), name: last_name(path) };
         let items = paths.iter().map(item).collect();
@@ -282,8 +280,11 @@ fn destination(
             format!("{} isn't a directory, and there are several sources", target.display());
         return Err(Failure::Failed(anyhow::anyhow!(message)));
     }
-    let name: Option<OsString> = last_name(target);
-    let Some(name) = name else {
+    let Some(name) = last_name(target) else {
+        if target_is_directory {
+            // A root has no other name: the source, a directory, is merged into it.
+            return Ok((target.to_path_buf(), named(None)));
+        }
         let message = format!("{} isn't a directory", target.display());
         return Err(Failure::Failed(anyhow::anyhow!(message)));
     };
@@ -291,11 +292,7 @@ fn destination(
         Some(parent) if !parent.as_os_str().is_empty() => parent.to_path_buf(),
         _ => PathBuf::from("."),
     };
-    let items = paths
-        .iter()
-        .map(|path| CopyItem { path: path.clone(), name: Some(name.clone()) })
-        .collect();
-    Ok((parent, items))
+    Ok((parent, named(Some(name))))
 }
 
 #[cfg(test)]
@@ -318,7 +315,7 @@ mod tests {
     fn names_come_out_as_with_cp() {
         let out = |path: &str, target: &str, is_directory| {
             let (into, items) =
-                destination(&[path.into()], Path::new(target), is_directory, 1).unwrap();
+                destination(&[path.into()], Path::new(target), is_directory, false, 1).unwrap();
             (into, items[0].name.clone())
         };
         let name = |text: &str| Some(OsString::from(text));
@@ -328,7 +325,16 @@ mod tests {
         assert_eq!(out("/a/.", "/c", true), ("/c".into(), None));
         assert_eq!(out("/", "c", true), ("c".into(), None));
         assert_eq!(out("/", "c", false), (".".into(), name("c")));
-        assert!(destination(&["a".into(), "b".into()], Path::new("/c"), false, 2).is_err());
+        assert!(destination(&["a".into(), "b".into()], Path::new("/c"), false, false, 2).is_err());
+        let renamed = |target: &str| {
+            let (into, items) =
+                destination(&["/a/b".into()], Path::new(target), true, true, 1).unwrap();
+            (into, items[0].name.clone())
+        };
+        assert_eq!(renamed("/c"), ("/".into(), name("c")));
+        for root in ["/", ".", "/c/."] {
+            assert_eq!(renamed(root), (root.into(), None));
+        }
     }
 
     #[test]

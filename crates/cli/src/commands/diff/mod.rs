@@ -99,7 +99,7 @@ struct ComparedSide {
 }
 
 impl ComparedSide {
-    fn open(location: &AnyLocation, global: &Global) -> anyhow::Result<ComparedSide> {
+    fn open(location: &AnyLocation, global: &Global) -> Outcome<ComparedSide> {
         let location = match location {
             AnyLocation::Image(location) => location.clone(),
             AnyLocation::Host(path) if path.is_dir() => {
@@ -140,7 +140,7 @@ fn diff(arguments: &Arguments, global: &Global) -> Outcome {
     let first = ComparedSide::open(&arguments.first, global)?;
     let second = match ComparedSide::open(&arguments.second, global) {
         Ok(second) => second,
-        Err(error) => return first.close(Err(error.into())),
+        Err(error) => return first.close(Err(error)),
     };
     let result = compare_sides(&first, &second, arguments, global, interrupt);
     let result = second.close(result);

@@ -13,7 +13,7 @@ use crate::location::{Location, is_below, is_same_file, last_name};
 use crate::messages::tell;
 use crate::owners::{OWNER_OPTIONS, OwnerArguments};
 use crate::progress::{ExpectedWork, Progress};
-use crate::size::human;
+use crate::size;
 use crate::terminal::print_line;
 use crate::tree::ImageTree;
 use anyhow::Context;
@@ -26,6 +26,7 @@ use drystone_sync::clock;
 use manifest::LossManifest;
 use std::ffi::OsString;
 use std::io::{ErrorKind, IsTerminal, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use summary::ExtractSummaryJson;
@@ -102,6 +103,13 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
         let message = "an archive keeps everything: there is nothing for a manifest";
         return Err(Failure::Usage(message.to_string()));
     }
+    if !arguments.to.is_dir() && is_compressed_archive(&arguments.to) {
+        let message = format!(
+            "{} would be compressed, which is for another program: '--to - | zstd -o FILE.tar.zst'",
+            arguments.to.display()
+        );
+        return Err(Failure::Usage(message));
+    }
     if arguments.since.is_some() && !(is_stream || is_file) {
         let message = "a layer is an archive: name a file that ends in '.tar', or '-'";
         return Err(Failure::Usage(message.to_string()));
@@ -124,6 +132,13 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
         _ => extraction.to_directory(&image),
     };
     close(path, image, result)
+}
+
+/// Whether a name is one that compressed archives have.
+fn is_compressed_archive(path: &Path) -> bool {
+    const ENDS: &str = ".tar.gz .tgz .tar.bz2 .tbz2 .tar.xz .txz .tar.zst .tzst .tar.lz4 .tar.lz";
+    let name = path.as_os_str().as_bytes();
+    ENDS.split(' ').any(|end| name.ends_with(end.as_bytes()))
 }
 
 /// The output must be neither the image nor below the target directory, where extraction could
@@ -352,11 +367,11 @@ impl Extraction<'_> {
         } else if !self.global.quiet {
             let seconds = elapsed.as_secs_f64();
             print_line(&format!(
-                "{}: {} entries, {}B in {seconds:.1} s ({}B/s)",
+                "{}: {} entries, {} in {seconds:.1} s ({}/s)",
                 to.display(),
                 entries(summary),
-                human(summary.bytes),
-                human((summary.bytes as f64 / seconds.max(0.001)) as u64),
+                size::bytes(summary.bytes),
+                size::bytes((summary.bytes as f64 / seconds.max(0.001)) as u64),
             ))?;
         }
         Ok(())

@@ -10,7 +10,7 @@ use crate::location::Location;
 use crate::size;
 use crate::terminal::Output;
 use anyhow::anyhow;
-use drystone::{Image, QuotaKind, QuotaLimits};
+use drystone::{FileSystemKind, Image, QuotaKind, QuotaLimits};
 
 /// Show and set what users, groups and projects may use
 #[derive(Debug, clap::Args)]
@@ -124,7 +124,13 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
 fn reports(image: &Image) -> Outcome<Vec<drystone::QuotaReport>> {
     let reports = image.quotas()?;
     if reports.is_empty() {
-        return Err(anyhow!("usage isn't counted: the image lacks the feature 'quota'").into());
+        return Err(match image.kind() {
+            FileSystemKind::Ext4 => {
+                anyhow!("usage isn't counted: the image lacks the feature 'quota'")
+            }
+            FileSystemKind::Nilfs2 => anyhow!("NILFS2 has no quotas"),
+        }
+        .into());
     }
     Ok(reports)
 }
