@@ -79,7 +79,7 @@ pub(crate) fn examine<'a>(
     mut reporter: Reporter<'a>,
     counts_settled: bool,
     options: &CheckOptions,
-    mut kept: Option<Kept>,
+    kept: Option<Kept>,
     wants_owners: impl Fn(&Report) -> bool,
 ) -> Result<Examined<'a>, Error> {
     let Some(groups) = groups::load(&image, &mut reporter)? else {
@@ -88,6 +88,8 @@ pub(crate) fn examine<'a>(
     image.groups = groups;
     let layout = image.layout;
     let (threads, memory, kept_max) = share_memory(options, &layout);
+    // With less than a thread may have in hand, no piece is worth to be kept.
+    let mut kept = kept.filter(|_| kept_max >= PART_BYTES);
     let states = match kept.as_mut().and_then(|kept| kept.take_states(&image, kept_max)) {
         Some(states) => states.again(&image, &memory)?,
         None => InodeStates::new(&image, &memory)?,
