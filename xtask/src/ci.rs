@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::SystemTime;
 
 /// Seconds that each fuzz target runs.
-const FUZZ_SECONDS: u64 = 10;
+const FUZZ_SECONDS: u64 = 5;
 
 /// What is added to the niceness of work that fills gaps.
 const LOWEST_PRIORITY: i32 = 19;

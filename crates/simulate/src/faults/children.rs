@@ -21,7 +21,7 @@ struct Child {
 
 /// Processes that work at the same time.
 pub struct Children {
-    /// In an order that needs no random numbers: those of each run shall be the same.
+    /// A hash map would change the hash keys that the runs draw.
     running: BTreeMap<Pid, Child>,
     jobs_max: usize,
 }

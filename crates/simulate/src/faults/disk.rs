@@ -1,12 +1,14 @@
-//! A device that takes its time: what callers give it is there when they go on, not before, and a flush
-//! covers only what was there when it began.
+//! A device that takes its time: each operation takes effect at any moment between its begin and its end.
 
 use drystone_blockdev::{BlockDevice, DeviceResult};
 use drystone_sync::{atomic, thread};
 use std::io::IoSlice;
 use std::time::Duration;
 
-/// Passes everything on to the device below, after or before a delay.
+/// Between the delays of two seeds: more than a run has.
+const DELAYS_APART: u64 = 1 << 20;
+
+/// Passes everything on to the device below, with delays.
 #[derive(Debug)]
 pub struct SlowDisk<D> {
     inner: D,
@@ -18,7 +20,8 @@ pub struct SlowDisk<D> {
 impl<D: BlockDevice> SlowDisk<D> {
     /// Each operation takes up to so many microseconds.
     pub fn new(inner: D, delay_max_us: u64, seed: u64) -> SlowDisk<D> {
-        SlowDisk { inner, delay_max_us, random: atomic::AtomicU64::new(seed) }
+        let random = atomic::AtomicU64::new(seed.wrapping_mul(DELAYS_APART));
+        SlowDisk { inner, delay_max_us, random }
     }
 
     /// The device below.
@@ -26,12 +29,20 @@ impl<D: BlockDevice> SlowDisk<D> {
         &self.inner
     }
 
+    /// Does an operation, with delays before and after.
+    fn slowly<T>(&self, operation: impl FnOnce(&D) -> T) -> T {
+        self.wait();
+        let done = operation(&self.inner);
+        self.wait();
+        done
+    }
+
     fn wait(&self) {
         if self.delay_max_us == 0 {
             return;
         }
         let number = self.random.fetch_add(1, atomic::Ordering::Relaxed);
-        let delay = fastrand::Rng::with_seed(number).u64(..=self.delay_max_us);
+        let delay = fastrand::Rng::with_seed(number).u64(..=self.delay_max_us / 2);
         thread::sleep(Duration::from_micros(delay));
     }
 }
@@ -42,39 +53,31 @@ impl<D: BlockDevice> BlockDevice for SlowDisk<D> {
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> DeviceResult {
-        self.wait();
-        self.inner.read_at(offset, buffer)
+        self.slowly(|inner| inner.read_at(offset, buffer))
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> DeviceResult {
-        self.wait();
-        self.inner.write_at(offset, data)
+        self.slowly(|inner| inner.write_at(offset, data))
     }
 
     fn write_vectored_at(&self, offset: u64, slices: &[IoSlice<'_>]) -> DeviceResult {
-        self.wait();
-        self.inner.write_vectored_at(offset, slices)
+        self.slowly(|inner| inner.write_vectored_at(offset, slices))
     }
 
     fn write_durable_at(&self, offset: u64, data: &[u8]) -> DeviceResult {
-        self.wait();
-        self.inner.write_durable_at(offset, data)
+        self.slowly(|inner| inner.write_durable_at(offset, data))
     }
 
     fn flush(&self) -> DeviceResult {
-        let flushed = self.inner.flush();
-        self.wait();
-        flushed
+        self.slowly(BlockDevice::flush)
     }
 
     fn discard(&self, offset: u64, length: u64) -> DeviceResult {
-        self.wait();
-        self.inner.discard(offset, length)
+        self.slowly(|inner| inner.discard(offset, length))
     }
 
     fn zero_range(&self, offset: u64, length: u64) -> DeviceResult {
-        self.wait();
-        self.inner.zero_range(offset, length)
+        self.slowly(|inner| inner.zero_range(offset, length))
     }
 
     fn is_private(&self) -> bool {

@@ -3,10 +3,11 @@
 
 use super::history::Call;
 use super::linear::{NotFound, SearchNode, search};
-use super::workload::Replica;
-use drystone_testkit::operations::{Action, OperationTarget, Outcome, Word};
+use super::replica::Replica;
+use super::verdict::Verdict;
+use drystone_testkit::operations::{Action, OperationTarget, Word};
 use drystone_testkit::visible::{VisibleEntry, VisibleState, check_content};
-use drystone_vfs::{Errno, InodeNumber};
+use drystone_vfs::InodeNumber;
 use std::collections::HashSet;
 
 /// What is known of a run until its crash.
@@ -53,9 +54,7 @@ impl Crashed<'_> {
             done[thread] += 1;
             let operation = &self.call(place).operation;
             let target = slot_of(&operation.action).and_then(|slot| replica.held(thread, slot));
-            if self.call(place).outcome != Some(Outcome(Err(Errno::ENOSPC))) {
-                replica.apply(thread, operation);
-            }
+            replica.repeat(thread, self.call(place));
             let state = replica.state(path.states.last());
             path.states.push(state);
             path.places.push(place);
@@ -67,14 +66,7 @@ impl Crashed<'_> {
     /// The syncs on a path that had ended, by the number of the call.
     fn syncs<'p>(&'p self, path: &'p Path) -> impl Iterator<Item = (usize, &'p Call)> {
         let calls = path.places.iter().map(|&place| self.call(place)).enumerate();
-        calls.filter(|(_, call)| {
-            let is_sync = matches!(
-                call.operation.action,
-                Action::Sync {} | Action::SyncFile { .. } | Action::SyncData { .. }
-            );
-            let has_succeeded = matches!(call.outcome, Some(Outcome(Ok(_))));
-            is_sync && self.moments.contains(&call.ended) && has_succeeded
-        })
+        calls.filter(|(_, call)| call.has_synced() && self.moments.contains(&call.ended))
     }
 
     /// How many calls of each thread must have survived.
@@ -94,9 +86,9 @@ impl Crashed<'_> {
     }
 
     /// Looks for an order whose first calls leave what was found.
-    pub fn explain(&self, found: &VisibleState) -> Result<(), String> {
+    pub fn explain(&self, found: &VisibleState) -> Result<(), Verdict> {
         let required = self.required();
-        let mut nearest: Option<(usize, String)> = None;
+        let mut last: Option<(usize, String)> = None;
         let outcome = search(&self.calls, self.start.clone(), |node| {
             if node.done.iter().zip(&required).any(|(done, required)| done < required) {
                 return false;
@@ -105,24 +97,23 @@ impl Crashed<'_> {
             match self.compare(node, &state, found) {
                 Ok(()) => true,
                 Err(difference) => {
-                    nearest = Some((node.order.len(), difference));
+                    last = Some((node.order.len(), difference));
                     false
                 }
             }
         });
         match outcome {
             Ok(_) => Ok(()),
-            // Nothing is claimed then.
-            Err(NotFound::TooLong) => Ok(()),
+            Err(NotFound::TooLong) => Err(Verdict::Undecided),
             Err(NotFound::Nowhere(_)) => {
-                let last = nearest.map_or(String::new(), |(calls, difference)| {
+                let last = last.map_or(String::new(), |(calls, difference)| {
                     format!("; after {calls} calls: {difference}")
                 });
-                Err(format!(
+                Err(Verdict::Wrong(format!(
                     "no order leaves what the crash left; by thread, {:?} calls had begun, and \
                      {required:?} must be there{last}",
                     self.calls.iter().map(Vec::len).collect::<Vec<_>>(),
-                ))
+                )))
             }
         }
     }
@@ -156,6 +147,11 @@ impl Crashed<'_> {
             } else {
                 order.push(thread);
             }
+        }
+        // Those whose outcome isn't known may have done a part as well.
+        for (thread, calls) in self.calls.iter().enumerate() {
+            let ordered = order.iter().filter(|&&other| other == thread).count();
+            order.extend(std::iter::repeat_n(thread, calls.len().saturating_sub(ordered)));
         }
         let path = self.path(&order);
         let at = node.order.len();

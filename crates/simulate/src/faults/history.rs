@@ -3,7 +3,7 @@
 use super::workload::WriteSizes;
 use drystone_sync::atomic::{AtomicU64, Ordering};
 use drystone_sync::{Barrier, thread};
-use drystone_testkit::operations::{Executor, Operation, Outcome};
+use drystone_testkit::operations::{Action, Executor, Operation, Outcome};
 use drystone_vfs::FileSystem;
 use std::fmt;
 
@@ -12,11 +12,22 @@ use std::fmt;
 pub struct Call {
     pub thread: usize,
     pub operation: Operation,
-    /// `None`: it isn't known, or the call didn't end.
+    /// `None`: a fault came before the call ended.
     pub outcome: Option<Outcome>,
     /// Numbers of moments: a call that has ended before another begins took effect before it.
     pub begun: u64,
     pub ended: u64,
+}
+
+impl Call {
+    /// Whether it is a sync that has succeeded.
+    pub fn has_synced(&self) -> bool {
+        let is_sync = matches!(
+            self.operation.action,
+            Action::Sync {} | Action::SyncFile { .. } | Action::SyncData { .. }
+        );
+        is_sync && matches!(self.outcome, Some(Outcome(Ok(_))))
+    }
 }
 
 impl fmt::Display for Call {

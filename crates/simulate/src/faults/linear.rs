@@ -1,15 +1,12 @@
 //! Whether calls of several threads can be put in one order that explains what each caller saw
 //! (M. Herlihy and J. Wing, "Linearizability: a correctness condition for concurrent objects", 1990).
 //!
-//! # VisibleState
-//! The search goes through the orders of calls in which none comes after a call that began when it had
-//! already ended, and drops those where the model answers otherwise. States that were met before, with the
-//! same calls done, are not tried again (G. Lowe, "Testing for linearizability", 2017).
+//! # State
+//! The search tries every order that respects real time, and drops one as soon as the model answers
+//! differently. States that were met before, with the same calls done, are not tried again (G. Lowe, "Testing for linearizability", 2017).
 
 use super::history::Call;
-use super::workload::Replica;
-use drystone_testkit::operations::Outcome;
-use drystone_vfs::Errno;
+use super::replica::Replica;
 use std::collections::{BTreeMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -100,15 +97,7 @@ fn step(calls: &[Vec<Call>], node: &mut SearchNode, thread: usize) -> bool {
     let call = &calls[thread][node.done[thread]];
     node.done[thread] += 1;
     node.order.push(thread);
-    match &call.outcome {
-        // The file system was full: nothing was done.
-        Some(Outcome(Err(Errno::ENOSPC))) => true,
-        Some(outcome) => node.replica.apply(thread, &call.operation) == *outcome,
-        None => {
-            node.replica.apply(thread, &call.operation);
-            true
-        }
-    }
+    node.replica.repeat(thread, call).is_none_or(|expected| call.outcome == Some(expected))
 }
 
 /// What the rest of a search depends on, but for the numbers of inodes.
@@ -124,6 +113,7 @@ fn digest(node: &SearchNode) -> u64 {
     for (place, inode) in node.replica.all_held().enumerate() {
         let place = *places.entry(inode).or_insert(place);
         place.hash(&mut hasher);
+        node.replica.described(inode).hash(&mut hasher);
         if let Some(entry) = state.entry_of(inode) {
             (&entry.facts, &entry.first_name, entry.size, &entry.content).hash(&mut hasher);
         }
@@ -134,8 +124,10 @@ fn digest(node: &SearchNode) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::faults::image::Shape;
     use crate::faults::workload::WriteSizes;
-    use drystone_testkit::model::Configuration;
+    use drystone_testkit::operations::Outcome;
+    use drystone_vfs::Errno;
 
     /// Calls of threads, as their numbers, begin and end, and what they saw.
     fn calls(lines: &[(usize, u64, u64, &str, Result<&str, Errno>)]) -> Vec<Vec<Call>> {
@@ -149,7 +141,7 @@ mod tests {
     }
 
     fn order(calls: &[Vec<Call>]) -> Option<Vec<usize>> {
-        let start = Replica::new(Configuration::default(), WriteSizes::Any, calls.len());
+        let start = Replica::new(Shape::Roomy, WriteSizes::Any, calls.len());
         let found = search(calls, start, |node| {
             node.done.iter().zip(calls).all(|(&done, calls)| done == calls.len())
         });

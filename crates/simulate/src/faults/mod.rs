@@ -11,8 +11,10 @@ mod history;
 mod image;
 mod linear;
 mod planted;
+mod replica;
 mod run;
 mod seed;
+mod verdict;
 mod workload;
 
 use anyhow::{Result, bail};
@@ -28,10 +30,11 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Attempts to make a failing run shorter.
+/// Attempts to make a failing run shorter, and how long they may take.
 const SHRINK_ATTEMPTS_MAX: usize = 300;
+const SHRINK_TIME_MAX: Duration = Duration::from_secs(60);
 /// Orders of events that are tried for each shorter run.
-const SCHEDULES_TRIED: u64 = 12;
+const SCHEDULES_TRIED: u64 = 6;
 
 /// Runs random calls of several threads in random interleavings, with faults and a crash each.
 #[derive(Args)]
@@ -157,18 +160,18 @@ fn alone(images: &Images, job: &Job) -> Result<Outcome> {
 pub fn main(arguments: &FaultArguments) -> Result<ExitCode> {
     let images = Images::make()?;
     let planted = arguments.plant.as_deref();
-    if let Some(seed) = arguments.seed {
-        let (keep, schedule) = (arguments.keep.clone(), arguments.schedule);
-        let planted = arguments.plant.clone();
-        return replay(&images, &Job { seed, keep, schedule, planted });
-    }
     let names: Vec<Option<&str>> = match planted {
-        Some("all") => planted::NAMES.iter().copied().map(Some).collect(),
+        Some("all") if arguments.seed.is_none() => planted::NAMES.map(Some).to_vec(),
         Some(name) if !planted::NAMES.contains(&name) => {
             bail!("no defect is called '{name}'; there are {}", planted::NAMES.join(", "))
         }
         name => vec![name],
     };
+    if let Some(seed) = arguments.seed {
+        let (keep, schedule) = (arguments.keep.clone(), arguments.schedule);
+        let planted = arguments.plant.clone();
+        return replay(&images, &Job { seed, keep, schedule, planted });
+    }
     let mut is_good = true;
     for name in names {
         let searched = Search::new(arguments, name)?.run(&images)?;
@@ -307,7 +310,11 @@ impl Searched<'_> {
 fn shortest(images: &Images, seed: u64) -> Result<Job> {
     let mut found = Job { seed, ..Job::default() };
     let all: Vec<usize> = (0..found.plan().count()).collect();
+    let end = now()? + SHRINK_TIME_MAX;
     shrink(&all, SHRINK_ATTEMPTS_MAX, |keep| {
+        if now().is_ok_and(|now| now > end) {
+            return false;
+        }
         let schedules = std::iter::once(found.schedule).chain((0..SCHEDULES_TRIED).map(Some));
         let mut jobs = schedules.map(|schedule| Job {
             seed,

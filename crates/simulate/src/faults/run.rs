@@ -5,15 +5,17 @@ use super::durable::Crashed;
 use super::history::{self, Call};
 use super::image::in_order;
 use super::linear::{NotFound, search};
+use super::replica::Replica;
 use super::seed::SeededRun;
-use super::workload::{BASE, Replica};
+use super::verdict::Verdict;
+use super::workload::BASE;
 use drystone_blockdev::{BlockDevice, Event, EventKind, Faulty, MemoryDevice, Recording};
 use drystone_ext4::Ext4;
 use drystone_fsck::CheckOptions;
 use drystone_sync::Arc;
 use drystone_sync::atomic::{AtomicU64, Ordering};
 use drystone_sync::sim::{self, SimulationReport};
-use drystone_testkit::crash::CrashImages;
+use drystone_testkit::crash::{CrashImage, CrashImages};
 use drystone_testkit::visible::VisibleState;
 use std::collections::HashSet;
 
@@ -28,22 +30,12 @@ pub struct Finished {
     pub problem: Option<(String, Vec<Call>)>,
 }
 
-/// Why a run isn't good.
-enum Verdict {
-    Wrong(String),
-    Undecided,
-}
-
-impl From<String> for Verdict {
-    fn from(what: String) -> Verdict {
-        Verdict::Wrong(what)
-    }
-}
-
-/// What threads did, and what was there at the end; nothing is known from a fault on.
+/// What threads did, and what was there at the end.
 struct Ran {
     calls: Vec<Vec<Call>>,
-    /// `None` after a fault.
+    /// The first moment at which the device had failed. What was done from then on isn't known.
+    first_fault: Option<u64>,
+    /// What was there, without a fault.
     found: Option<VisibleState>,
 }
 
@@ -78,7 +70,8 @@ impl SeededRun {
         let fs = match mount {
             Ok(fs) => fs,
             Err(_) if faulty.failures() > 0 => {
-                return Ok(Ran { calls: vec![Vec::new(); self.operations.len()], found: None });
+                let calls = vec![Vec::new(); self.operations.len()];
+                return Ok(Ran { calls, first_fault: Some(0), found: None });
             }
             Err(error) => return Err(format!("can't be opened: {error}")),
         };
@@ -98,67 +91,89 @@ impl SeededRun {
         let found = VisibleState::read(&fs, BASE, None);
         let closed = fs.close();
         if faulty.failures() > 0 {
-            return Ok(Ran { calls, found: None });
+            return Ok(Ran { calls, first_fault: Some(first_fault), found: None });
         }
         closed.map_err(|error| format!("can't be closed: {error}"))?;
         let found = found.map_err(|error| format!("can't be read: {error}"))?;
-        Ok(Ran { calls, found: Some(found) })
+        Ok(Ran { calls, first_fault: None, found: Some(found) })
     }
 
     fn judge(&self, image: &MemoryDevice, device: &Disk, ran: &Ran) -> Result<(), Verdict> {
-        let start = Replica::new(self.shape.configuration(), self.sizes, ran.calls.len());
-        let order = linearize(&ran.calls, &start, ran.found.as_ref())?;
         let recording = device.inner().inner();
-        if ran.found.is_some() {
-            let closed = recording.inner().snapshot();
-            let checked = sim::run(&in_order(1), || check(&closed)).0;
+        let start = Replica::new(self.shape, self.sizes, ran.calls.len());
+        let order = linearize(&ran.calls, &start, ran.found.as_ref());
+        if let Err(Verdict::Wrong(what)) = order {
+            return Err(Verdict::Wrong(what));
+        }
+        if let Some(found) = &ran.found {
+            let closed: Arc<dyn BlockDevice> = Arc::new(recording.inner().snapshot());
+            let checked = sim::run(&in_order(2), || self.check_closed(&closed, found)).0;
             checked.map_err(|what| format!("at the end: {what}"))?;
         }
-        self.judge_crashes(image, recording.take_events(), &ran.calls, &start, &order)
-    }
-
-    fn judge_crashes(
-        &self,
-        image: &MemoryDevice,
-        events: Vec<Event>,
-        calls: &[Vec<Call>],
-        start: &Replica,
-        order: &[usize],
-    ) -> Result<(), Verdict> {
+        let events = recording.take_events();
         // The superblock, two sectors with one checksum, is taken to be written at once.
         let superblock = 1024..2048;
-        let images = CrashImages::new(image, events.clone(), self.schedule_seed)
+        let seed = self.schedule_seed;
+        let mut images = CrashImages::new(image, events.clone(), seed)
             .map_err(|error| error.to_string())?
             .keeping_whole(superblock);
-        // The first one loses nothing.
-        let number = usize::from(!self.schedule_seed.is_multiple_of(4));
-        for crash in images.skip(number).take(1) {
-            let crash = crash.map_err(|error| error.to_string())?;
-            let moments: HashSet<u64> = events[..crash.events_before]
-                .iter()
-                .filter_map(|event| match event.kind {
-                    EventKind::Mark(moment) => Some(moment),
-                    _ => None,
-                })
-                .collect();
-            let left: Arc<dyn BlockDevice> = Arc::new(crash.device);
-            let recovered = sim::run(&self.settings(), || self.recover(&left)).0;
-            let recovered = recovered.map_err(|what| format!("{}: {what}", crash.description))?;
-            let is_known = calls.iter().flatten().all(|call| call.outcome.is_some());
-            let last = calls.iter().flatten().map(|call| call.ended).max();
-            if !is_known && moments.iter().max() >= last.as_ref() {
-                // What was done after the fault isn't known.
-                continue;
-            }
-            let begun = |call: &&Call| moments.contains(&call.begun);
-            let calls =
-                calls.iter().map(|all| all.iter().take_while(begun).cloned().collect()).collect();
-            let is_delayed = self.is_delayed;
-            let crashed = Crashed { calls, moments, order, start, is_delayed };
-            let explained = crashed.explain(&recovered);
-            explained.map_err(|what| format!("{}: {what}", crash.description))?;
+        let mut cuts = Vec::new();
+        // Where everything is lost that no sync has promised, and anywhere.
+        let syncs: Vec<&Call> =
+            ran.calls.iter().flatten().filter(|call| call.has_synced()).collect();
+        if let Some(sync) = fastrand::Rng::with_seed(seed).choice(&syncs) {
+            cuts.extend(images.behind_mark(sync.ended));
         }
-        Ok(())
+        // The first one loses nothing.
+        cuts.extend(images.nth(usize::from(!seed.is_multiple_of(4))));
+        for cut in cuts {
+            let cut = cut.map_err(|error| error.to_string())?;
+            let description = cut.description.clone();
+            let judged = self.judge_cut(cut, &events, ran, &start, order.as_deref().ok());
+            judged.map_err(|verdict| verdict.after(&description))?;
+        }
+        order.map(|_| ())
+    }
+
+    fn judge_cut(
+        &self,
+        cut: CrashImage,
+        events: &[Event],
+        ran: &Ran,
+        start: &Replica,
+        order: Option<&[usize]>,
+    ) -> Result<(), Verdict> {
+        let moments: HashSet<u64> = events[..cut.events_before]
+            .iter()
+            .filter_map(|event| match event.kind {
+                EventKind::Mark(moment) => Some(moment),
+                _ => None,
+            })
+            .collect();
+        let left: Arc<dyn BlockDevice> = Arc::new(cut.device);
+        let recovered = sim::run(&self.settings(), || self.recover(&left)).0?;
+        let is_after_fault =
+            ran.first_fault.is_some_and(|fault| moments.iter().any(|&moment| moment >= fault));
+        let Some(order) = order.filter(|_| !is_after_fault) else { return Ok(()) };
+        let begun = |call: &&Call| moments.contains(&call.begun);
+        let calls = ran.calls.iter();
+        let calls = calls.map(|all| all.iter().take_while(begun).cloned().collect()).collect();
+        let is_delayed = self.is_delayed;
+        Crashed { calls, moments, order, start, is_delayed }.explain(&recovered)
+    }
+
+    /// The files of an image that was closed are those that were there.
+    fn check_closed(
+        &self,
+        closed: &Arc<dyn BlockDevice>,
+        expected: &VisibleState,
+    ) -> Result<(), String> {
+        check(&**closed)?;
+        let found = self.recover(closed)?;
+        match differs(expected, &found) {
+            Some(difference) => Err(difference),
+            None => Ok(()),
+        }
     }
 
     /// What is there after a crash, on an image that is clean then.
@@ -197,7 +212,10 @@ fn linearize(
 
 /// What differs between the model and what was found.
 fn difference(replica: &Replica, found: &VisibleState) -> Option<String> {
-    let expected = replica.state(None);
+    differs(&replica.state(None), found)
+}
+
+fn differs(expected: &VisibleState, found: &VisibleState) -> Option<String> {
     if let Some(difference) = expected.difference(found, |_, _, _| false) {
         return Some(difference);
     }
@@ -219,15 +237,17 @@ fn unexplained(
     let mut replica = start.clone();
     let mut done = vec![0; calls.len()];
     for &thread in order {
-        replica.apply(thread, &calls[thread][done[thread]].operation);
+        replica.repeat(thread, &calls[thread][done[thread]]);
         done[thread] += 1;
     }
     let mut text =
         format!("no order of the calls explains what callers saw, beyond {} calls", order.len());
     for (thread, calls) in calls.iter().enumerate() {
         if let Some(call) = calls.get(done[thread]) {
-            let expected = replica.clone().apply(thread, &call.operation);
-            text.push_str(&format!("\n  next{call} (expected {expected})"));
+            text.push_str(&format!("\n  next{call}"));
+            if let Some(expected) = replica.clone().repeat(thread, call) {
+                text.push_str(&format!(" (expected {expected})"));
+            }
         }
     }
     if let Some(difference) = found.and_then(|found| difference(&replica, found)) {

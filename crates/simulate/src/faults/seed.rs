@@ -47,11 +47,13 @@ impl SeededRun {
         let threads = random.usize(2..=5);
         let count = random.usize(5..40);
         let shape = Shape::ALL[random.usize(..Shape::ALL.len())];
-        // A part of a write may find room, and the model is never full.
+        // A crowded image may cut a larger write short; the model never runs out of space.
         let is_small = shape == Shape::Crowded || random.bool();
         let sizes = if is_small { WriteSizes::Sectors } else { WriteSizes::Any };
-        let operations =
-            (0..threads).map(|_| workload::operations(&mut random, sizes, count)).collect();
+        let has_long_names = random.bool();
+        let operations = (0..threads)
+            .map(|_| workload::operations(&mut random, sizes, has_long_names, count))
+            .collect();
         let policies = Policy::presets_and_flips();
         SeededRun {
             schedule_seed: seed,

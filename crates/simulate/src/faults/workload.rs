@@ -1,23 +1,21 @@
 //! What the threads of a seed do: operations on a few names in a few directories, so that they meet, each
 //! of them one call of the file system, so that it takes effect at one moment.
 
-use drystone_testkit::model::{Configuration, MemoryFileSystem};
 use drystone_testkit::operations::{
-    Action, Actor, Data, Executor, Operation, OperationTarget, Outcome, RangeKind, RenameKind,
-    Word, XattrKind,
+    Action, Actor, Data, Operation, OperationTarget, Outcome, RangeKind, RenameKind, Word,
+    XattrKind,
 };
-use drystone_testkit::visible::VisibleState;
-use drystone_vfs::InodeNumber;
-use std::collections::BTreeMap;
 
 /// What everything is below.
 pub const BASE: &str = "/w";
 /// Directories that are there from the start and stay.
 const DIRECTORIES: [&str; 3] = ["/w/d", "/w/e", "/w/d/s"];
 /// Names in them.
-const NAMES: [&str; 5] = ["a", "b", "c", "f", "g"];
+const NAMES: [&str; 7] = ["a", "b", "c", "d", "e", "f", "g"];
 /// Names in them that are files from the start.
 const FILES: [&str; 2] = ["f", "g"];
+/// The length of long names.
+const NAME_LENGTH_LONG: usize = 240;
 /// Slots of each thread.
 const SLOTS: u8 = 3;
 /// The largest offset of a write, and the most bytes of it.
@@ -79,21 +77,30 @@ pub fn setup() -> Vec<Operation> {
 }
 
 /// `count` operations of a thread.
-pub fn operations(random: &mut fastrand::Rng, sizes: WriteSizes, count: usize) -> Vec<Operation> {
-    let mut choice = Choice { random, sizes };
+pub fn operations(
+    random: &mut fastrand::Rng,
+    sizes: WriteSizes,
+    has_long_names: bool,
+    count: usize,
+) -> Vec<Operation> {
+    let mut choice = Choice { random, sizes, has_long_names };
     (0..count).map(|_| Operation { actor: Actor(0), action: choice.action() }).collect()
 }
 
 struct Choice<'r> {
     random: &'r mut fastrand::Rng,
     sizes: WriteSizes,
+    has_long_names: bool,
 }
 
 impl Choice<'_> {
     fn path(&mut self) -> Word {
         let directory = DIRECTORIES[self.random.usize(..DIRECTORIES.len())];
         let name = NAMES[self.random.usize(..NAMES.len())];
-        Word::from(&format!("{directory}/{name}")[..])
+        // Long names fill several blocks of a directory.
+        let length =
+            if self.has_long_names && !FILES.contains(&name) { NAME_LENGTH_LONG } else { 0 };
+        Word::from(&format!("{directory}/{name:x<length$}")[..])
     }
 
     fn slot(&mut self) -> u8 {
@@ -191,59 +198,6 @@ impl Choice<'_> {
             112..116 => Action::SyncFile { target: self.target() },
             116..118 => Action::SyncData { target: self.target() },
             _ => Action::Sync {},
-        }
-    }
-}
-
-/// The model, and what each thread holds there.
-#[derive(Clone)]
-pub struct Replica {
-    file_system: MemoryFileSystem,
-    sizes: WriteSizes,
-    held: Vec<BTreeMap<u8, InodeNumber>>,
-}
-
-impl Replica {
-    /// The model after the setup.
-    pub fn new(configuration: Configuration, sizes: WriteSizes, threads: usize) -> Replica {
-        let file_system = MemoryFileSystem::new(configuration);
-        let mut executor = Executor::new(&file_system);
-        for operation in setup() {
-            executor.apply(&operation);
-        }
-        drop(executor);
-        Replica { file_system, sizes, held: vec![BTreeMap::new(); threads] }
-    }
-
-    /// A thread's operation.
-    pub fn apply(&mut self, thread: usize, operation: &Operation) -> Outcome {
-        let held = std::mem::take(&mut self.held[thread]);
-        let mut executor = Executor::holding(&self.file_system, held);
-        let outcome = executor.apply(operation);
-        self.held[thread] = executor.into_held();
-        self.sizes.seen(operation, outcome)
-    }
-
-    /// What a thread holds in a slot.
-    pub fn held(&self, thread: usize, slot: u8) -> Option<InodeNumber> {
-        self.held[thread].get(&slot).copied()
-    }
-
-    /// What all threads hold, by thread and slot.
-    pub fn all_held(&self) -> impl Iterator<Item = InodeNumber> {
-        self.held.iter().flat_map(|slots| slots.values().copied())
-    }
-
-    /// Everything that is visible or held. Content that equals that in `before` is shared with it.
-    pub fn state(&self, before: Option<&VisibleState>) -> VisibleState {
-        let read = || {
-            let mut state = VisibleState::read(&self.file_system, BASE, before)?;
-            state.read_nameless(&self.file_system, self.all_held(), before)?;
-            Ok::<VisibleState, drystone_vfs::Error>(state)
-        };
-        match read() {
-            Ok(state) => state,
-            Err(error) => unreachable!("the model can't be read: {error}"),
         }
     }
 }
