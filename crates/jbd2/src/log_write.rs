@@ -219,9 +219,7 @@ fn committed(
         if space.in_flight.binary_search(block).is_ok() {
             core.count(|counts| counts.revoke_waits += 1);
         }
-        while space.in_flight.binary_search(block).is_ok()
-            && !drystone_sync::planted!("revoke-without-wait")
-        {
+        while space.in_flight.binary_search(block).is_ok() {
             core.check()?;
             log.checkpointed.wait(&mut space);
         }

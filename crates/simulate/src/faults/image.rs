@@ -19,7 +19,7 @@ const BLOCK_SIZE: u32 = 1024;
 const IMAGE_BYTES: u64 = 8 << 20;
 const JOURNAL_BYTES: u64 = 1 << 20;
 /// Blocks that are free in a crowded image.
-const FREE_BLOCKS: u64 = 120;
+const FREE_BLOCKS: u64 = 40;
 
 /// A kind of image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 //! device with its faults, and a crash.
 
 use super::image::{Shape, in_order};
-use super::workload::{self, WriteSizes};
+use super::workload::{self, PathChoice, WriteSizes};
 use drystone_blockdev::{DeviceOperation, Effect, Fault, Trigger};
 use drystone_ext4::{MountOptions, Policy};
 use drystone_sync::sim::{Schedule, SimulationSettings};
@@ -50,10 +50,9 @@ impl SeededRun {
         // A crowded image may cut a larger write short; the model never runs out of space.
         let is_small = shape == Shape::Crowded || random.bool();
         let sizes = if is_small { WriteSizes::Sectors } else { WriteSizes::Any };
-        let has_long_names = random.bool();
-        let operations = (0..threads)
-            .map(|_| workload::operations(&mut random, sizes, has_long_names, count))
-            .collect();
+        let paths = PathChoice::new(&mut random);
+        let operations =
+            (0..threads).map(|_| workload::operations(&mut random, sizes, paths, count)).collect();
         let policies = Policy::presets_and_flips();
         SeededRun {
             schedule_seed: seed,

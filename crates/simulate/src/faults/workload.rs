@@ -11,7 +11,7 @@ pub const BASE: &str = "/w";
 /// Directories that are there from the start and stay.
 const DIRECTORIES: [&str; 3] = ["/w/d", "/w/e", "/w/d/s"];
 /// Names in them.
-const NAMES: [&str; 7] = ["a", "b", "c", "d", "e", "f", "g"];
+const NAMES: [&str; 7] = ["f", "a", "b", "g", "c", "d", "e"];
 /// Names in them that are files from the start.
 const FILES: [&str; 2] = ["f", "g"];
 /// The length of long names.
@@ -76,30 +76,49 @@ pub fn setup() -> Vec<Operation> {
     actions.into_iter().map(|action| Operation { actor: Actor(0), action }).collect()
 }
 
+/// The paths that operations are about: the fewer, the more threads meet.
+#[derive(Clone, Copy, Debug)]
+pub struct PathChoice {
+    directories: usize,
+    names: usize,
+    /// Long names fill several blocks of a directory.
+    has_long_names: bool,
+}
+
+impl PathChoice {
+    /// As many as chance says.
+    pub fn new(random: &mut fastrand::Rng) -> PathChoice {
+        PathChoice {
+            directories: random.usize(1..=DIRECTORIES.len()),
+            names: random.usize(2..=NAMES.len()),
+            has_long_names: random.bool(),
+        }
+    }
+}
+
 /// `count` operations of a thread.
 pub fn operations(
     random: &mut fastrand::Rng,
     sizes: WriteSizes,
-    has_long_names: bool,
+    paths: PathChoice,
     count: usize,
 ) -> Vec<Operation> {
-    let mut choice = Choice { random, sizes, has_long_names };
+    let mut choice = Choice { random, sizes, paths };
     (0..count).map(|_| Operation { actor: Actor(0), action: choice.action() }).collect()
 }
 
 struct Choice<'r> {
     random: &'r mut fastrand::Rng,
     sizes: WriteSizes,
-    has_long_names: bool,
+    paths: PathChoice,
 }
 
 impl Choice<'_> {
     fn path(&mut self) -> Word {
-        let directory = DIRECTORIES[self.random.usize(..DIRECTORIES.len())];
-        let name = NAMES[self.random.usize(..NAMES.len())];
-        // Long names fill several blocks of a directory.
-        let length =
-            if self.has_long_names && !FILES.contains(&name) { NAME_LENGTH_LONG } else { 0 };
+        let PathChoice { directories, names, has_long_names } = self.paths;
+        let directory = DIRECTORIES[self.random.usize(..directories)];
+        let name = NAMES[self.random.usize(..names)];
+        let length = if has_long_names && !FILES.contains(&name) { NAME_LENGTH_LONG } else { 0 };
         Word::from(&format!("{directory}/{name:x<length$}")[..])
     }
 
