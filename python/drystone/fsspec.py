@@ -172,7 +172,7 @@ class DrystoneFileSystem(AbstractFileSystem):  # type: ignore[misc]
             return
         for one in path if isinstance(path, list) else [path]:
             one = self._strip_protocol(one)
-            if recursive and self.image.isdir(one):
+            if recursive and self.image.isdir(one) and not self.image.islink(one):
                 self.image.rmtree(one)
             else:
                 self.image.remove(one)
@@ -201,13 +201,23 @@ class DrystoneFileSystem(AbstractFileSystem):  # type: ignore[misc]
         if isinstance(path1, list):
             if not isinstance(path2, list):
                 path2 = [stringify_path(path2).rstrip("/") + "/"] * len(path1)
-            for one, to in zip(path1, path2, strict=True):
-                self.mv(one, to)
+            targets = [self._moved(one, to) for one, to in zip(path1, path2, strict=True)]
+            if len(set(targets)) < len(targets):
+                raise FileExistsError(errno.EEXIST, "Two of them would have the same name", path2[0])
+            for one, target in zip(path1, targets):
+                self._rename(self._strip_protocol(one), target)
             return
+        self._rename(self._strip_protocol(path1), self._moved(path1, path2))
+
+    def _moved(self, path1: str, path2: str) -> str:
         source, target = self._strip_protocol(path1), self._strip_protocol(path2)
         if stringify_path(path2).endswith("/") or self.image.isdir(target):
             target = os.path.join(target, os.path.basename(source))
+        return str(target)
+
+    def _rename(self, source: str, target: str) -> None:
         if source != target:
+            self.image.lstat(source)
             self.image.makedirs(os.path.dirname(target), exist_ok=True)
             self.image.rename(source, target)
 

@@ -117,6 +117,26 @@ def test_a_move_is_a_rename(fs):
     assert fs.info("/f")["ino"] == number
     with pytest.raises(FileNotFoundError):
         fs.mv("/none*", "/third")
+    with pytest.raises(FileNotFoundError):
+        fs.mv("/none", "/nowhere/x")
+    assert not fs.exists("/nowhere")
+
+
+def test_a_move_replaces_nothing_of_itself(fs):
+    for name in ["/1", "/2"]:
+        fs.makedirs(name)
+        fs.pipe_file(f"{name}/f", name.encode())
+    with pytest.raises(FileExistsError):
+        fs.mv("/*/f", "/both")
+    assert fs.cat_file("/1/f") == b"/1" and fs.cat_file("/2/f") == b"/2"
+
+
+def test_a_link_to_a_directory_is_removed_alone(fs):
+    fs.makedirs("/kept")
+    fs.pipe_file("/kept/f", b"1")
+    fs.symlink("kept", "/link")
+    fs.rm("/link", recursive=True)
+    assert not fs.lexists("/link") and fs.cat_file("/kept/f") == b"1"
 
 
 def test_the_end_closes_every_image(fs, tmp_path, monkeypatch):

@@ -39,14 +39,16 @@ impl Fs<'_> {
     ///
     /// # Errors
     ///
-    /// As [`copy_in`](Fs::copy_in). Owners can only be kept by root.
+    /// As [`copy_in`](Fs::copy_in). Owners can only be kept by root. `EBUSY` for a name that is that of the
+    /// file that the image is in: it isn't replaced.
     pub fn copy_out(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<CopySummary> {
         let (from, to) = (from.as_ref(), to.as_ref());
         self.copied("copy", from, to, |first| {
             let source = Endpoint::Image(self.file_system());
             let (item, into) = item_to(from, to);
+            let itself: Vec<_> = self.0.image.host_file().into_iter().collect();
             let keep_owners = rustix::process::geteuid().is_root();
-            let options = CopyOptions { keep_owners, ..CopyOptions::default() };
+            let options = CopyOptions::default().keep_owners(keep_owners).excluded(itself);
             copy(source, &[item], Endpoint::Host, into, &options, first)
         })
     }

@@ -4,6 +4,7 @@
 //! open directory, without following a symbolic link, starting at the directory that the user
 //! named.
 
+use super::CopyOptions;
 use super::ends::{CopyTarget, EndResult};
 use super::facts::{ACCESS_ACL, DEFAULT_ACL, InodeFacts, Xattrs};
 use super::host_directory::{HostDirectory, OpenDirectories};
@@ -11,7 +12,7 @@ use super::host_source::path_below;
 use super::problem::{Cause, CopyProblem, LostProperty, Side};
 use crate::replace::under_free_name;
 use drystone_sync::Arc;
-use drystone_vfs::{FileType, Timestamp, mode};
+use drystone_vfs::{Error, FileType, Timestamp, mode};
 use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
@@ -24,6 +25,8 @@ pub(super) struct HostTarget {
     start: Arc<HostDirectory>,
     directories: OpenDirectories,
     keep_owners: bool,
+    /// What is never replaced, as device and inode number.
+    spared: Vec<(u64, u64)>,
 }
 
 /// One inode that was made.
@@ -63,12 +66,17 @@ enum HostHandle<'n> {
 
 impl HostTarget {
     /// Opens the directory that the user named, the only path that is followed.
-    pub fn new(into: &Path, keep_owners: bool) -> Result<HostTarget, CopyProblem> {
+    pub fn new(into: &Path, options: &CopyOptions) -> Result<HostTarget, CopyProblem> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let start = rustix::fs::openat(CWD, into, flags, Mode::empty())
             .map_err(|errno| CopyProblem::new(Side::Target, "open", into, errno.into()))?;
         let start = HostDirectory::start(start);
-        Ok(HostTarget { start, directories: OpenDirectories::new(), keep_owners })
+        Ok(HostTarget {
+            start,
+            directories: OpenDirectories::new(),
+            keep_owners: options.keep_owners,
+            spared: options.excluded.clone(),
+        })
     }
 
     /// The descriptor of a directory.
@@ -98,6 +106,10 @@ impl HostTarget {
         };
         if FileType::from_mode(stat.st_mode as u16) == Some(FileType::Directory) {
             return Err(Errno::ISDIR.into());
+        }
+        if self.spared.contains(&(stat.st_dev, stat.st_ino)) {
+            let detail = "it is the image itself";
+            return Err(Error::with_detail(drystone_vfs::Errno::EBUSY, detail).into());
         }
         let (other, made) = under_free_name(|other| make(OsStr::new(other)), is_taken)?;
         match rustix::fs::renameat(directory, &other, directory, name) {

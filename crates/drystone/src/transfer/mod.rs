@@ -101,7 +101,7 @@ pub struct CopyOptions {
     pub keep_xattrs: bool,
     /// Don't descend into directories of other devices.
     pub one_file_system: bool,
-    /// Files of the host, as device and inode number, that are left out: the image itself.
+    /// Files of the host, as device and inode number, that are neither copied nor replaced: the image itself.
     pub excluded: Vec<(u64, u64)>,
     /// Entries that are left out, with all that is in them, by their place below the target.
     pub exclude: Exclude,
@@ -208,7 +208,7 @@ pub fn copy(
             engine::run(&HostSource::new(), &target, items, into, options, monitor)
         }
         (Endpoint::Image(source), Endpoint::Host) => {
-            let target = HostTarget::new(into, options.keep_owners)?;
+            let target = HostTarget::new(into, options)?;
             engine::run(&ImageSource::new(source), &target, items, into, options, monitor)
         }
         (Endpoint::Image(source), Endpoint::Image(target)) => {

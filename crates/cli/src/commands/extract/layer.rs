@@ -19,7 +19,8 @@ impl Extraction<'_> {
         let progress = Progress::new(self.global.quiet, verbose, prefixes, interrupt);
         let (files, old_files) = (image.fs(), opened.fs());
         let places = ((&old_files, old.path.as_path()), (&files, from.path.as_path()));
-        let found = progress.during(|| Layer::new(places.0, places.1, &self.options(), &progress));
+        let found =
+            progress.during(|| Layer::new(places.0, places.1, &self.options(image), &progress));
         drop(old_files);
         close(&old.image, opened, found.map_err(|error| anyhow::Error::from(error).into()))
     }

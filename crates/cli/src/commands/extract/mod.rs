@@ -211,7 +211,7 @@ impl Extraction<'_> {
         let manifest = self.arguments.manifest_out.as_ref().map(|path| LossManifest::new(path));
         let manifest = manifest.transpose()?;
         let progress = self.progress(image);
-        let options = self.options();
+        let options = self.options(image);
         let source = Endpoint::Image(image.file_system());
         let followed = FollowedExtract { progress: &progress, manifest: manifest.as_ref() };
         let copied =
@@ -288,7 +288,7 @@ impl Extraction<'_> {
     }
 
     fn to_archive(&self, image: &Image, out: &mut (dyn Write + Send)) -> Outcome<CopySummary> {
-        let (progress, options) = (self.progress(image), self.options());
+        let (progress, options) = (self.progress(image), self.options(image));
         let archived = match &self.arguments.since {
             None => {
                 let (item, files) = (self.item(image)?, image.file_system());
@@ -314,13 +314,14 @@ impl Extraction<'_> {
         }
     }
 
-    fn options(&self) -> CopyOptions {
+    fn options(&self, image: &Image) -> CopyOptions {
         let mut options = CopyOptions::default()
             .keep_owners(!self.arguments.no_owners)
             .owners(self.arguments.owners.map())
             .keep_xattrs(!self.arguments.no_xattrs)
             .exclude(Exclude::new(self.arguments.exclude.iter().cloned()))
-            .without_lost_and_found(true);
+            .without_lost_and_found(true)
+            .excluded(image.host_file().into_iter().collect::<Vec<_>>());
         if let Some(threads) = self.arguments.threads {
             options.threads = threads;
         }

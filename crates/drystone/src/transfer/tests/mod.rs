@@ -254,6 +254,25 @@ fn files_to_leave_out_are_left_out() {
 }
 
 #[test]
+fn files_to_spare_are_not_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("image");
+    std::fs::write(&path, "the image").unwrap();
+    let stat = std::fs::metadata(&path).unwrap();
+    let image = memory();
+    copy_well(Endpoint::Host, item(path.clone(), "image"), Endpoint::Image(&image), Path::new("/"));
+    let monitor = GatheredProblems::new();
+    let options = CopyOptions { excluded: vec![(stat.dev(), stat.ino())], ..options(2) };
+    let items = [CopyItem { path: "/image".into(), name: Some("image".into()) }];
+    let from = Endpoint::Image(&image);
+    let summary = copy(from, &items, Endpoint::Host, folder.path(), &options, &monitor).unwrap();
+    assert_eq!((summary.files, summary.failed), (0, 1));
+    assert!(monitor.texts()[0].contains("it is the image itself"), "{:?}", monitor.texts());
+    assert_eq!(std::fs::read(&path).unwrap(), b"the image");
+    assert_eq!(std::fs::metadata(&path).unwrap().ino(), stat.ino());
+}
+
+#[test]
 fn inherited_acls_do_not_stay() {
     let image = memory();
     let context = RequestContext::superuser();
