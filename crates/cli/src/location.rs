@@ -81,9 +81,13 @@ impl AnyLocation {
     }
 }
 
-/// Refuses `IMAGE:PATH` with a path that lacks its slash, which would be the name of a file that isn't there.
+/// Refuses `IMAGE:PATH` with a path that lacks its slash, which would be the name of a file that isn't there. What
+/// begins with `./` is a file.
 fn not_slashless(text: &OsStr) -> Result<&OsStr, String> {
     let bytes = text.as_bytes();
+    if bytes.starts_with(b"./") {
+        return Ok(text);
+    }
     let colons = bytes.iter().enumerate().filter(|(_, byte)| **byte == b':');
     let mut parts = colons.map(|(at, _)| (&bytes[..at], &bytes[at + 1..]));
     let is_image = |image: &[u8]| {
@@ -223,6 +227,8 @@ mod tests {
         assert!(one.unwrap().ends_with("disk.img:/etc'") && other.is_some());
         std::fs::write(text(":etc"), "").unwrap();
         assert_eq!(both(&text(":etc")), (None, None), "that is its name");
+        assert_eq!(not_slashless("./Cargo.toml:etc".as_ref()).err(), None, "a file");
+        assert!(not_slashless("Cargo.toml:etc".as_ref()).is_err());
     }
 
     #[test]

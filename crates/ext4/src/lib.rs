@@ -55,7 +55,9 @@ pub use alloc::AllocationStatistics;
 pub use drystone_jbd2::JournalStatistics;
 pub use error::{Error, Result};
 pub use extent_status::ExtentStatusStatistics;
-pub use mmp::{check_multi_mount, while_claimed};
+pub use mmp::check_multi_mount;
+#[cfg(not(loom))]
+pub use mmp::while_claimed;
 pub use mount::{Ext4, GrowthPlanner, MountOptions, PlannedGrowth, recovered};
 pub use operations::{AccessTimes, EngineStatistics, MemoryUse, QuotaReport};
 pub use policy::{

@@ -109,6 +109,10 @@ pub(crate) fn examine<'a>(
     Ok(Examined::Whole(checker))
 }
 
+/// Bytes that a repair keeps between its rounds at most: what it knows of fragmented files can be large. What isn't
+/// kept is examined again.
+const KEPT_BYTES_MAX: u64 = 256 << 20;
+
 /// How many threads may work, what is left for tables beside what the threads have in hand, and how many bytes may be
 /// kept beside the largest tables.
 fn share_memory(options: &CheckOptions, layout: &Layout) -> (usize, Memory, u64) {
@@ -119,7 +123,7 @@ fn share_memory(options: &CheckOptions, layout: &Layout) -> (usize, Memory, u64)
         options.threads.min(usize::try_from(threads).unwrap_or(usize::MAX)).clamp(1, THREADS_MAX);
     let in_hand = if threads > 1 { threads as u64 * per_thread } else { 0 };
     let rest = options.memory_max - in_hand;
-    (threads, Memory::new(rest), rest.saturating_sub(tables))
+    (threads, Memory::new(rest), rest.saturating_sub(tables).min(KEPT_BYTES_MAX))
 }
 
 fn run(checker: &mut Checker<'_>, wants_owners: impl Fn(&Report) -> bool) -> Result<(), Error> {

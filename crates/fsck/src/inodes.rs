@@ -13,6 +13,7 @@ use drystone_ext4_format::dir::EntryType;
 use drystone_ext4_format::group::GroupFlags;
 use drystone_ext4_format::inode::{Inode, InodeFlags};
 use drystone_ext4_format::layout::Layout;
+use drystone_sync::Arc;
 use drystone_sync::atomic::{AtomicU32, Ordering};
 
 /// Reads of a piece, which one thread examines. There are fewer where threads would have few pieces.
@@ -90,8 +91,10 @@ pub(crate) fn scan(checker: &mut Checker<'_>) -> Result<(), Error> {
                 reporter.add_inodes(&kept.summary);
                 found.add_part(&kept.found);
             }
-            (Some(Some((report, part))), _) if !found.would_change(&part) => {
+            (Some(Some((report, mut part))), _) if !found.would_change(&part) => {
                 found.add_part(&part);
+                // Only an examination asks for the fixed metadata, which a kept part would hold in memory.
+                part.claims.fixed = Arc::default();
                 let summary = reporter.add_part(report);
                 if let Some((kept, summary)) = kept.as_mut().zip(summary)
                     && piece.can_be_kept(&part)

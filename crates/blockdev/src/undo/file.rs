@@ -5,7 +5,7 @@
 //! The log of an interrupted change stays. The next change of the image finds it: see
 //! [`UndoFile::settle`].
 
-use super::log::LogWriter;
+use super::log::{LogReader, LogWriter};
 use super::roll_back::{ChangeState, Trust, begin_roll_back, change_state, roll_back_as_change};
 use super::{UndoDevice, UndoError};
 use crate::{BlockDevice, DeviceError, DeviceResult, Existing, FileDevice, OpenMode};
@@ -107,7 +107,12 @@ impl UndoFile {
                 return Ok(true);
             }
             // Its change ended before it could be moved to where it was to be kept.
-            Some(ChangeState::Finished { is_kept: true }) => return Err(self.exists().into()),
+            Some(ChangeState::Finished { is_kept: true }) => {
+                let text = "a complete change left its undo log here: move it to where it is to be kept, \
+                            or remove it";
+                let error = std::io::Error::new(ErrorKind::AlreadyExists, text);
+                return Err(self.failed(error).into());
+            }
             Some(ChangeState::NotBegun | ChangeState::Finished { is_kept: false }) => {}
             // A kill while the log was being made leaves zeros. Any other content isn't ours to
             // remove.
@@ -237,7 +242,7 @@ impl UndoFile {
             return Ok(());
         }
         let log = FileDevice::open(&self.path, OpenMode::ReadOnly)?;
-        match change_state(&log)? {
+        match LogReader::open(&log)? {
             Some(_) => self.remove(),
             // Not ours.
             None => Ok(()),

@@ -255,7 +255,7 @@ impl<L: BlockDevice> LogReader<L> {
         if entry.is_none() && self.end != Some(self.position) {
             if self.is_followed()? {
                 let text = "the undo log is damaged here, and can't take its change back: \
-                            remove it, and repair the image";
+                            move it away, and repair the image";
                 let source = std::io::Error::new(ErrorKind::InvalidData, text);
                 return Err(DeviceError::io(DeviceOperation::Read, self.position, 0, source));
             }

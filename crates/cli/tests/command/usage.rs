@@ -1,6 +1,6 @@
 //! Wrong calls, help, completions.
 
-use crate::support::{Done, call};
+use crate::support::{Done, call, command, finish};
 
 fn drystone(arguments: &[&str]) -> (Option<i32>, String, String) {
     let Done { code, stdout, stderr, .. } = call(arguments);
@@ -9,6 +9,8 @@ fn drystone(arguments: &[&str]) -> (Option<i32>, String, String) {
 
 #[test]
 fn wrong_calls_end_with_2_and_say_what_is_wrong() {
+    // Where nothing is in the way of the names.
+    let folder = tempfile::tempdir().unwrap();
     for (arguments, message) in [
         (&[][..], "Usage: drystone"),
         (&["frobnicate"], "unrecognized subcommand"),
@@ -66,10 +68,12 @@ fn wrong_calls_end_with_2_and_say_what_is_wrong() {
         (&["setfattr", "-n", "user.a", "-v", "x", "a:/b"], "'--value VALUE'"),
         (&["cp", "a", "b.img"], "'IMAGE:/'"),
     ] {
-        let (code, _, stderr) = drystone(arguments);
+        let done = finish(command().current_dir(folder.path()).args(arguments));
+        let Done { code, stderr, .. } = done;
         assert_eq!(code, Some(2), "{arguments:?}: {stderr}");
         assert!(stderr.contains(message), "{arguments:?}: {stderr}");
     }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "something was made");
 }
 
 /// No name begins so.

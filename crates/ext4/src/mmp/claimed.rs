@@ -5,11 +5,12 @@ use crate::error::Result;
 use drystone_blockdev::{BlockDevice, DeviceError, DeviceOperation, DeviceResult};
 use drystone_sync::thread;
 
-/// Runs `body` on an image that is claimed meanwhile, if it has multi-mount protection. Nothing can be written to
-/// the device that it gets once another machine has claimed the image.
+/// Runs `body` on an image that is claimed meanwhile, if it has multi-mount protection. The claim is renewed once an
+/// interval; changes of the device that `body` gets fail from the renewal on that finds another machine's claim.
 ///
 /// # Errors
-/// [`Error::Mount`](crate::Error::Mount) if the image is in use; otherwise the device failed.
+/// [`Error::Mount`](crate::Error::Mount) if the image is in use, or another machine has claimed it meanwhile;
+/// otherwise the device failed.
 pub fn while_claimed<T>(
     device: &dyn BlockDevice,
     body: impl FnOnce(&dyn BlockDevice) -> T,
@@ -22,6 +23,7 @@ pub fn while_claimed<T>(
         let _end = EndBeat(&shared);
         body(&ClaimedDevice { shared: &shared })
     });
+    shared.check_held()?;
     shared.give_back()?;
     Ok(done)
 }
@@ -121,15 +123,15 @@ mod tests {
         .unwrap();
         assert_eq!(state(), MmpState::Clean);
         // Another machine claims it all the same.
-        while_claimed(&*device, |claimed| {
+        let lost = while_claimed(&*device, |claimed| {
             place.write(MmpState::Mounted(7), 5).unwrap();
             let start = clock::now();
             while zero(claimed).is_ok() {
                 assert!(start.elapsed() < Duration::from_secs(60), "the loss isn't noticed");
                 thread::sleep(Duration::from_millis(10));
             }
-        })
-        .unwrap();
+        });
+        assert!(matches!(lost, Err(Error::Mount(_))));
         assert_eq!(state(), MmpState::Mounted(7));
         place.write(MmpState::Checking, 5).unwrap();
         assert!(matches!(while_claimed(&*device, |_| ()), Err(Error::Mount(_))));

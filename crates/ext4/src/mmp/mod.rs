@@ -12,8 +12,10 @@
 //! # Reference
 //! "Multiple Mount Protection" in the kernel's ext4 documentation.
 
+#[cfg(not(loom))]
 mod claimed;
 
+#[cfg(not(loom))]
 pub use claimed::while_claimed;
 
 use crate::error::{Error, Result};

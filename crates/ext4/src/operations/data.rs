@@ -96,10 +96,11 @@ impl Engine {
         self.write_replacement(&inode);
         self.allocator.blocks.forget_file(&inode.space);
         if let Err(error) = self.delete_if_unused(&inode) {
-            // The inode stays on the orphan record, for the next mount, or for a checker if it is
-            // damaged.
+            // The inode stays on the orphan record and in memory: the end of the mount tries again. A damaged
+            // one is left to a checker.
             self.note_damage(&error);
             tracing::error!(inode = number.0, %error, "an inode without names could not be freed");
+            return;
         }
         self.inodes.shed(inode);
     }
