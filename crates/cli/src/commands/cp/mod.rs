@@ -194,17 +194,23 @@ impl Copying<'_> {
         sources: usize,
     ) -> Outcome<CopySummary> {
         let Some(image_path) = &group.image else {
-            return self.copy(Endpoint::Host, group, target, path, sources, None);
+            return self.copy(Endpoint::Host, group, target, path, sources);
         };
         if let Some((target_path, file_system)) = target
             && is_same_image(target_path, image_path)
         {
             let from = Endpoint::Image(file_system);
-            return self.copy(from, group, target, path, sources, None);
+            return self.copy(from, group, target, path, sources);
         }
         let image = open(image_path, Intent::Read, self.global)?;
+        let copying = Copying {
+            arguments: self.arguments,
+            global: self.global,
+            excluded: self.excluded.iter().copied().chain(image.host_file()).collect(),
+            interrupt: self.interrupt.clone(),
+        };
         let from = Endpoint::Image(image.file_system());
-        let result = self.copy(from, group, target, path, sources, image.host_file());
+        let result = copying.copy(from, group, target, path, sources);
         close(image_path, image, result)
     }
 
@@ -215,7 +221,6 @@ impl Copying<'_> {
         target: Option<(&Path, &dyn FileSystem)>,
         path: &Path,
         sources: usize,
-        source_file: Option<(u64, u64)>,
     ) -> Outcome<CopySummary> {
         let place = target.map_or(Endpoint::Host, |(_, file_system)| Endpoint::Image(file_system));
         let is_directory = match target {
@@ -240,7 +245,7 @@ impl Copying<'_> {
             .owners(self.arguments.owners.map())
             .keep_xattrs(!self.arguments.no_xattrs)
             .one_file_system(self.arguments.one_file_system)
-            .excluded(self.excluded.iter().copied().chain(source_file).collect::<Vec<_>>());
+            .excluded(self.excluded.clone());
         if let Some(threads) = self.arguments.threads {
             options.threads = threads;
         }
@@ -355,20 +360,17 @@ mod tests {
         let group = |path: PathBuf| Group { image: None, paths: vec![path] };
         let out = folder.path().join("out");
         let from = Endpoint::Image(&image);
-        copying.copy(from, &group("/a".into()), None, &out, 1, None).unwrap();
+        copying.copy(from, &group("/a".into()), None, &out, 1).unwrap();
         assert_eq!(std::fs::read_to_string(out.join("b/c")).unwrap(), "a/b/c");
-        copying.copy(Endpoint::Host, &group(out.clone()), place, Path::new("/"), 1, None).unwrap();
-        copying
-            .copy(Endpoint::Host, &group(out.join(".")), place, Path::new("/"), 1, None)
-            .unwrap();
-        copying.copy(from, &group("/a".into()), place, Path::new("/e"), 1, None).unwrap();
+        copying.copy(Endpoint::Host, &group(out.clone()), place, Path::new("/"), 1).unwrap();
+        copying.copy(Endpoint::Host, &group(out.join(".")), place, Path::new("/"), 1).unwrap();
+        copying.copy(from, &group("/a".into()), place, Path::new("/e"), 1).unwrap();
         let tree = tree_of(&image);
         assert_eq!(content(&tree, "/out/b/c"), b"a/b/c");
         assert_eq!(content(&tree, "/b/c"), b"a/b/c");
         assert_eq!(content(&tree, "/e/d"), b"a/d");
         assert_eq!(paths(&tree).len(), 4 * 3 + 3);
-        let failed =
-            copying.copy(from, &group("/x".into()), place, Path::new("/e"), 1, None).unwrap();
+        let failed = copying.copy(from, &group("/x".into()), place, Path::new("/e"), 1).unwrap();
         assert_eq!(failed.failed, 1);
         assert_eq!(image.references(), 0);
     }
