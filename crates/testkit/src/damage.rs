@@ -29,6 +29,17 @@ pub enum Damage {
 }
 
 impl Damage {
+    /// Every kind.
+    pub const ALL: [Damage; 7] = [
+        Damage::Flip,
+        Damage::Zero,
+        Damage::Ones,
+        Damage::Tear,
+        Damage::Swap,
+        Damage::Point,
+        Damage::Fuzz,
+    ];
+
     /// Whether the block's checksum shows the damage.
     #[must_use]
     pub fn is_evident(self) -> bool {

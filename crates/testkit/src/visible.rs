@@ -133,6 +133,16 @@ impl VisibleState {
         Some(Covered { facts: &entry.facts, size: entry.size, names, children })
     }
 
+    /// The first difference of the two, in content too.
+    pub fn whole_difference(&self, other: &VisibleState) -> Option<String> {
+        if let Some(difference) = self.difference(other, |_, _, _| false) {
+            return Some(difference);
+        }
+        let differs = |path: &&Vec<u8>| self.entries[*path].content != other.entries[*path].content;
+        let path = self.entries.keys().find(differs)?;
+        Some(format!("{} has other content", Word(path.clone())))
+    }
+
     /// The first difference of the two, except in content, that `accepts` doesn't allow.
     pub fn difference(
         &self,

@@ -24,16 +24,6 @@ const SETS: [&str; 8] = [
     "quota-project",
 ];
 
-const KINDS: [Damage; 7] = [
-    Damage::Flip,
-    Damage::Zero,
-    Damage::Ones,
-    Damage::Tear,
-    Damage::Swap,
-    Damage::Point,
-    Damage::Fuzz,
-];
-
 /// So many of a hundred copies of all kinds have the same problems as the image, at least. In the others, what was
 /// overwritten with something else isn't shown: of kinds without checksums, these are more.
 const SAME_PERCENT_MIN: u64 = 70;
@@ -112,7 +102,7 @@ fn damage(
             told += &format!("text of {length} at {block}+{at:#x} {content:?}; ");
             continue;
         }
-        let kind = *random.choice(&KINDS).unwrap();
+        let kind = *random.choice(&Damage::ALL).unwrap();
         apply(map, device, block, kind, random);
         told += &format!("{kind:?} {block} {content:?}; ");
     }

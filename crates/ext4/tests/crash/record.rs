@@ -109,15 +109,7 @@ impl Track {
         let expected = &self.states[self.states.len() - 1];
         let found =
             VisibleState::read(fs, &self.base, Some(expected)).map_err(|e| e.to_string())?;
-        if let Some(difference) = expected.difference(&found, |_, _, _| false) {
-            return Err(difference);
-        }
-        let differs =
-            |path: &&Vec<u8>| expected.entries[*path].content != found.entries[*path].content;
-        match expected.entries.keys().find(differs) {
-            Some(path) => Err(format!("{} has other content", Word(path.clone()))),
-            None => Ok(()),
-        }
+        expected.whole_difference(&found).map_or(Ok(()), Err)
     }
 
     /// The state that the last operation has made durable, if it was a sync.

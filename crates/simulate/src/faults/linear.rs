@@ -3,7 +3,8 @@
 //!
 //! # State
 //! The search tries every order that respects real time, and drops one as soon as the model answers
-//! differently. States that were met before, with the same calls done, are not tried again (G. Lowe, "Testing for linearizability", 2017).
+//! differently. States that were met before, with the same calls done, are not tried again (G. Lowe, "Testing for
+//! linearizability", 2017).
 
 use super::history::Call;
 use super::replica::Replica;
@@ -13,13 +14,11 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 /// Operations that a search may try.
 const STEPS_MAX: usize = 30_000;
 
-/// How many calls of each thread have been done.
-pub type Done = Vec<usize>;
-
 /// A state of the model on the way, with the order of calls that led there: the threads, one a call.
 pub struct SearchNode {
     pub replica: Replica,
-    pub done: Done,
+    /// How many calls of each thread have been done.
+    pub done: Vec<usize>,
     pub order: Vec<usize>,
 }
 

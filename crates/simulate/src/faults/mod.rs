@@ -4,6 +4,7 @@
 //! A run follows from its seed. What callers saw must be linearizable: there is one order of all calls in
 //! which the model answers as the engine did (`linear`). What a crash leaves must recover, be clean, and be
 //! what some calls of such an order leave, among them all that were synced (`durable`).
+
 mod children;
 mod disk;
 mod durable;
@@ -24,11 +25,13 @@ use drystone_testkit::comparison::shrink;
 use image::Images;
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::{SysconfVar, sysconf};
+use run::Finished;
 use seed::SeededRun;
 use serde_json::{Value, json};
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::Duration;
+use verdict::Verdict;
 
 /// Attempts to make a failing run shorter, and how long they may take.
 const SHRINK_ATTEMPTS_MAX: usize = 300;
@@ -85,14 +88,17 @@ impl Job {
     /// Runs it, and says what came of it as JSON.
     fn run(&self, images: &Images) -> String {
         let plan = self.plan();
-        let finished = plan.run(images.of(plan.shape));
-        let problem = finished.problem.map(|(what, calls)| {
-            calls.iter().fold(what, |text, call| format!("{text}\n    {call}"))
-        });
-        let report = finished.report;
+        let Finished { report, judged, calls } = plan.run(images.of(plan.shape));
+        let is_undecided = matches!(judged, Err(Verdict::Undecided));
+        let problem = match judged {
+            Err(Verdict::Wrong(what)) => {
+                Some(calls.iter().fold(what, |text, call| format!("{text}\n    {call}")))
+            }
+            Ok(()) | Err(Verdict::Undecided) => None,
+        };
         json!({
             "events": report.events, "trace": report.trace, "calls": plan.count(),
-            "undecided": finished.is_undecided, "problem": problem,
+            "undecided": is_undecided, "problem": problem,
         })
         .to_string()
     }

@@ -24,10 +24,9 @@ type Disk = SlowDisk<Faulty<Recording<MemoryDevice>>>;
 /// What a run was.
 pub struct Finished {
     pub report: SimulationReport,
-    /// A search that was given up: nothing is claimed.
-    pub is_undecided: bool,
-    /// What is wrong, and the calls.
-    pub problem: Option<(String, Vec<Call>)>,
+    pub judged: Result<(), Verdict>,
+    /// In the order in which they began.
+    pub calls: Vec<Call>,
 }
 
 /// What threads did, and what was there at the end.
@@ -55,13 +54,7 @@ impl SeededRun {
             judged
         });
         calls.sort_by_key(|call| call.begun);
-        match judged {
-            Ok(()) => Finished { report, is_undecided: false, problem: None },
-            Err(Verdict::Undecided) => Finished { report, is_undecided: true, problem: None },
-            Err(Verdict::Wrong(what)) => {
-                Finished { report, is_undecided: false, problem: Some((what, calls)) }
-            }
-        }
+        Finished { report, judged, calls }
     }
 
     fn run_threads(&self, device: &Arc<Disk>) -> Result<Ran, String> {
@@ -170,10 +163,7 @@ impl SeededRun {
     ) -> Result<(), String> {
         check(&**closed)?;
         let found = self.recover(closed)?;
-        match differs(expected, &found) {
-            Some(difference) => Err(difference),
-            None => Ok(()),
-        }
+        expected.whole_difference(&found).map_or(Ok(()), Err)
     }
 
     /// What is there after a crash, on an image that is clean then.
@@ -199,7 +189,8 @@ fn linearize(
     let known = |calls: &Vec<Call>| calls.iter().filter(|call| call.outcome.is_some()).count();
     let goal = search(calls, start.clone(), |node| {
         let is_end = node.done.iter().zip(calls).all(|(&done, calls)| done >= known(calls));
-        is_end && found.is_none_or(|found| difference(&node.replica, found).is_none())
+        is_end
+            && found.is_none_or(|found| node.replica.state(None).whole_difference(found).is_none())
     });
     match goal {
         Ok(goal) => Ok(goal.order),
@@ -208,23 +199,6 @@ fn linearize(
             Err(Verdict::Wrong(unexplained(calls, start, found, &longest)))
         }
     }
-}
-
-/// What differs between the model and what was found.
-fn difference(replica: &Replica, found: &VisibleState) -> Option<String> {
-    differs(&replica.state(None), found)
-}
-
-fn differs(expected: &VisibleState, found: &VisibleState) -> Option<String> {
-    if let Some(difference) = expected.difference(found, |_, _, _| false) {
-        return Some(difference);
-    }
-    let differs = |path: &&Vec<u8>| {
-        let found = found.entries.get(*path).and_then(|entry| entry.content.as_ref());
-        expected.entries[*path].content.as_ref() != found
-    };
-    let path = expected.entries.keys().find(differs)?;
-    Some(format!("{} has other content", String::from_utf8_lossy(path)))
 }
 
 /// Says where the longest order that explains what callers saw ends.
@@ -250,7 +224,7 @@ fn unexplained(
             }
         }
     }
-    if let Some(difference) = found.and_then(|found| difference(&replica, found)) {
+    if let Some(difference) = found.and_then(|found| replica.state(None).whole_difference(found)) {
         text.push_str(&format!("\n  at the end: {difference}"));
     }
     text

@@ -22,16 +22,6 @@ const MORE_FILES: usize = 150;
 /// How often an image is examined.
 const EXAMINATIONS: usize = 5;
 
-const DAMAGES: [Damage; 7] = [
-    Damage::Fuzz,
-    Damage::Point,
-    Damage::Flip,
-    Damage::Zero,
-    Damage::Ones,
-    Damage::Swap,
-    Damage::Tear,
-];
-
 /// The report, and what is kept. Nothing if the image can't be examined.
 fn examined(device: &dyn BlockDevice, kept: Option<Kept>) -> Option<(Report, Kept)> {
     let options = CheckOptions::default().threads(2);
@@ -57,7 +47,7 @@ fn change(map: &MetadataMap, device: &dyn BlockDevice, damaged: &mut Vec<u64>, r
     }
     let blocks: Vec<u64> = map.blocks.keys().copied().collect();
     let block = blocks[random.usize(..blocks.len())];
-    damage::apply(map, device, block, DAMAGES[random.usize(..DAMAGES.len())], random);
+    damage::apply(map, device, block, Damage::ALL[random.usize(..Damage::ALL.len())], random);
     damaged.push(block);
 }
 
