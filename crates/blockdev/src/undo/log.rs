@@ -32,8 +32,9 @@ const PIECE_HEADER_BYTES: usize = 12 + 4 * SECTORS;
 /// A last batch of one piece that was logged before, the end of a change with one piece, the begin of a rollback,
 /// and its end.
 const SPARE_BYTES: usize = 4 * ENTRY_HEADER_BYTES + 2 * PIECE_HEADER_BYTES;
-/// Pieces of an entry, with the first of the image; more are damage.
-const PIECES_MAX: u32 = super::HELD_PIECES_MAX as u32 + 1;
+/// Pieces of an entry; more are damage. A writer holds fewer, and adds the first of the image.
+const PIECES_MAX: u32 = 4097;
+const _: () = assert!(PIECES_MAX as usize > super::HELD_PIECES_MAX);
 
 /// Most bytes from the begin of an entry to the end of the next one's header.
 const ENTRY_BYTES_MAX: u64 =
@@ -146,36 +147,44 @@ impl<L: BlockDevice> LogWriter<L> {
         changes: &[PieceChange],
         has_spare: bool,
     ) -> DeviceResult {
-        let mut body = Vec::with_capacity(changes.len() * (PIECE_HEADER_BYTES + PIECE_BYTES));
+        let length = changes.len() * (PIECE_HEADER_BYTES + PIECE_BYTES);
+        let mut entry = Vec::with_capacity(ENTRY_HEADER_BYTES + length + SPARE_BYTES);
+        entry.resize(ENTRY_HEADER_BYTES, 0);
         for change in changes {
             let kept = match &change.old {
                 None => OLD_IN_EARLIER_BATCH,
                 Some(old) if old.iter().all(|&byte| byte == 0) => OLD_ZEROS,
                 Some(_) => OLD_BYTES,
             };
-            body.extend_from_slice(&change.number.to_le_bytes());
-            body.extend_from_slice(&kept.to_le_bytes());
+            entry.extend_from_slice(&change.number.to_le_bytes());
+            entry.extend_from_slice(&kept.to_le_bytes());
             for sum in change.new.0 {
-                body.extend_from_slice(&sum.to_le_bytes());
+                entry.extend_from_slice(&sum.to_le_bytes());
             }
         }
         for old in changes.iter().filter_map(|change| change.old.as_ref()) {
             if old.iter().any(|&byte| byte != 0) {
-                body.extend_from_slice(&old[..]);
+                entry.extend_from_slice(&old[..]);
             }
         }
-        self.append(kind, changes.len() as u32, &body, has_spare)
+        self.append(kind, changes.len() as u32, entry, has_spare)
     }
 
-    fn append(&mut self, kind: u32, count: u32, body: &[u8], has_spare: bool) -> DeviceResult {
-        let mut entry = Vec::with_capacity(ENTRY_HEADER_BYTES + body.len() + SPARE_BYTES);
-        entry.extend_from_slice(&kind.to_le_bytes());
-        entry.extend_from_slice(&count.to_le_bytes());
-        entry.extend_from_slice(&self.number.to_le_bytes());
-        entry.extend_from_slice(&crc32c(!0, body).to_le_bytes());
-        let checksum = crc32c(!0, &entry);
-        entry.extend_from_slice(&checksum.to_le_bytes());
-        entry.extend_from_slice(body);
+    /// Appends an entry, whose body comes behind room for its header.
+    fn append(
+        &mut self,
+        kind: u32,
+        count: u32,
+        mut entry: Vec<u8>,
+        has_spare: bool,
+    ) -> DeviceResult {
+        let (header, body) = entry.split_at_mut(ENTRY_HEADER_BYTES);
+        header[..4].copy_from_slice(&kind.to_le_bytes());
+        header[4..8].copy_from_slice(&count.to_le_bytes());
+        header[8..16].copy_from_slice(&self.number.to_le_bytes());
+        header[16..20].copy_from_slice(&crc32c(!0, body).to_le_bytes());
+        let checksum = crc32c(!0, &header[..20]);
+        header[20..].copy_from_slice(&checksum.to_le_bytes());
         let length = entry.len() as u64;
         let room = self.log.size_bytes().saturating_sub(self.end);
         if room < length {

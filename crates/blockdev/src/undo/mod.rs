@@ -6,9 +6,9 @@
 //!
 //! # State
 //!
-//! Changes are held in memory, in pieces of 4 KiB, until a flush or until they take 16 MiB. Then they
-//! are written as one *batch*. Its log entry holds checksums of each piece's new bytes, and the old
-//! bytes of each piece that no earlier batch has logged.
+//! Changes are held in memory, in pieces of 4 KiB, until a flush or until they take 4 MiB. Then they are written as
+//! one *batch*; with its old bytes and its log entry it takes three times as much. The entry holds checksums of each
+//! piece's new bytes, and the old bytes of each piece that no earlier batch has logged.
 //!
 //! Other programs know nothing of the log. A device with a *mark* ([`UndoDevice::marked_by`]) writes the mark to the
 //! first piece before anything else, so that they refuse the image while it is half changed. The final content of the
@@ -45,7 +45,10 @@ use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 
 /// Pieces that are held in memory before they are written.
-const HELD_PIECES_MAX: usize = 4096;
+const HELD_PIECES_MAX: usize = 1024;
+
+/// Bytes that are written to the image at once.
+const RUN_BYTES_MAX: usize = 256 << 10;
 
 /// New bytes of a piece; `None` is all zeros.
 type NewBytes = Option<Box<[u8; PIECE_BYTES]>>;
@@ -289,7 +292,8 @@ impl<D: BlockDevice, L: BlockDevice> UndoDevice<D, L> {
         for (number, new) in held {
             let start = number * PIECE_BYTES as u64;
             let length = (self.size_bytes() - start).min(PIECE_BYTES as u64);
-            if run_start + run.len() as u64 != start || new.is_none() {
+            let goes_on = run_start + run.len() as u64 == start && run.len() < RUN_BYTES_MAX;
+            if !goes_on || new.is_none() {
                 if !run.is_empty() {
                     self.image.write_at(run_start, &run)?;
                 }
