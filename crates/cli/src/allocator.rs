@@ -4,7 +4,7 @@
 //! does that faster than the C library. Programs that use the library choose for themselves.
 //!
 //! # Unsafe code
-//! Sets an option of the C library, once.
+//! Sets an option of the C library.
 #![allow(unsafe_code)]
 
 use libmimalloc_sys::{mi_option_set_default, mi_option_t};
@@ -25,6 +25,13 @@ const PURGE_DELAY_MS: c_long = 10_000;
 pub fn keep_freed_memory_for_a_while() {
     // SAFETY: the option exists, and this is the only thread.
     unsafe { mi_option_set_default(PURGE_DELAY, PURGE_DELAY_MS) }
+}
+
+/// For a command that takes much memory for a while and is bounded in it. To be called before there are other threads,
+/// like the above, whose delay it replaces.
+pub fn return_freed_memory_at_once() {
+    // SAFETY: as above.
+    unsafe { mi_option_set_default(PURGE_DELAY, 0) }
 }
 
 #[cfg(test)]

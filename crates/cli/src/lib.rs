@@ -49,6 +49,9 @@ pub fn definition() -> clap::Command {
 pub fn main() -> ExitCode {
     allocator::keep_freed_memory_for_a_while();
     let arguments = Arguments::read();
+    if matches!(arguments.command, Command::Check(_)) {
+        allocator::return_freed_memory_at_once();
+    }
     // A mount decides itself where its messages go.
     if !matches!(arguments.command, Command::Mount(_)) {
         arguments.global.start_tracing();
