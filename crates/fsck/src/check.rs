@@ -71,9 +71,9 @@ pub(crate) enum Examined<'a> {
     Hopeless(Report),
 }
 
-/// Runs all passes over an image. The superblock's counters count only if they are settled. What an examination before
-/// has kept is made use of; nothing is kept of this one without it. `wants_owners` says whether the owners of
-/// shared blocks are looked for, given what was found before.
+/// Runs all passes over an image. The superblock's counters count only if they are settled. Pieces that the examination
+/// before has kept are reused if they would be found the same; without `kept` this one keeps none either.
+/// `wants_owners` says whether the owners of shared blocks are looked for, given what was found before.
 pub(crate) fn examine<'a>(
     mut image: Image<'a>,
     mut reporter: Reporter<'a>,
@@ -87,10 +87,10 @@ pub(crate) fn examine<'a>(
     };
     image.groups = groups;
     let layout = image.layout;
-    let (threads, memory, kept_max) = share_memory(options, &layout);
-    // With less than a thread may have in hand, no piece is worth to be kept.
-    let mut kept = kept.filter(|_| kept_max >= PART_BYTES);
-    let states = match kept.as_mut().and_then(|kept| kept.take_states(&image, kept_max)) {
+    let MemoryPlan { threads, memory, kept_max } =
+        MemoryPlan::new(options, &layout, kept.is_some());
+    let mut kept = kept.filter(|_| kept_max > 0);
+    let states = match kept.as_mut().and_then(|kept| kept.begin(&image, &memory, kept_max)) {
         Some(states) => states.again(&image, &memory)?,
         None => InodeStates::new(&image, &memory)?,
     };
@@ -113,17 +113,33 @@ pub(crate) fn examine<'a>(
 /// kept is examined again.
 const KEPT_BYTES_MAX: u64 = 256 << 20;
 
-/// How many threads may work, what is left for tables beside what the threads have in hand, and how many bytes may be
-/// kept beside the largest tables.
-fn share_memory(options: &CheckOptions, layout: &Layout) -> (usize, Memory, u64) {
-    let tables = layout.blocks_count() / 2 + u64::from(layout.inodes_count());
-    let per_thread = parallel::AHEAD as u64 * PART_BYTES;
-    let threads = options.memory_max.saturating_sub(tables) / per_thread;
-    let threads =
-        options.threads.min(usize::try_from(threads).unwrap_or(usize::MAX)).clamp(1, THREADS_MAX);
-    let in_hand = if threads > 1 { threads as u64 * per_thread } else { 0 };
-    let rest = options.memory_max - in_hand;
-    (threads, Memory::new(rest), rest.saturating_sub(tables).min(KEPT_BYTES_MAX))
+/// What each of several threads may have in hand.
+pub(crate) const THREAD_BYTES: u64 = parallel::AHEAD as u64 * PART_BYTES;
+
+/// How the memory that the caller allows is shared.
+struct MemoryPlan {
+    threads: usize,
+    /// For tables, and for what is kept.
+    memory: Memory,
+    /// What may be kept beside the largest tables.
+    kept_max: u64,
+}
+
+impl MemoryPlan {
+    fn new(options: &CheckOptions, layout: &Layout, keeps: bool) -> Self {
+        let tables = layout.blocks_count() / 2 + u64::from(layout.inodes_count());
+        let spare = options.memory_max.saturating_sub(tables);
+        let threads = usize::try_from(spare / THREAD_BYTES).unwrap_or(usize::MAX);
+        let threads = options.threads.min(threads).clamp(1, THREADS_MAX);
+        // A thread alone examines pieces apart only if they are kept, one at a time.
+        let in_hand = match threads {
+            1 if keeps && spare >= 2 * PART_BYTES => PART_BYTES,
+            1 => 0,
+            threads => threads as u64 * THREAD_BYTES,
+        };
+        let kept_max = if in_hand > 0 { (spare - in_hand).min(KEPT_BYTES_MAX) } else { 0 };
+        Self { threads, memory: Memory::new(options.memory_max - in_hand), kept_max }
+    }
 }
 
 fn run(checker: &mut Checker<'_>, wants_owners: impl Fn(&Report) -> bool) -> Result<(), Error> {

@@ -81,17 +81,17 @@ pub(crate) fn check(checker: &mut Checker<'_>) -> Result<(), Error> {
     }
     let is_apart = are_claimed && (*threads > 1 || kept.is_some());
     let pieces = pieces(&directories.all, &all, *threads);
-    let standing = kept.as_mut().map(|kept| kept.stand(&pieces, states, &claims.twice));
-    let stands = |index: usize| standing.as_ref().is_some_and(|standing| standing[index]);
+    let reused = kept.as_mut().map(|kept| kept.reuse_directories(&pieces, states, &claims.twice));
+    let is_reused = |index: usize| reused.as_ref().is_some_and(|reused| reused[index]);
     let now_seconds = reporter.now_seconds;
     let work =
         |index: usize| is_apart.then(|| inputs.examine_apart(pieces[index], now_seconds)).flatten();
-    parallel::in_order_unless(pieces.len(), *threads, stands, work, |index, part| {
+    parallel::in_order_unless(pieces.len(), *threads, is_reused, work, |index, part| {
         let piece = pieces[index];
         match (part, kept.as_mut()) {
-            (None, Some(kept)) => kept.directories(piece).give(states, directories, reporter),
+            (None, Some(kept)) => kept.directories(piece).add_to(states, directories, reporter),
             (Some(Some(part)), kept) if !part.is_in_any(&claims.twice) => {
-                part.give(states, directories, reporter);
+                part.add_to(states, directories, reporter);
                 if let Some(kept) = kept {
                     kept.keep_directories(part);
                 }

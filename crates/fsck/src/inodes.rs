@@ -65,10 +65,10 @@ pub(crate) fn scan(checker: &mut Checker<'_>) -> Result<(), Error> {
             states.set_used(inode, EntryType::Unknown, 0, false);
         }
     }
-    let standing: Option<Vec<bool>> = kept
+    let reused: Option<Vec<bool>> = kept
         .as_ref()
         .map(|kept| pieces.iter().map(|piece| kept.inodes(piece.run(&layout)).is_some()).collect());
-    let stands = |index: usize| standing.as_ref().is_some_and(|standing| standing[index]);
+    let is_reused = |index: usize| reused.as_ref().is_some_and(|reused| reused[index]);
     let is_apart = *threads > 1 || kept.is_some();
     let (empty, now_seconds) = (found.part(&layout), reporter.now_seconds);
     let discarded = AtomicU32::new(0);
@@ -82,7 +82,7 @@ pub(crate) fn scan(checker: &mut Checker<'_>) -> Result<(), Error> {
         let is_whole = scan_piece(&mut pass, &pieces[index], Findings::exceed_part).ok()?;
         Some((reporter.into_part()?, part)).filter(|_| is_whole)
     };
-    parallel::in_order_unless(pieces.len(), *threads, stands, work, |index, part| {
+    parallel::in_order_unless(pieces.len(), *threads, is_reused, work, |index, part| {
         let piece = &pieces[index];
         let run = piece.run(&layout);
         let before = kept.as_ref().and_then(|kept| kept.inodes(run));

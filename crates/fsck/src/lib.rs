@@ -18,8 +18,8 @@
 //! Every tree node and every directory block is read once in a pass, however often it is
 //! referred to. That bounds the time and makes loops harmless.
 //!
-//! A repair keeps what each piece of inodes and directories has given, so that its later rounds examine only what has
-//! changed.
+//! A repair keeps what was found in pieces of inodes and directories, within the bound that callers may set, so that its
+//! later rounds need not examine them again.
 //!
 //! # Threads
 //! Inodes and directories are examined in pieces by several threads, and what each finds is taken in the

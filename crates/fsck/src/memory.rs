@@ -2,9 +2,9 @@
 //!
 //! Tables grow with the image: a byte for each inode of a group that may have inodes in use, two bits for each
 //! block that is in use, some bytes for each directory and each group, and the names of the directory that is
-//! examined. Each holds a share of the bound. What a repair keeps between rounds gets what the largest tables leave of
-//! the bound. What doesn't grow with the image isn't counted: buffers, and what
-//! threads have found that isn't added yet.
+//! examined. Each holds a share of the bound, and so does what a repair keeps between its rounds: of what the largest
+//! tables leave, and not at all once another table needs it. What doesn't grow with the image isn't counted: buffers,
+//! and what threads have found that isn't added yet.
 
 use crate::image::Error;
 use drystone_sync::Arc;

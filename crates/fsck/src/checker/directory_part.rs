@@ -93,8 +93,9 @@ impl DirectoryPart {
         !clusters.is_empty() && self.clusters.iter().any(|run| clusters.has_any(run.clone()))
     }
 
-    /// Reports the problems, counts the names and places the directories, in the order in which they were found.
-    pub fn give(
+    /// Adds what was found to the findings of all directories, in the same order: reports the problems, counts the
+    /// names and places the directories.
+    pub fn add_to(
         &self,
         states: &InodeStates,
         directories: &mut Directories,

@@ -10,8 +10,8 @@ use drystone_ext4_format::layout::Layout;
 
 /// Memory of the sets of a part.
 pub(crate) const PART_BYTES: u64 = 32 << 20;
-/// Memory of an attribute block that was met, about.
-const ATTRIBUTE_BLOCK_BYTES: usize = 128;
+/// Memory of an attribute block that was met, about, with an encryption context.
+const ATTRIBUTE_BLOCK_BYTES: usize = 192;
 /// Nodes of maps that a part reads.
 const PART_NODES: usize = 1 << 14;
 /// Inodes with values of attributes that a part reads.
@@ -111,7 +111,10 @@ impl Findings {
         let sets = [&self.claims.used, &self.claims.twice, &self.visited];
         let sets: u64 = sets.map(BlockSet::memory_bytes).iter().sum();
         let attributes = self.attributes.blocks.len() * ATTRIBUTE_BLOCK_BYTES;
-        let few = size_of::<Self>() + attributes + self.policies.memory_bytes();
+        let few = size_of::<Self>()
+            + attributes
+            + self.policies.memory_bytes()
+            + self.usage.memory_bytes();
         sets + self.directories.memory_bytes() + few as u64
     }
 }

@@ -1,24 +1,35 @@
 //! What an examination keeps for the next one of the same image, so that a repair doesn't examine the whole image in
 //! each of its rounds.
 //!
-//! The passes over inodes and over directories examine pieces. The next examination takes a piece as it was found
-//! before if it would find the same again; the rest it examines anew, and from all pieces together it derives what
-//! concerns the whole image: owners of blocks, links, counts. So its report is that of an examination from the start.
+//! The passes over inodes and over directories examine pieces. The next examination reuses the findings of a piece
+//! that would find the same again, and examines the others anew. What concerns the whole image is derived from all
+//! findings together, reused or not: owners of blocks, links, bitmaps, quota. So its report is that of an examination
+//! from the start.
 //!
 //! # State
-//! - Of a piece of inodes what they claim and count, if nothing is wrong with them, and the states of all inodes.
-//! - Of a piece of directories what is wrong, which inodes their entries name, and which clusters they were read from.
+//! - For a piece of inodes without problems: what they claim and count. The states of all inodes.
+//! - For a piece of directories: its problems, the inodes that its entries name, and the clusters that it was read
+//!   from.
+//!
+//! Everything is in memory, and part of what the caller allows for the check. A piece for which there is no room isn't
+//! kept. Problems with paths, and what rules have noted, belong to the repair and not here.
+//!
+//! # Locking
+//! None. Only the thread that takes the results of pieces changes what is kept, between the pieces that others examine.
 //!
 //! # Invariants
-//! A piece is dropped before it could be taken if anything may have changed of what it was found by:
-//! - the superblock, but for its counts and its state: then all pieces are dropped;
+//! A piece is dropped before it could be reused if anything may have changed that its findings depend on:
+//! - the superblock, except for its counts and its state: then all pieces are dropped;
 //! - the inodes of the piece: their bytes, whether they are orphans, where their table is or how much of it is in use;
 //! - for inodes the clusters that they claim: nodes of maps, attributes and targets of links lie there;
 //! - for directories the clusters that they were read from, and whether the inodes that they name are in use, and as
 //!   what.
 //!
-//! A piece whose findings depend on the pieces before it is examined in order and not kept: one that shares a node of a
-//! map or a block of a directory with another.
+//! So every write of a repair has to be noted: it goes through a [`WatchedDevice`](crate::watched::WatchedDevice).
+//!
+//! Never kept, as they depend on other pieces: the first piece of inodes, whose reserved inodes are compared with the
+//! superblock; inodes with values of attributes in other inodes; a piece that shares a node of a map or a block of a
+//! directory with another; directories whose encryption policy was compared with that of their files.
 
 #[cfg(test)]
 mod tests;
@@ -29,6 +40,7 @@ use crate::claims::Claims;
 use crate::image::Image;
 use crate::inode_runs::{InodeRun, InodeRuns};
 use crate::inode_states::InodeStates;
+use crate::memory::{Memory, MemoryShare};
 use crate::report::CheckSummary;
 use drystone_ext4_format::superblock::{StateFlags, Superblock};
 use drystone_ext4_format::{GroupNumber, PhysicalBlock};
@@ -49,9 +61,10 @@ impl KeptInodes {
     }
 }
 
-/// What pieces depend on beside what they read.
+/// What the findings of all pieces depend on, beside what each of them reads.
 #[derive(PartialEq, Eq)]
-struct Basis {
+struct SharedInputs {
+    /// Without counts and state.
     superblock: Vec<u8>,
     /// Of each group.
     tables: Vec<InodeTable>,
@@ -66,7 +79,7 @@ struct InodeTable {
     initialised: u32,
 }
 
-impl Basis {
+impl SharedInputs {
     fn of(image: &Image<'_>, orphans: &Orphans) -> Self {
         let table = |group: GroupNumber| {
             let state = &image.groups[group.index()];
@@ -77,15 +90,15 @@ impl Basis {
             }
         };
         Self {
-            superblock: essence(&image.superblock),
+            superblock: without_counts(&image.superblock),
             tables: image.layout.groups().map(table).collect(),
             orphans: orphans.inodes.clone(),
         }
     }
 }
 
-/// What a superblock says that inodes and directories are examined by.
-fn essence(superblock: &Superblock) -> Vec<u8> {
+/// A superblock's bytes without what neither inodes nor directories are compared with.
+fn without_counts(superblock: &Superblock) -> Vec<u8> {
     let mut superblock = superblock.clone();
     superblock.set_free_blocks_count(0);
     superblock.set_free_inodes_count(0);
@@ -100,12 +113,13 @@ fn essence(superblock: &Superblock) -> Vec<u8> {
 /// What is kept.
 #[derive(Default)]
 pub(crate) struct Kept {
-    basis: Option<Basis>,
+    inputs: Option<SharedInputs>,
     states: Option<InodeStates>,
     /// By their first inodes.
     inodes: BTreeMap<u32, KeptInodes>,
     directories: BTreeMap<u32, DirectoryPart>,
-    bytes: u64,
+    /// What the pieces take of the memory of the check; nothing before the first.
+    memory: Option<MemoryShare>,
     bytes_max: u64,
     /// Ranges of the device that were written since, in order.
     written: Vec<Range<u64>>,
@@ -119,15 +133,42 @@ impl Kept {
         self.written = written;
     }
 
-    /// The states of the last examination, if this image has the same superblock. All else is dropped then, too.
-    /// So many bytes may be kept in all.
-    pub fn take_states(&mut self, image: &Image<'_>, bytes_max: u64) -> Option<InodeStates> {
-        let is_same = |basis: &Basis| basis.superblock == essence(&image.superblock);
-        if !self.basis.as_ref().is_some_and(is_same) {
+    /// Begins an examination, whose tables share this memory. The pieces may take so many bytes of it in all. Returns
+    /// the states of the last examination if the image has the same superblock; all pieces are dropped otherwise.
+    pub fn begin(
+        &mut self,
+        image: &Image<'_>,
+        memory: &Memory,
+        bytes_max: u64,
+    ) -> Option<InodeStates> {
+        let now = without_counts(&image.superblock);
+        if self.inputs.as_ref().is_none_or(|inputs| inputs.superblock != now) {
             *self = Self::default();
         }
         self.bytes_max = bytes_max;
+        let mut share = memory.share();
+        let bytes = self.memory_bytes();
+        if bytes > bytes_max || !share.grow(bytes) {
+            self.inodes.clear();
+            self.directories.clear();
+        }
+        self.memory = Some(share);
         self.states.take()
+    }
+
+    /// Bytes that all pieces take, about.
+    fn memory_bytes(&self) -> u64 {
+        let inodes = self.inodes.values().map(KeptInodes::memory_bytes);
+        let directories = self.directories.values().map(DirectoryPart::memory_bytes);
+        inodes.chain(directories).sum()
+    }
+
+    /// Gives back what dropped pieces have taken.
+    fn release_dropped(&mut self) {
+        let bytes = self.memory_bytes();
+        if let Some(memory) = &mut self.memory {
+            memory.shrink(memory.bytes().saturating_sub(bytes));
+        }
     }
 
     pub fn set_states(&mut self, states: InodeStates) {
@@ -143,9 +184,9 @@ impl Kept {
         claims: &Claims,
         runs: &[InodeRun],
     ) {
-        let basis = Basis::of(image, orphans);
-        let changed = match &self.basis {
-            Some(before) => changed_inodes(image, before, &basis, &self.written),
+        let inputs = SharedInputs::of(image, orphans);
+        let changed = match &self.inputs {
+            Some(before) => changed_inodes(image, before, &inputs, &self.written),
             None => InodeRuns::default(),
         };
         let mut clusters = BlockSet::new(claims.bound());
@@ -154,7 +195,7 @@ impl Kept {
             let blocks = range.start >> log_block_size..((range.end - 1) >> log_block_size) + 1;
             clusters.add_range(claims.clusters(blocks.start, blocks.end));
         }
-        self.basis = Some(basis);
+        self.inputs = Some(inputs);
         self.inodes.retain(|_, piece| {
             let is_piece = runs.binary_search_by_key(&piece.run.first, |run| run.first);
             is_piece.is_ok_and(|at| runs[at] == piece.run)
@@ -167,13 +208,11 @@ impl Kept {
                 && !changed.have_any(&piece.uncounted)
         });
         self.changed = changed.iter().map(|run| (run, states.seen_of(run))).collect();
-        let inodes = self.inodes.values().map(KeptInodes::memory_bytes);
-        let directories = self.directories.values().map(DirectoryPart::memory_bytes);
-        self.bytes = inodes.chain(directories).sum();
+        self.release_dropped();
     }
 
-    /// The inodes that directories see in another way than before.
-    fn seen_otherwise(&self, states: &InodeStates) -> InodeRuns {
+    /// The inodes that look different to directories now.
+    fn look_different(&self, states: &InodeStates) -> InodeRuns {
         let mut changed = Vec::new();
         for (run, before) in &self.changed {
             let pairs = before.iter().zip(states.seen_of(*run));
@@ -183,23 +222,25 @@ impl Kept {
         InodeRuns::new(changed)
     }
 
-    /// Which of these pieces of directories are kept: none that shares clusters, or names an inode that looks
-    /// otherwise now. The others are dropped.
-    pub fn stand(
+    /// Which of these pieces of directories are reused: those that share no clusters, and name no inode that looks
+    /// different now. The others are dropped.
+    pub fn reuse_directories(
         &mut self,
         pieces: &[&[u32]],
         states: &InodeStates,
         shared: &BlockSet,
     ) -> Vec<bool> {
-        let changed = self.seen_otherwise(states);
+        let changed = self.look_different(states);
         let mut before = std::mem::take(&mut self.directories);
-        let mut stands = |piece: &[u32]| {
+        let mut is_reused = |piece: &[u32]| {
             let kept = before.remove(piece.first()?)?;
             let is_same =
                 *kept.inodes == *piece && !kept.is_in_any(shared) && !changed.have_any(&kept.names);
             is_same.then(|| self.directories.insert(kept.inodes[0], kept))
         };
-        pieces.iter().map(|piece| stands(piece).is_some()).collect()
+        let reused = pieces.iter().map(|piece| is_reused(piece).is_some()).collect();
+        self.release_dropped();
+        reused
     }
 
     /// A piece of directories that is kept.
@@ -245,7 +286,10 @@ impl Kept {
     }
 
     pub fn drop_inodes(&mut self, run: InodeRun) {
-        self.inodes.remove(&run.first);
+        let dropped = self.inodes.remove(&run.first);
+        if let Some((piece, memory)) = dropped.zip(self.memory.as_mut()) {
+            memory.shrink(piece.memory_bytes());
+        }
     }
 
     pub fn keep_inodes(&mut self, piece: KeptInodes) {
@@ -265,19 +309,18 @@ impl Kept {
 
     /// Whether there is room for so many more bytes, which are taken then.
     fn has_room(&mut self, bytes: u64) -> bool {
-        let has_room = self.bytes.saturating_add(bytes) <= self.bytes_max;
-        if has_room {
-            self.bytes += bytes;
-        }
-        has_room
+        let bytes_max = self.bytes_max;
+        self.memory
+            .as_mut()
+            .is_some_and(|memory| memory.bytes() + bytes <= bytes_max && memory.grow(bytes))
     }
 }
 
 /// The inodes that may have changed, in order.
 fn changed_inodes(
     image: &Image<'_>,
-    before: &Basis,
-    now: &Basis,
+    before: &SharedInputs,
+    now: &SharedInputs,
     written: &[Range<u64>],
 ) -> InodeRuns {
     let layout = &image.layout;

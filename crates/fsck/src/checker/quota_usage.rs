@@ -44,6 +44,12 @@ impl QuotaUsage {
         }
     }
 
+    /// Bytes that the lists take, about.
+    pub fn memory_bytes(&self) -> usize {
+        let ids = self.users.len() + self.groups.len() + self.projects.len();
+        2 * size_of::<(u32, QuotaUse)>() * ids
+    }
+
     /// Adds what other inodes use.
     pub fn add_part(&mut self, part: &QuotaUsage) {
         let both = [

@@ -5,9 +5,8 @@
 //! later stages are consequences, and gone when the next round looks. Counts of links have no consequences, so that
 //! the totals are repaired in the same round. The last round changes nothing: its check is the result.
 //!
-//! The first round examines the whole image. A later one examines again only the pieces of inodes and directories
-//! that the writes of the round before may have changed, and derives the rest from them: its report is that of a check
-//! of the whole image ([`Kept`]).
+//! A round reuses what the one before has found in pieces of inodes and directories that its writes can't have changed,
+//! as far as memory permits ([`Kept`]). Its report is that of a check of the whole image.
 //!
 //! # State
 //! Between rounds the device and what was written, what the check keeps, and what was left and why, by the text of the
@@ -40,6 +39,8 @@ mod salvage;
 mod stage;
 mod superblock;
 mod tables;
+#[cfg(test)]
+mod tests;
 mod totals;
 
 use crate::check::{self, Examined};
@@ -149,25 +150,7 @@ pub fn repair(
     progress: &mut dyn FnMut(CheckProgress<'_>),
 ) -> Result<RepairReport, Error> {
     let device = WatchedDevice::new(device);
-    let mut session = Session {
-        device: &device,
-        options: *options,
-        now_seconds,
-        choose,
-        left: HashMap::new(),
-        tries: HashMap::new(),
-        report: RepairReport::default(),
-        transactions: 0,
-        is_journal_kept: false,
-        suspects: BTreeSet::new(),
-        victims: BTreeSet::new(),
-        garbled: HashMap::new(),
-        lost_tables: BTreeSet::new(),
-        unindexed: BTreeSet::new(),
-        had_lost_and_found: None,
-        is_completed: false,
-        kept: Kept::default(),
-    };
+    let mut session = Session::new(&device, options, now_seconds, choose);
     for round in 0..ROUNDS_MAX {
         let mut steps = |step: CheckProgress<'_>| {
             // Only the first round's problems are news, and the caller is asked about those.
@@ -221,10 +204,55 @@ struct Session<'a> {
     is_completed: bool,
     /// What the last round has kept for the next.
     kept: Kept,
+    /// Whether rounds keep pieces of their examinations: not once those have left too little memory.
+    keeps_pieces: bool,
 }
 
-impl Session<'_> {
+impl<'a> Session<'a> {
+    fn new(
+        device: &'a WatchedDevice<'a>,
+        options: &CheckOptions,
+        now_seconds: u64,
+        choose: &'a mut Choose<'a>,
+    ) -> Self {
+        Self {
+            device,
+            options: *options,
+            now_seconds,
+            choose,
+            left: HashMap::new(),
+            tries: HashMap::new(),
+            report: RepairReport::default(),
+            transactions: 0,
+            is_journal_kept: false,
+            suspects: BTreeSet::new(),
+            victims: BTreeSet::new(),
+            garbled: HashMap::new(),
+            lost_tables: BTreeSet::new(),
+            unindexed: BTreeSet::new(),
+            had_lost_and_found: None,
+            is_completed: false,
+            kept: Kept::default(),
+            keeps_pieces: true,
+        }
+    }
+
     fn round(
+        &mut self,
+        is_last: bool,
+        progress: &mut dyn FnMut(CheckProgress<'_>),
+    ) -> Result<Round, Error> {
+        match self.try_round(is_last, progress) {
+            // Tables come first. Only an examination fails for memory, before the round writes anything.
+            Err(Error::Memory { .. }) if self.keeps_pieces => {
+                self.keeps_pieces = false;
+                self.try_round(is_last, progress)
+            }
+            ended => ended,
+        }
+    }
+
+    fn try_round(
         &mut self,
         is_last: bool,
         progress: &mut dyn FnMut(CheckProgress<'_>),
@@ -257,10 +285,11 @@ impl Session<'_> {
         }
         let mut kept = std::mem::take(&mut self.kept);
         kept.note_written(device.take_written());
+        let kept = Some(kept).filter(|_| self.keeps_pieces);
         let is_kept = self.is_journal_kept;
         // Who shares a block is of use once the inodes are repaired.
         let wants_owners = |report: &Report| is_last || is_kept || !self.repairs_inodes(report);
-        match check::examine(image, reporter, true, &options, Some(kept), wants_owners)? {
+        match check::examine(image, reporter, true, &options, kept, wants_owners)? {
             Examined::Hopeless(report) => {
                 self.conclude(report);
                 Ok(Round::Settled)
@@ -387,6 +416,7 @@ impl Session<'_> {
             let mut is_stage_changed = false;
             for problem in &problems {
                 let key = key_of(problem);
+                let writes_before = self.device.writes();
                 let outcome = if is_blocked {
                     RepairOutcome::Waiting
                 } else {
@@ -395,11 +425,12 @@ impl Session<'_> {
                 if self.report.is_cancelled {
                     return Ok(false);
                 }
-                if outcome == RepairOutcome::Repaired {
-                    is_stage_changed = true;
-                    continue;
+                // A rule may have written before it failed.
+                is_stage_changed |=
+                    outcome == RepairOutcome::Repaired || self.device.writes() > writes_before;
+                if outcome != RepairOutcome::Repaired {
+                    self.left.insert(key, outcome);
                 }
-                self.left.insert(key, outcome);
             }
             is_changed |= is_stage_changed;
             // Nothing that is counted later depends on counts of links.
