@@ -1,4 +1,7 @@
 //! Writes the nodes of a new map of a file: an extent tree, or a block map.
+//!
+//! Nodes are written once the whole map has room: those of the old map, which they may replace, stay as they are
+//! otherwise.
 
 use super::repairer::Repairer;
 use crate::image::Error;
@@ -24,11 +27,17 @@ pub(super) fn write(
     extents: Vec<Extent>,
     old_nodes: Vec<PhysicalBlock>,
 ) -> Result<Option<[u8; BLOCK_AREA_BYTES]>, Error> {
-    let mut writer = MapWriter { repairer, inode, extents, old_nodes };
-    match inode.flags.contains(InodeFlags::EXTENTS) {
-        true => writer.tree(),
-        false => writer.pointers(),
+    let mut writer = MapWriter { repairer, inode, extents, old_nodes, nodes: Vec::new() };
+    let root = match inode.flags.contains(InodeFlags::EXTENTS) {
+        true => writer.tree()?,
+        false => writer.pointers()?,
+    };
+    if root.is_some() {
+        for (block, bytes) in &writer.nodes {
+            writer.repairer.write_block(*block, bytes)?;
+        }
     }
+    Ok(root)
 }
 
 /// What a node of an extent tree holds: extents in leaves, indexes above them.
@@ -62,6 +71,8 @@ struct MapWriter<'b, 'm, 'i> {
     inode: &'b Inode,
     extents: Vec<Extent>,
     old_nodes: Vec<PhysicalBlock>,
+    /// What is to be written.
+    nodes: Vec<(PhysicalBlock, Vec<u8>)>,
 }
 
 impl MapWriter<'_, '_, '_> {
@@ -98,7 +109,7 @@ impl MapWriter<'_, '_, '_> {
         area
     }
 
-    /// Writes the nodes that hold `entries`, and gives what leads to them; nothing if there is no room.
+    /// Makes the nodes that hold `entries`, and gives what leads to them; nothing if there is no room.
     fn level<E: NodeEntry>(
         &mut self,
         depth: u16,
@@ -117,7 +128,7 @@ impl MapWriter<'_, '_, '_> {
                 entry.insert(&mut node, position);
             }
             node.seal(seed);
-            self.repairer.write_block(block, &bytes)?;
+            self.nodes.push((block, bytes));
             // A part of a slice is never empty.
             let logical = part.first().map_or(LogicalBlock::FIRST, NodeEntry::logical);
             above.push(ExtentIndex { logical, child: block });
@@ -169,7 +180,7 @@ impl MapWriter<'_, '_, '_> {
                 None => return Ok(None),
             }
         }
-        self.repairer.write_block(block, &bytes)?;
+        self.nodes.push((block, bytes));
         Ok(Some(Some(block)))
     }
 }

@@ -43,7 +43,8 @@ pub(super) fn rebuild(repairer: &mut Repairer<'_, '_>, kind: QuotaKind) -> Resul
     write_file(repairer, number, &content).map(|repaired| repaired.and(DONE))
 }
 
-/// Makes these bytes the content of a file, into the blocks that it has and new ones.
+/// Makes these bytes the content of a file, in the blocks that it has and new ones. Without room for all of them
+/// nothing is written.
 fn write_file(
     repairer: &mut Repairer<'_, '_>,
     number: InodeNumber,
@@ -53,7 +54,7 @@ fn write_file(
     let block_size = layout.block_size();
     let Some(mut pieces) = maps::take_apart(repairer, number)? else { return Ok(None) };
     let mut extents: Vec<Extent> = Vec::new();
-    for (logical, bytes) in (0..).map(LogicalBlock::new).zip(content.chunks(block_size)) {
+    for logical in (0..content.len().div_ceil(block_size) as u32).map(LogicalBlock::new) {
         // A cluster of the file that was begun goes on.
         let is_begun = logical.as_u64() % u64::from(layout.blocks_per_cluster()) > 0;
         let found = mapping::find(&pieces.extents, logical).filter(|_| !is_begun);
@@ -62,14 +63,18 @@ fn write_file(
             None => repairer.allocate_for(&extents, logical)?,
         };
         let Some(physical) = new else { return Ok(None) };
+        Extent::of_block(logical, physical).append_to(&mut extents);
+    }
+    pieces.extents.clone_from(&extents);
+    if maps::store(repairer, pieces)?.is_none() {
+        return Ok(None);
+    }
+    for (logical, bytes) in (0..).map(LogicalBlock::new).zip(content.chunks(block_size)) {
+        // Each has its place by now.
+        let Some(physical) = mapping::find(&extents, logical) else { break };
         let mut block = vec![0; block_size];
         block[..bytes.len()].copy_from_slice(bytes);
         repairer.write_block(physical, &block)?;
-        Extent::of_block(logical, physical).append_to(&mut extents);
-    }
-    pieces.extents = extents;
-    if maps::store(repairer, pieces)?.is_none() {
-        return Ok(None);
     }
     fields::set_size(repairer, number, content.len() as u64)
 }

@@ -6,7 +6,7 @@ use drystone_blockdev::{BlockDevice, MemoryDevice};
 use drystone_ext4_format::InodeNumber;
 use drystone_ext4_format::inode::{Inode, InodeFlags};
 use drystone_ext4_format::xattr::{AttributeName, AttributeSet, AttributeValue};
-use drystone_fsck::{CheckOptions, check};
+use drystone_fsck::{CheckOptions, Issue, Problem, QuotaIssue, RepairOutcome, check};
 use drystone_testkit::contents::ImageContents;
 use drystone_testkit::judges::{Scratch, e2fsck_at, have, run};
 use drystone_testkit::metadata_map::MetadataMap;
@@ -127,6 +127,33 @@ fn edited_images_are_repaired() {
             assert!(found, "{what}: {name} isn't among {:?}", contents.names);
         }
     }
+}
+
+/// A quota file that needs another block, where there is none, stays as it is, and the report is that of a check.
+#[test]
+fn a_quota_file_without_room_stays_as_it_is() {
+    if !have("debugfs") {
+        return;
+    }
+    let scratch = Scratch::new("fsck-edited-quota").unwrap();
+    let owned: String = (0..20)
+        .map(|number| format!("write SMALL /f{number}\nsif /f{number} uid {}\n", 1000 + number))
+        .collect();
+    let image = make(&scratch, "-t ext4 -O quota -N 64", &(owned + "write LARGE /filler"));
+    let device = MemoryDevice::from_bytes(&fs::read(&image).unwrap());
+    let report = repair_all(&device).unwrap();
+    let left: Vec<&Problem> = report
+        .problems
+        .iter()
+        .filter(|problem| problem.repair != RepairOutcome::Repaired)
+        .map(|problem| &problem.problem)
+        .collect();
+    let found = check(&device, &CheckOptions::default(), &mut |_| {}).unwrap();
+    assert!(found.errors > 0 && left.iter().copied().eq(&found.problems), "{left:?}");
+    let wrong_usage = |problem: &Problem| {
+        matches!(problem.issue, Issue::Quota { issue: QuotaIssue::Usage { .. }, .. })
+    };
+    assert!(found.problems.iter().all(wrong_usage), "{:?}", found.problems);
 }
 
 /// A journal that is a file with a name is sound.
