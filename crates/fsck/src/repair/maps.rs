@@ -223,6 +223,49 @@ pub(super) fn unshare(
     Ok(done)
 }
 
+/// Bytes that are copied at once.
+const COPY_BYTES_MAX: u64 = 256 << 10;
+
+/// Copies of blocks: neighbours are read and written together.
+#[derive(Default)]
+struct BlockCopies {
+    from: u64,
+    to: u64,
+    count: u64,
+}
+
+impl BlockCopies {
+    fn add(
+        &mut self,
+        repairer: &Repairer<'_, '_>,
+        from: PhysicalBlock,
+        to: PhysicalBlock,
+    ) -> Result<(), Error> {
+        let (from, to) = (from.get(), to.get());
+        let goes_on = self.from + self.count == from && self.to + self.count == to;
+        let count_max = COPY_BYTES_MAX >> repairer.checker.image.layout.log_block_size();
+        if !goes_on || self.count >= count_max {
+            self.finish(repairer)?;
+            (self.from, self.to) = (from, to);
+        }
+        self.count += 1;
+        Ok(())
+    }
+
+    /// Writes what is added.
+    fn finish(&mut self, repairer: &Repairer<'_, '_>) -> Result<(), Error> {
+        let count = std::mem::take(&mut self.count);
+        if count == 0 {
+            return Ok(());
+        }
+        let image = &repairer.checker.image;
+        let log_block_size = image.layout.log_block_size();
+        let mut buffer = vec![0; (count << log_block_size) as usize];
+        image.read_blocks(PhysicalBlock::new(self.from), &mut buffer)?;
+        Ok(image.device.write_at(self.to << log_block_size, &buffer)?)
+    }
+}
+
 const GOT_COPIES: Done = Some("the inode got copies of the blocks that it shared");
 
 fn unshare_map(
@@ -241,7 +284,7 @@ fn unshare_map(
     // The last cluster of the file, and where it lies.
     let mut current: Option<(u64, u64)> = None;
     let (mut unshared, mut own): (Vec<Extent>, Vec<Extent>) = (Vec::new(), Vec::new());
-    let mut buffer = repairer.checker.image.block_buffer();
+    let mut copies = BlockCopies::default();
     for extent in std::mem::take(&mut pieces.extents) {
         for offset in 0..extent.length {
             let (Some(logical), Some(mut physical)) = (
@@ -274,8 +317,10 @@ fn unshare_map(
             if target != cluster {
                 let start = repairer.checker.found.claims.block(target).get();
                 let place = PhysicalBlock::new(start + logical.as_u64() % ratio);
-                repairer.checker.image.read_blocks(physical, &mut buffer)?;
-                repairer.write_block(place, &buffer)?;
+                // What was never written reads as zeros wherever it lies.
+                if !extent.unwritten {
+                    copies.add(repairer, physical, place)?;
+                }
                 physical = place;
             }
             let next = Extent { logical, length: 1, physical, unwritten: extent.unwritten };
@@ -285,6 +330,7 @@ fn unshare_map(
             }
         }
     }
+    copies.finish(repairer)?;
     // Where there is no room for the nodes of such a map either, the inode keeps what needs fewer or none.
     let few: Vec<Extent> = own.iter().take(map_writer::ROOT_ENTRIES).copied().collect();
     for (extents, done) in [(unshared, done), (own, NO_ROOM), (few, NO_ROOM), (Vec::new(), NO_ROOM)]

@@ -55,6 +55,8 @@ pub(super) struct Repairer<'m, 'i> {
     pub lost_and_found_block: Option<PhysicalBlock>,
     /// Groups that may have room, first by their bitmaps, and then whatever their bitmaps say.
     free_groups: Range<u32>,
+    /// Clusters behind the last that was taken, which were free then.
+    free_run: Range<u64>,
 }
 
 impl<'m, 'i> Repairer<'m, 'i> {
@@ -78,6 +80,7 @@ impl<'m, 'i> Repairer<'m, 'i> {
             lost_and_found: None,
             lost_and_found_block: None,
             free_groups: 0..groups.saturating_mul(2),
+            free_run: 0..0,
         }
     }
 
@@ -94,6 +97,14 @@ impl<'m, 'i> Repairer<'m, 'i> {
     /// Takes a cluster that nothing uses; its first block. What a damaged inode has lost is marked in
     /// the stored bitmaps still, so that clusters which are free there as well come first.
     pub fn allocate(&mut self) -> Result<Option<PhysicalBlock>, Error> {
+        let claims = &mut self.checker.found.claims;
+        if let Some(cluster) = self.free_run.next()
+            && !claims.used.has_any(cluster..cluster + 1)
+        {
+            claims.used.add_range(cluster..cluster + 1);
+            return Ok(Some(claims.block(cluster)));
+        }
+        self.free_run = 0..0;
         let layout = self.checker.image.layout;
         while self.free_groups.start < self.free_groups.end {
             let group = GroupNumber::new(self.free_groups.start % layout.group_count());
@@ -117,6 +128,20 @@ impl<'m, 'i> Repairer<'m, 'i> {
         if is_flexible && count == 1 {
             return self.allocate();
         }
+        let free_run = self.free_run.clone();
+        let found = self.find_part(group, count)?;
+        // Others still take the blocks that come first.
+        self.free_run = free_run;
+        Ok(found)
+    }
+
+    fn find_part(
+        &mut self,
+        group: GroupNumber,
+        count: u64,
+    ) -> Result<Option<PhysicalBlock>, Error> {
+        let layout = self.checker.image.layout;
+        let is_flexible = layout.features().incompat.contains(Incompat::FLEX_BG);
         for believes_bitmap in [true, false] {
             if let Some(block) = self.take_run(group, count, believes_bitmap)? {
                 return Ok(Some(block));
@@ -157,6 +182,7 @@ impl<'m, 'i> Repairer<'m, 'i> {
             if (end - bit) as u64 >= wanted {
                 let cluster = first + bit as u64;
                 self.checker.found.claims.used.add_range(cluster..cluster + wanted);
+                self.free_run = cluster + wanted..first + end as u64;
                 return Ok(Some(self.checker.found.claims.block(cluster)));
             }
             from = end;
