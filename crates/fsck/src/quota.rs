@@ -76,15 +76,25 @@ pub(crate) fn check(checker: &mut Checker<'_>) -> Result<(), Error> {
     }
     let usage = std::mem::take(&mut checker.found.usage);
     let superblock = &checker.image.superblock;
+    // No quota file is what serves the image in another way, or the file of another kind.
+    let mut taken: Vec<InodeNumber> =
+        vec![InodeNumber::BAD_BLOCKS, InodeNumber::ROOT, InodeNumber::RESIZE, InodeNumber::JOURNAL];
+    taken.extend(superblock.journal_inode());
+    taken.extend(superblock.orphan_file_inode());
     let files = [
         (QuotaKind::User, superblock.user_quota_inode(), &usage.users),
         (QuotaKind::Group, superblock.group_quota_inode(), &usage.groups),
         (QuotaKind::Project, superblock.project_quota_inode(), &usage.projects),
     ];
     for (kind, inode, used) in files {
-        if let Some(inode) = inode {
-            check_file(checker, kind, inode, used)?;
+        let Some(inode) = inode else { continue };
+        if taken.contains(&inode) {
+            let issue = QuotaIssue::Inode { inode };
+            checker.reporter.report(Issue::Quota { kind, issue });
+            continue;
         }
+        taken.push(inode);
+        check_file(checker, kind, inode, used)?;
     }
     checker.found.usage = usage;
     Ok(())

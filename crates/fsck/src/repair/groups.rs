@@ -1,7 +1,7 @@
 //! Group descriptors.
 
 use super::repairer::{Done, Repairer};
-use super::tables::{find_table, is_better_table, is_foreign_table, usual_table};
+use super::tables::{find_table, is_better_table, is_foreign_table, usual_table, weaker_table};
 use super::{superblock, totals};
 use crate::groups::is_location;
 use crate::image::Error;
@@ -164,11 +164,20 @@ pub(super) fn relocate(
     if !was_possible && is_location(&repairer.checker.image, group, stored, count) {
         return Ok(Some("the group's part has its place again"));
     }
-    for copy in copies(repairer, group)? {
-        let place = place_of(&copy, part);
-        if place != stored && is_location(&repairer.checker.image, group, place, count) {
-            return move_part(repairer, group, part, place);
+    let mut best = None;
+    for place in copies(repairer, group)?.iter().map(|copy| place_of(copy, part)) {
+        if place == stored || !is_location(&repairer.checker.image, group, place, count) {
+            continue;
         }
+        // One copy may be damaged as well.
+        best = match best {
+            Some(other) if part != GroupPart::InodeTable => Some(other),
+            Some(other) if !is_better_table(repairer, group, place, other)? => Some(other),
+            _ => Some(place),
+        };
+    }
+    if let Some(place) = best {
+        return move_part(repairer, group, part, place);
     }
     let found = match part {
         GroupPart::InodeTable => {
@@ -286,7 +295,14 @@ pub(super) fn separate(
             return replace_table(repairer, group);
         }
     }
-    Ok(None)
+    // Both can't be right.
+    match parts {
+        [FixedPart::InodeTable(first), FixedPart::InodeTable(second)] => {
+            let weaker = weaker_table(repairer, first, second)?;
+            replace_table(repairer, weaker)
+        }
+        _ => Ok(None),
+    }
 }
 
 /// Sets impossible counts to what is possible; they are counted later.

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// Blocks at the start of a table by each of which it is found: the first may be lost.
-const LEADING_BLOCKS_MAX: u64 = 4;
+const LEADING_BLOCKS_MAX: u64 = 16;
 
 /// Places of a table that are compared at most.
 const TABLES_MAX: usize = 64;
@@ -152,11 +152,30 @@ pub(super) fn is_better_table(
     if !is_free_for_table(repairer, group, place) {
         return Ok(false);
     }
-    let worth = |place| -> Result<_, Error> {
-        let sound = sound_inodes(repairer, group, place)?.len();
-        Ok((sound, likely_inodes(repairer, place)?))
+    Ok(worth(repairer, group, place)? > worth(repairer, group, other)?)
+}
+
+/// How much speaks for a group's table lying in a place: inodes that are the group's, and what looks like inodes.
+fn worth(
+    repairer: &Repairer<'_, '_>,
+    group: GroupNumber,
+    place: PhysicalBlock,
+) -> Result<(usize, i64), Error> {
+    let sound = sound_inodes(repairer, group, place)?.len();
+    Ok((sound, likely_inodes(repairer, place)?))
+}
+
+/// Of two groups whose tables overlap, the one whose table holds less of its group.
+pub(super) fn weaker_table(
+    repairer: &Repairer<'_, '_>,
+    first: GroupNumber,
+    second: GroupNumber,
+) -> Result<GroupNumber, Error> {
+    let worth_of = |group: GroupNumber| {
+        let place = repairer.checker.image.groups[group.index()].descriptor.inode_table;
+        worth(repairer, group, place)
     };
-    Ok(worth(place)? > worth(other)?)
+    Ok(if worth_of(first)? < worth_of(second)? { first } else { second })
 }
 
 /// Whether a group's table holds inodes, by their checksums, but none of the group's.
@@ -196,7 +215,14 @@ fn is_sound(repairer: &Repairer<'_, '_>, group: GroupNumber, bit: usize, bytes: 
     if layout.checksum_seed().is_none() {
         return is_directory(repairer, number, bytes);
     }
-    bytes.iter().any(|&byte| byte != 0) && Inode::check_checksum(bytes, number, &layout).is_ok()
+    // Cheaper than a checksum, and hardly ever true of what is no inode.
+    let has_extra_size = match bytes.get(128..130) {
+        Some(size) => 128 + usize::from(u16::from_le_bytes([size[0], size[1]])) <= bytes.len(),
+        None => true,
+    };
+    has_extra_size
+        && bytes.iter().any(|&byte| byte != 0)
+        && Inode::check_checksum(bytes, number, &layout).is_ok()
 }
 
 /// Whether a group's table can lie in a place: other tables, and what every image has, lie elsewhere.

@@ -8,6 +8,7 @@ use crate::report::Reporter;
 use drystone_blockdev::BlockDevice;
 use drystone_ext4_format::features::{Compat, Features, Incompat, ReadOnlyCompat};
 use drystone_ext4_format::group::GroupDescriptor;
+use drystone_ext4_format::layout::Layout;
 use drystone_ext4_format::superblock::{
     HALF_CHANGED, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, Superblock, without_half_changed_mark,
 };
@@ -91,7 +92,11 @@ fn find_usable(
                 return Ok(Some(newer));
             }
             let Some(corrupt) = checksum_problem(device)? else {
-                return Ok(Some(match backup_with_root(device, &superblock)? {
+                let better = match backup_of_first_group(device, &superblock)? {
+                    None => backup_with_root(device, &superblock)?,
+                    better => better,
+                };
+                return Ok(Some(match better {
                     Some((copy, backup)) => {
                         reporter.report(SuperblockIssue::Misleading { backup });
                         copy
@@ -271,6 +276,58 @@ fn better_backup(
     let mut bytes = [0; SUPERBLOCK_BYTES];
     device.read_at(block.get() << copy.layout().log_block_size(), &mut bytes)?;
     Ok(Superblock::check(&bytes).is_ok().then_some((copy, block)))
+}
+
+/// The copy in the second group, if it is of the same geometry, and the primary superblock either names no copy there,
+/// or has an identity by which no descriptor's checksum holds, as many do by the copy's.
+fn backup_of_first_group(
+    device: &dyn BlockDevice,
+    primary: &Superblock,
+) -> Result<Option<(Superblock, PhysicalBlock)>, Error> {
+    let layout = primary.layout();
+    let second = GroupNumber::new(1);
+    if layout.group_count() < 2 {
+        return Ok(None);
+    }
+    let names_copy = |layout: &Layout| layout.superblock_groups().any(|group| group == second);
+    let block = layout.group_first_block(second);
+    let Ok(copy) = read_at(device, block.get() << layout.log_block_size())? else {
+        return Ok(None);
+    };
+    let is_same = |copy: &Layout| {
+        copy.blocks_count() == layout.blocks_count()
+            && copy.inodes_count() == layout.inodes_count()
+            && copy.log_block_size() == layout.log_block_size()
+            && copy.blocks_per_group() == layout.blocks_per_group()
+            && copy.descriptor_size() == layout.descriptor_size()
+            && names_copy(copy)
+    };
+    if !is_same(copy.layout()) {
+        return Ok(None);
+    }
+    let is_unnamed = !names_copy(layout) && copy.uuid() == primary.uuid();
+    let has_other_seed = layout.checksum_seed().is_some()
+        && layout.checksum_seed() != copy.layout().checksum_seed()
+        && sound_descriptors(device, layout)? == 0
+        && sound_descriptors(device, copy.layout())? > 0;
+    if !is_unnamed && !has_other_seed {
+        return Ok(None);
+    }
+    let mut features = copy.features();
+    features.incompat |= primary.features().incompat & Incompat::RECOVER;
+    Ok(copy.with_features(features).ok().map(|copy| (copy, block)))
+}
+
+/// How many descriptors of the first block have the right checksum.
+fn sound_descriptors(device: &dyn BlockDevice, layout: &Layout) -> Result<usize, Error> {
+    let Some(block) = layout.descriptor_block(0) else { return Ok(0) };
+    let mut bytes = vec![0; layout.block_size()];
+    device.read_at(block.get() << layout.log_block_size(), &mut bytes)?;
+    let groups = (0..layout.group_count()).map(GroupNumber::new);
+    let descriptors = groups.zip(bytes.chunks_exact(layout.descriptor_size()));
+    let sound = descriptors
+        .filter(|(group, bytes)| GroupDescriptor::check_checksum(bytes, *group, layout).is_ok());
+    Ok(sound.count())
 }
 
 /// A copy that leads to the root, if the primary superblock doesn't. A mount has told only the primary one whether the

@@ -63,6 +63,12 @@ fn edited_images_are_repaired() {
             "ssv usr_quota_inum 9999\nssv grp_quota_inum 9999\nssv prj_quota_inum 9999",
             &["/lost+found"][..],
         ),
+        (
+            "the journal for a quota file",
+            "-t ext4 -O quota -J size=1",
+            "ssv grp_quota_inum 8\nwrite SMALL /a",
+            &["/a", "/lost+found"],
+        ),
         ("a directory without a block", "-t ext2", "mkdir /d\nsif /d block[0] 0", &["/d"]),
         (
             "a directory with a block far behind the end",

@@ -251,6 +251,81 @@ fn a_root_of_garbage_is_made_anew() {
     }
 }
 
+/// All descriptors are lost, and the first blocks of the inode table with them: the inodes behind them are found.
+#[test]
+fn a_table_without_its_first_blocks_is_found() {
+    let Some(treated) = treat_with(150, "modern", |map, device| {
+        let size = map.layout().block_size() as u64;
+        let table = map.descriptor(GroupNumber::FIRST).inode_table.get();
+        device.write_at(table * size, &vec![0; 9 * size as usize]).unwrap();
+        let is_descriptor = |kind: &BlockContent| {
+            matches!(kind, BlockContent::Descriptors | BlockContent::DescriptorsBackup)
+        };
+        for block in blocks_of(map, is_descriptor) {
+            device.write_at(block * size, &vec![0; size as usize]).unwrap();
+        }
+    }) else {
+        return;
+    };
+    assert!(treated.ours.unwrap().files > 100);
+}
+
+/// One copy of a descriptor without a checksum is damaged, too: the table is where most inodes are.
+#[test]
+fn the_better_copy_of_a_descriptor_counts() {
+    let Some(treated) = treat_with(120, "ext2", |map, device| {
+        let layout = map.layout();
+        let size = layout.block_size() as u64;
+        let within = layout.descriptor_size() as u64 + 8;
+        let table = map.descriptor(layout.groups().nth(1).unwrap()).inode_table.get() as u32;
+        let primary = blocks_of(map, |kind| matches!(kind, BlockContent::Descriptors))[0];
+        let copies = blocks_of(map, |kind| matches!(kind, BlockContent::DescriptorsBackup));
+        assert!(copies.len() > 1, "{copies:?}");
+        device.write_at(primary * size + within, &[0; 4]).unwrap();
+        device.write_at(copies[0] * size + within, &(table + 1024).to_le_bytes()).unwrap();
+    }) else {
+        return;
+    };
+    assert!(all_is_saved(&treated), "{:?} {:?}", treated.ours, treated.sound);
+}
+
+/// A superblock without a checksum has lost where its copies are, and a descriptor is damaged.
+#[test]
+fn a_superblock_that_names_no_copy_comes_from_it() {
+    let Some(treated) = treat_with(120, "ext2", |map, device| {
+        let layout = map.layout();
+        let size = layout.block_size() as u64;
+        let primary = blocks_of(map, |kind| matches!(kind, BlockContent::Descriptors))[0];
+        let place = primary * size + layout.descriptor_size() as u64 + 8;
+        device.write_at(place, &[0; 4]).unwrap();
+        device.write_at(1024 + 512, &[0; 512]).unwrap();
+    }) else {
+        return;
+    };
+    assert!(all_is_saved(&treated), "{:?} {:?}", treated.ours, treated.sound);
+}
+
+/// The identity changed, from which all checksums start, and the descriptor that leads to the root is damaged.
+#[test]
+fn a_superblock_by_which_no_checksum_holds_comes_from_its_copy() {
+    let Some((_scratch, patient)) = with_copies("default") else { return };
+    let map = &patient.map;
+    let device = MemoryDevice::from_bytes(&patient.bytes);
+    map.reseal_group(&device, GroupNumber::FIRST, |group| {
+        group.inode_table = PhysicalBlock::new(1 << 40);
+    });
+    let mut superblock = vec![0; map.layout().block_size()];
+    device.read_at(0, &mut superblock).unwrap();
+    superblock[1024 + 0x68] ^= 0x55;
+    map.seal(&device, 0, map.blocks[&0], &mut superblock);
+    device.write_at(0, &superblock).unwrap();
+    let treated = patient.judge(&content(&device), vec!["identity".to_owned()], true);
+    if let Verdict::Failed(why) = &treated.verdict {
+        panic!("{why}");
+    }
+    assert!(all_is_saved(&treated), "{:?} {:?}", treated.ours, treated.sound);
+}
+
 /// The superblock reserves so many blocks for descriptors that the bitmaps and tables behind them lie there.
 #[test]
 fn no_more_blocks_are_reserved_than_the_copies_say() {
