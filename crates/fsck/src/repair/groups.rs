@@ -177,6 +177,11 @@ pub(super) fn relocate(
         };
     }
     if let Some(place) = best {
+        let usual = usual_table(repairer, group).filter(|_| part == GroupPart::InodeTable);
+        let place = match usual {
+            Some(usual) if is_better_table(repairer, group, usual, place)? => usual,
+            _ => place,
+        };
         return move_part(repairer, group, part, place);
     }
     let found = match part {

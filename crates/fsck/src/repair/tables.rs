@@ -76,7 +76,7 @@ fn search_table(
                 && touches_journal() == in_journal
                 && counted.len() < TABLES_MAX
                 && counted.insert(start);
-            if !is_new || !is_free_for_table(repairer, group, start) {
+            if !is_new || !is_free_for_table(repairer, group, start)? {
                 continue;
             }
             let sound = sound_inodes(repairer, group, start)?;
@@ -149,7 +149,7 @@ pub(super) fn is_better_table(
     place: PhysicalBlock,
     other: PhysicalBlock,
 ) -> Result<bool, Error> {
-    if !is_free_for_table(repairer, group, place) {
+    if !is_free_for_table(repairer, group, place)? {
         return Ok(false);
     }
     Ok(worth(repairer, group, place)? > worth(repairer, group, other)?)
@@ -225,23 +225,36 @@ fn is_sound(repairer: &Repairer<'_, '_>, group: GroupNumber, bit: usize, bytes: 
         && Inode::check_checksum(bytes, number, &layout).is_ok()
 }
 
-/// Whether a group's table can lie in a place: other tables, and what every image has, lie elsewhere.
+/// Whether a group's table can lie in a place: other tables, and what every image has, lie elsewhere. A table without
+/// any inode of its group may be in a wrong place itself, as checksums tell.
 fn is_free_for_table(
     repairer: &Repairer<'_, '_>,
     group: GroupNumber,
     place: PhysicalBlock,
-) -> bool {
-    let count = u64::from(repairer.checker.image.layout.inode_table_blocks());
+) -> Result<bool, Error> {
+    let layout = repairer.checker.image.layout;
+    let count = u64::from(layout.inode_table_blocks());
     let (start, end) = (place.get(), place.get().saturating_add(count));
-    is_location(&repairer.checker.image, group, place, count)
-        && !repairer.checker.found.claims.fixed.iter().any(|range| {
-            let is_certain = match range.part {
-                FixedPart::Base(_) => true,
-                FixedPart::InodeTable(other) => other != group,
-                _ => false,
-            };
-            is_certain && range.start < end && start < range.end
-        })
+    if !is_location(&repairer.checker.image, group, place, count) {
+        return Ok(false);
+    }
+    for range in repairer.checker.found.claims.fixed.iter() {
+        if range.start >= end || range.end <= start {
+            continue;
+        }
+        let is_certain = match range.part {
+            FixedPart::Base(_) => true,
+            FixedPart::InodeTable(other) if other != group => {
+                layout.checksum_seed().is_none()
+                    || !sound_inodes(repairer, other, PhysicalBlock::new(range.start))?.is_empty()
+            }
+            _ => false,
+        };
+        if is_certain {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Where mke2fs puts the inode table of a group that holds its own parts: behind its bitmaps. Nothing if

@@ -270,9 +270,9 @@ fn a_table_without_its_first_blocks_is_found() {
     assert!(treated.ours.unwrap().files > 100);
 }
 
-/// One copy of a descriptor without a checksum is damaged, too: the table is where most inodes are.
+/// All copies of a descriptor without a checksum are damaged, and one names blocks that could be a table.
 #[test]
-fn the_better_copy_of_a_descriptor_counts() {
+fn the_usual_place_of_a_table_counts_more_than_a_damaged_copy() {
     let Some(treated) = treat_with(120, "ext2", |map, device| {
         let layout = map.layout();
         let size = layout.block_size() as u64;
@@ -280,12 +280,37 @@ fn the_better_copy_of_a_descriptor_counts() {
         let table = map.descriptor(layout.groups().nth(1).unwrap()).inode_table.get() as u32;
         let primary = blocks_of(map, |kind| matches!(kind, BlockContent::Descriptors))[0];
         let copies = blocks_of(map, |kind| matches!(kind, BlockContent::DescriptorsBackup));
-        assert!(copies.len() > 1, "{copies:?}");
-        device.write_at(primary * size + within, &[0; 4]).unwrap();
+        for block in [&[primary][..], &copies].concat() {
+            device.write_at(block * size + within, &[0; 4]).unwrap();
+        }
         device.write_at(copies[0] * size + within, &(table + 1024).to_le_bytes()).unwrap();
     }) else {
         return;
     };
+    assert!(all_is_saved(&treated), "{:?} {:?}", treated.ours, treated.sound);
+}
+
+/// The descriptors of two groups name overlapping blocks, one of which belongs to the other's table.
+#[test]
+fn a_table_is_found_where_a_misplaced_one_reaches() {
+    let Some((_scratch, patient)) = with_copies("default") else { return };
+    let map = &patient.map;
+    let device = MemoryDevice::from_bytes(&patient.bytes);
+    let layout = map.layout();
+    let (size, count) = (layout.block_size() as u64, u64::from(layout.inode_table_blocks()));
+    let table = map.descriptor(GroupNumber::FIRST).inode_table.get();
+    // The second group has no inodes in use, by which its table could be known.
+    let places = [table + count + 2, table + count - 1];
+    for (group, place) in layout.groups().zip(places) {
+        map.reseal_group(&device, group, |group| group.inode_table = PhysicalBlock::new(place));
+    }
+    for block in blocks_of(map, |kind| matches!(kind, BlockContent::DescriptorsBackup)) {
+        device.write_at(block * size, &vec![0; size as usize]).unwrap();
+    }
+    let treated = patient.judge(&content(&device), vec!["overlap".to_owned()], true);
+    if let Verdict::Failed(why) = &treated.verdict {
+        panic!("{why}");
+    }
     assert!(all_is_saved(&treated), "{:?} {:?}", treated.ours, treated.sound);
 }
 
