@@ -1,6 +1,8 @@
-//! The report: one self-contained HTML file with a table, curves and bars for each workload.
+//! The report: one self-contained HTML file with a table, curves and bars for each workload; the pictures
+//! also as files of their own.
 
 mod curves;
+mod flame;
 mod svg;
 mod waits;
 
@@ -17,7 +19,7 @@ use svg::escape;
 /// The look of the page. Colours of curves are in `svg`.
 const STYLE: &str = include_str!("page.css");
 
-/// Writes `index.html` into a directory, which is made if it isn't there.
+/// Writes `index.html` and the pictures into a directory, which is made if it isn't there. Returns the page.
 ///
 /// # Errors
 /// What the host says of the directory or the file.
@@ -27,7 +29,47 @@ pub fn write(results: &Results, directory: &Path) -> Result<PathBuf> {
     let path = directory.join("index.html");
     std::fs::write(&path, page(results))
         .with_context(|| format!("can't write {}", path.display()))?;
+    for (name, picture) in pictures(results) {
+        let path = directory.join(name);
+        std::fs::write(&path, picture)
+            .with_context(|| format!("can't write {}", path.display()))?;
+    }
     Ok(path)
+}
+
+/// The pictures, by their files' names: curves of each workload, and a flame graph of each row that has one.
+fn pictures(results: &Results) -> Vec<(String, String)> {
+    let mut pictures = Vec::new();
+    for name in workloads(results) {
+        let rows = rows_of(results, name);
+        let curves = curves::draw(&rows, Published::of(name).as_ref(), results.machine.cores);
+        pictures.push((format!("{name}.svg"), curves));
+        pictures.extend(rows.iter().map(|row| {
+            let policy = row.policy.replace(|letter: char| !letter.is_ascii_alphanumeric(), "-");
+            (format!("{name}-{policy}-{}.svg", row.workers), flame::draw(row))
+        }));
+    }
+    pictures.retain(|(_, picture)| !picture.is_empty());
+    // What stands alone has to say which language it is.
+    for (_, picture) in &mut pictures {
+        *picture = picture.replacen("<svg ", "<svg xmlns=\"http://www.w3.org/2000/svg\" ", 1);
+    }
+    pictures
+}
+
+/// The workloads, in order.
+fn workloads(results: &Results) -> Vec<&str> {
+    let mut names: Vec<&str> = Vec::new();
+    for row in &results.rows {
+        if !names.contains(&row.workload.as_str()) {
+            names.push(&row.workload);
+        }
+    }
+    names
+}
+
+fn rows_of<'r>(results: &'r Results, workload: &str) -> Vec<&'r Row> {
+    results.rows.iter().filter(|row| row.workload == workload).collect()
 }
 
 /// The page as text.
@@ -40,12 +82,8 @@ pub fn page(results: &Results) -> String {
     );
     let _ = write!(page, "<style>\n{STYLE}</style>\n<body>\n");
     head(&mut page, results);
-    let mut shown: Vec<&str> = Vec::new();
-    for row in &results.rows {
-        if !shown.contains(&row.workload.as_str()) {
-            shown.push(&row.workload);
-            section(&mut page, results, &row.workload);
-        }
+    for name in workloads(results) {
+        section(&mut page, results, name);
     }
     page.push_str("</body>\n</html>\n");
     page
@@ -75,7 +113,7 @@ fn head(page: &mut String, results: &Results) {
 }
 
 fn section(page: &mut String, results: &Results, name: &str) {
-    let rows: Vec<&Row> = results.rows.iter().filter(|row| row.workload == name).collect();
+    let rows = rows_of(results, name);
     let summary = workload::find(name).map_or("", |workload| workload.summary());
     let published = Published::of(name);
     let _ = write!(
@@ -88,6 +126,7 @@ fn section(page: &mut String, results: &Results, name: &str) {
     page.push_str(&curves::draw(&rows, published.as_ref(), results.machine.cores));
     page.push_str(&waits::draw(&rows));
     page.push_str("</div>\n");
+    flames(page, &rows);
     table(page, &Table::new(results, name));
     let mut notes = Vec::new();
     if rows.iter().any(|row| row.oversubscribed) {
@@ -101,6 +140,17 @@ fn section(page: &mut String, results: &Results, name: &str) {
     }
     explanations(page, &rows);
     page.push_str("</section>\n");
+}
+
+/// The flame graphs of the rows with the most workers.
+fn flames(page: &mut String, rows: &[&Row]) {
+    let most = rows.iter().map(|row| row.workers).max();
+    for row in rows.iter().filter(|row| Some(row.workers) == most) {
+        let picture = flame::draw(row);
+        if !picture.is_empty() {
+            let _ = writeln!(page, "<div class=\"flame\">{picture}</div>");
+        }
+    }
 }
 
 fn table(page: &mut String, table: &Table) {

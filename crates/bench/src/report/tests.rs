@@ -55,5 +55,7 @@ fn writing_makes_the_directory() {
     let folder = tempfile::tempdir().unwrap();
     let results = Results { machine: Machine::this(), rows: vec![row("baseline", 1, 1.0)] };
     let path = write(&results, &folder.path().join("a/b")).unwrap();
-    assert!(std::fs::read_to_string(path).unwrap().contains("<td>"));
+    assert!(std::fs::read_to_string(&path).unwrap().contains("<td>"));
+    let picture = std::fs::read_to_string(path.with_file_name("orphan.svg")).unwrap();
+    assert!(picture.starts_with("<svg xmlns=") && picture.contains("published: list"), "{picture}");
 }

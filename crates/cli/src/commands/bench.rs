@@ -71,7 +71,7 @@ pub struct Arguments {
     // The type and the name in `Global`.
     #[arg(id = "json", long, value_name = "FILE", num_args = 1)]
     json: Option<PathBuf>,
-    /// Write a page with tables and plots, DIR/index.html.
+    /// Write a page with tables and plots, DIR/index.html, and the plots as SVG files.
     #[arg(long, value_name = "DIR")]
     report: Option<PathBuf>,
     /// Don't check the images after the runs.
