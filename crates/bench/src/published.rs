@@ -5,6 +5,7 @@
 //! policy value of our own has no published figure.
 
 use crate::policy::value_of;
+use std::collections::BTreeSet;
 
 /// One figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -70,6 +71,14 @@ impl Published {
             "extents-many" => extents("B"),
             _ => return None,
         })
+    }
+
+    /// The numbers of workers that the table has figures for.
+    #[must_use]
+    pub fn worker_counts(&self) -> Vec<u64> {
+        let points = self.series.iter().flat_map(|series| &series.points);
+        let counts: BTreeSet<u64> = points.map(|point| point.workers).collect();
+        counts.into_iter().collect()
     }
 
     /// The series that a policy corresponds to.
@@ -297,6 +306,7 @@ mod tests {
             assert!(ours.iter().all(|policy| is_ours(policy)), "{workload}: {ours:?}");
             assert_eq!(ours.is_empty(), workload.starts_with("extents"), "{workload}");
         }
+        assert_eq!(Published::of("fallocate2").unwrap().worker_counts(), [1, 2, 4, 8, 16, 32, 64]);
         assert_eq!(Published::of("append"), None);
     }
 

@@ -1,18 +1,24 @@
 //! The command line.
 
-use crate::target::SimulatedTarget;
-use crate::{explain, faults};
-use anyhow::{Context, Result};
-use clap::{Parser, Subcommand};
+use crate::calibrate::calibrate;
+use crate::faults;
+use crate::machine::{self, DEFAULT_MACHINE, SimulatedMachine};
+use crate::screen::Screen;
+use crate::target::{SimulatedTarget, describe};
+use crate::validation;
+use crate::work_file::CalibratedWork;
+use anyhow::{Context, Result, ensure};
+use clap::{Parser, Subcommand, ValueEnum};
 use drystone_bench::machine::Machine as Described;
 use drystone_bench::policy::PolicyChoice;
+use drystone_bench::published::{Published, compared_policies};
+use drystone_bench::report;
 use drystone_bench::results::Results;
-use drystone_bench::runner::{self, Plan, Watch};
+use drystone_bench::runner::{self, Plan};
 use drystone_bench::target::Target;
 use drystone_bench::workload::{self, Sizes, Workload};
-use drystone_bench::{report, table};
-use drystone_sync::atomic::{AtomicBool, Ordering};
-use drystone_sync::sim::MachineModel;
+use drystone_sync::atomic::AtomicBool;
+use drystone_sync::sim::{self, SpinLocks};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -29,16 +35,39 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Task {
     Faults(faults::FaultArguments),
+    Validation(validation::ValidationArguments),
 }
 
 #[derive(clap::Args)]
 struct Benchmark {
     /// Workloads by name; 'all', 'seeds' (those with a published table), 'fxmark'.
-    #[arg(value_name = "WORKLOAD", required = true)]
+    #[arg(
+        value_name = "WORKLOAD",
+        required_unless_present_any = ["machines", "measure", "calibrate"]
+    )]
     workloads: Vec<String>,
-    /// Numbers of workers, each on a core of its own.
-    #[arg(long, value_delimiter = ',', default_value = "1,2,4,8,16,32,64,128")]
-    cores: Vec<u64>,
+    /// Numbers of workers: N,N,… or 'published', those of the workload's published table. [default: powers
+    /// of two up to the machine's processors]
+    #[arg(long, value_name = "N,…", value_parser = parse_counts)]
+    cores: Option<WorkerCounts>,
+    /// A machine by name, or a file that describes one.
+    #[arg(long, value_name = "NAME|FILE", default_value = DEFAULT_MACHINE)]
+    machine: String,
+    /// List the machines that have names.
+    #[arg(long)]
+    machines: bool,
+    /// Measure this machine, and print its machine file.
+    #[arg(long)]
+    measure: bool,
+    /// Measure the work between events with one worker, and write its table.
+    #[arg(long, value_name = "FILE")]
+    calibrate: Option<String>,
+    /// The table of work between events. [default: the one in the program]
+    #[arg(long, value_name = "FILE")]
+    work: Option<String>,
+    /// How spinlocks go from one thread to the next.
+    #[arg(long, value_name = "KIND", default_value = "engine")]
+    spin_locks: SpinLockKind,
     /// A policy for the engine: baseline, scalable, KEY=VALUE,…; several are compared. [default: those
     /// that the workload's published table compares]
     #[arg(short, long = "policy", value_name = "POLICY")]
@@ -54,15 +83,67 @@ struct Benchmark {
     /// Write all results to a file, as one JSON object.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Write a page with tables and plots, DIR/index.html.
+    /// Write a page with tables and plots, DIR/index.html, and the plots as SVG files.
     #[arg(long, value_name = "DIR")]
     report: Option<PathBuf>,
+}
+
+/// How spinlocks go from one thread to the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum SpinLockKind {
+    /// As the engine's: whoever is late sleeps.
+    Engine,
+    /// In the order of arrival, as in Linux before 4.2; costs grow with the number that waits.
+    Ticket,
+    /// In the order of arrival, as in Linux since.
+    Queued,
+}
+
+impl SpinLockKind {
+    /// As the simulation names it.
+    pub fn kind(self) -> SpinLocks {
+        match self {
+            SpinLockKind::Engine => SpinLocks::Sleeping,
+            SpinLockKind::Ticket => SpinLocks::Ticket,
+            SpinLockKind::Queued => SpinLocks::Queued,
+        }
+    }
+}
+
+/// Numbers of workers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum WorkerCounts {
+    Published,
+    Given(Vec<u64>),
+}
+
+fn parse_counts(text: &str) -> Result<WorkerCounts> {
+    if text == "published" {
+        return Ok(WorkerCounts::Published);
+    }
+    let counts = text.split(',').map(|count| {
+        let count = count.trim().parse().with_context(|| format!("'{count}' is no number"))?;
+        ensure!((1..=1024).contains(&count), "there are 1 to 1024 workers");
+        Ok(count)
+    });
+    Ok(WorkerCounts::Given(counts.collect::<Result<_>>()?))
+}
+
+impl WorkerCounts {
+    fn of(counts: Option<&WorkerCounts>, workload: &str, cpus: usize) -> Vec<u64> {
+        match (counts, Published::of(workload)) {
+            (Some(WorkerCounts::Given(counts)), _) => counts.clone(),
+            (Some(WorkerCounts::Published), Some(published)) => published.worker_counts(),
+            _ => (0..).map(|power| 1 << power).take_while(|&count| count <= cpus as u64).collect(),
+        }
+    }
 }
 
 pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let done = match &arguments.task {
         Some(Task::Faults(arguments)) => faults::main(arguments),
+        Some(Task::Validation(arguments)) => validation::main(arguments),
         None => run(&arguments.benchmark),
     };
     match done {
@@ -75,22 +156,28 @@ pub fn main() -> ExitCode {
 }
 
 fn run(arguments: &Benchmark) -> Result<ExitCode> {
-    let machine = MachineModel::two_sockets_128();
-    let policies = arguments.policies.iter().map(|text| PolicyChoice::parse(text));
-    let plan = Plan {
-        workloads: workload::select(&arguments.workloads)?,
-        policies: policies.collect::<Result<_>>()?,
-        workers: arguments.cores.clone(),
-        sizes: arguments.sizes.clone(),
-        rounds: arguments.seeds,
-        warms_up: false,
-        verify: false,
-        machine: Described { cores: machine.cores(), ..Described::this() },
-    };
-    let mut targets: Vec<Box<dyn Target>> = vec![Box::new(SimulatedTarget::new(machine))];
-    let screen = Screen { explain: arguments.explain, has_failed: AtomicBool::new(false) };
-    let stop = AtomicBool::new(false);
-    let results = runner::run(&plan, &mut targets, &screen, &stop);
+    if arguments.machines {
+        print!("{}", machine::list());
+        return Ok(ExitCode::SUCCESS);
+    }
+    if arguments.measure {
+        let measured = sim::measure().context("can't measure this machine")?;
+        print!("{}", machine::file_of(&measured, &Described::this().processor));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let machine = SimulatedMachine::load(&arguments.machine)?;
+    if let Some(path) = &arguments.calibrate {
+        let all = ["all".to_string()];
+        let names = if arguments.workloads.is_empty() { &all[..] } else { &arguments.workloads };
+        calibrate(path, &workload::select(names)?, &machine, &arguments.sizes)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let work = CalibratedWork::load(arguments.work.as_deref())?;
+    let target = SimulatedTarget::new(&machine, work, arguments.spin_locks.kind());
+    let uses = target.uses();
+    let (results, has_failed) = run_all(arguments, &machine, target)?;
+    println!("machine: {}", machine.description);
+    println!("{}", describe(uses.get()));
     if let Some(path) = &arguments.json {
         let text = serde_json::to_string_pretty(&results)?;
         std::fs::write(path, text + "\n").with_context(|| path.display().to_string())?;
@@ -99,35 +186,58 @@ fn run(arguments: &Benchmark) -> Result<ExitCode> {
         let page = report::write(&results, directory)?;
         eprintln!("wrote {}", page.display());
     }
-    let has_failed = screen.has_failed.load(Ordering::Relaxed);
     Ok(if has_failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-struct Screen {
-    explain: bool,
-    has_failed: AtomicBool,
+fn run_all(
+    arguments: &Benchmark,
+    machine: &SimulatedMachine,
+    target: SimulatedTarget,
+) -> Result<(Results, bool)> {
+    let cpus = machine.model.cpus();
+    let policies: Vec<PolicyChoice> =
+        arguments.policies.iter().map(|text| PolicyChoice::parse(text)).collect::<Result<_>>()?;
+    let workloads = workload::select(&arguments.workloads)?;
+    let counts =
+        |workload: &dyn Workload| WorkerCounts::of(arguments.cores.as_ref(), workload.name(), cpus);
+    let runs = workloads.iter().map(|workload| {
+        let compared = compared_policies(workload.name()).len();
+        let policies = if policies.is_empty() { compared } else { policies.len() };
+        (policies * counts(&**workload).len()) as u64 * u64::from(arguments.seeds)
+    });
+    let screen = Screen::new(runs.sum(), true, arguments.explain);
+    let mut targets: Vec<Box<dyn Target>> = vec![Box::new(target)];
+    let stop = AtomicBool::new(false);
+    let described = Described { cores: cpus, ..Described::this() };
+    let mut results = Results { machine: described.clone(), rows: Vec::new() };
+    for workload in workloads {
+        let plan = Plan {
+            workers: counts(&*workload),
+            workloads: vec![workload],
+            policies: policies.clone(),
+            sizes: arguments.sizes.clone(),
+            rounds: arguments.seeds,
+            warms_up: false,
+            verify: false,
+            machine: described.clone(),
+        };
+        results.rows.extend(runner::run(&plan, &mut targets, &screen, &stop).rows);
+    }
+    Ok((results, screen.finish()))
 }
 
-impl Watch for Screen {
-    fn running(&self, what: &str) {
-        eprintln!("{what}");
-    }
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-    fn finished(&self, results: &Results, workload: &dyn Workload) {
-        println!("{}", table::text(results, workload));
-        if self.explain {
-            let rows = results.rows.iter().filter(|row| row.workload == workload.name());
-            for row in rows {
-                println!("{} {}, {} workers:", row.workload, row.policy, row.workers);
-                for line in explain::lines(row) {
-                    println!("    {line}");
-                }
-            }
-        }
-    }
-
-    fn failed(&self, what: &str, error: &anyhow::Error) {
-        self.has_failed.store(true, Ordering::Relaxed);
-        eprintln!("{what}: {error:#}");
+    #[test]
+    fn numbers_of_workers() {
+        assert_eq!(parse_counts("1, 8").unwrap(), WorkerCounts::Given(vec![1, 8]));
+        assert_eq!(parse_counts("published").unwrap(), WorkerCounts::Published);
+        assert!(parse_counts("0").is_err() && parse_counts("many").is_err());
+        let published = Some(&WorkerCounts::Published);
+        assert_eq!(WorkerCounts::of(published, "inodes", 6), [1, 3]);
+        assert_eq!(WorkerCounts::of(published, "append", 6), [1, 2, 4]);
+        assert_eq!(WorkerCounts::of(None, "orphan", 80), [1, 2, 4, 8, 16, 32, 64]);
     }
 }

@@ -2,15 +2,27 @@
 #![deny(unsafe_code)]
 
 #[cfg(sim)]
+mod calibrate;
+#[cfg(sim)]
 mod command;
+#[cfg(sim)]
+mod device;
 #[cfg(sim)]
 mod explain;
 #[cfg(sim)]
 mod faults;
 #[cfg(sim)]
+mod machine;
+#[cfg(sim)]
 mod repeatable;
 #[cfg(sim)]
+mod screen;
+#[cfg(sim)]
 mod target;
+#[cfg(sim)]
+mod validation;
+#[cfg(sim)]
+mod work_file;
 
 #[cfg(not(sim))]
 fn main() {

@@ -87,8 +87,9 @@ pub use std::{sync::Barrier, thread_local};
 #[cfg(sim)]
 pub mod sim {
     pub use crate::backend::{
-        Costs, MachineModel, PlaceCosts, Schedule, SimulationReport, SimulationSettings, costs,
-        is_planted, run,
+        CPUS_MAX, Costs, DeviceModel, DeviceRequest, DeviceTime, MachineModel, MeasuredMachine,
+        MeasuredStretch, PlaceCosts, Schedule, SimulationReport, SimulationSettings, Site,
+        SpinLocks, Step, Work, WorkTable, WorkUse, clock_ghz, costs, is_planted, measure, run,
     };
 }
 #[cfg(sim)]

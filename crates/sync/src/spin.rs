@@ -51,9 +51,15 @@ impl<T> SpinLock<T> {
         mutex.lock()
     }
 
-    /// Spinning would only multiply loom's executions. A simulated lock spins by itself: as waiters do on a
-    /// real one, it only looks, while each try here would take the line from the holder at once.
-    #[cfg(any(loom, sim))]
+    /// A simulated lock spins by itself: as waiters do on a real one, it only looks, while each try here would
+    /// take the line from the holder at once.
+    #[cfg(sim)]
+    fn wait(&self) -> crate::backend::MutexGuard<'_, T> {
+        self.mutex.backend().lock_spinning()
+    }
+
+    /// Spinning would only multiply loom's executions.
+    #[cfg(loom)]
     fn wait(&self) -> crate::backend::MutexGuard<'_, T> {
         self.mutex.backend().lock()
     }

@@ -9,6 +9,7 @@ use crate::files::{EngineFiles, remove_tree};
 use crate::policy::PolicyChoice;
 use crate::workload::{BLOCK_BYTES, Needs};
 use anyhow::Result;
+use drystone_blockdev::BlockDevice;
 use drystone_ext4::{Ext4, MountOptions};
 use drystone_mkfs::{JournalSize, MkfsOptions};
 use drystone_sync::Arc;
@@ -42,20 +43,31 @@ pub struct EngineTarget {
     delayed_allocation: bool,
     /// Bytes of memory for metadata, if not all of it is to stay in memory.
     memory_budget_bytes: Option<usize>,
+    /// Puts a device around the image's, once the image is made.
+    wrap: Option<WrapDevice>,
 }
+
+/// Makes a device of another.
+pub type WrapDevice = Box<dyn Fn(Arc<dyn BlockDevice>) -> Arc<dyn BlockDevice>>;
 
 impl EngineTarget {
     /// The engine on an image, with or without delayed allocation.
     #[must_use]
     pub fn new(place: ImageMedium, delayed_allocation: bool) -> EngineTarget {
         let image = BenchImage::new(place);
-        EngineTarget { image, delayed_allocation, memory_budget_bytes: None }
+        EngineTarget { image, delayed_allocation, memory_budget_bytes: None, wrap: None }
     }
 
     /// With a bound on the memory for metadata.
     #[must_use]
     pub fn with_memory_budget(self, bytes: Option<usize>) -> EngineTarget {
         EngineTarget { memory_budget_bytes: bytes, ..self }
+    }
+
+    /// With a device around the image's.
+    #[must_use]
+    pub fn on_device(self, wrap: WrapDevice) -> EngineTarget {
+        EngineTarget { wrap: Some(wrap), ..self }
     }
 }
 
@@ -99,6 +111,10 @@ impl Target for EngineTarget {
             drystone_mkfs::make(device, &image, is_zero)?;
             Ok(())
         })?;
+        let device = match &self.wrap {
+            Some(wrap) => wrap(device),
+            None => device,
+        };
         let extent_status_bytes = needs.extent_status_bytes.map(|bytes| bytes as usize);
         let inode_bytes = usize::try_from(needs.inodes)?.saturating_mul(BUDGET_BYTES_PER_INODE);
         let options = MountOptions::default()

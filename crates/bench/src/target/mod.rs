@@ -14,7 +14,7 @@ mod verify;
 mod worker;
 
 pub use directory::{DirectoryTarget, WorkerProgram, serve_worker};
-pub use engine::EngineTarget;
+pub use engine::{EngineTarget, WrapDevice};
 pub use image::ImageMedium;
 pub use nilfs2::Nilfs2Target;
 pub use verify::Verify;

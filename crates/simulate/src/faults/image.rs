@@ -7,11 +7,10 @@ use drystone_ext4::{Ext4, MountOptions};
 use drystone_ext4_format::features::Incompat;
 use drystone_mkfs::{JournalSize, MkfsOptions, default_features};
 use drystone_sync::Arc;
-use drystone_sync::sim::{self, MachineModel, Schedule, SimulationSettings};
+use drystone_sync::sim::{self, MachineModel, SimulationSettings, Work};
 use drystone_testkit::model::Configuration;
 use drystone_testkit::operations::Executor;
 use drystone_vfs::{FallocateMode, FileSystem, NewNode, RequestContext};
-use std::time::Duration;
 
 /// Virtual time from one event to the next.
 const EVENT_PS: u64 = 20_000_000;
@@ -95,12 +94,5 @@ impl Images {
 
 /// The settings of what is done before and after a run.
 pub fn in_order(cores: usize) -> SimulationSettings {
-    SimulationSettings {
-        machine: MachineModel::even(EVENT_PS),
-        cores,
-        seed: 0,
-        schedule: Schedule::SmallestClock,
-        time_max: Duration::MAX,
-        planted: None,
-    }
+    SimulationSettings::new(MachineModel::even(), cores, Work::Constant(EVENT_PS))
 }

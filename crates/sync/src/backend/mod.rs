@@ -19,8 +19,10 @@ mod chosen;
 
 #[cfg(sim)]
 pub use chosen::{
-    AccessError, Barrier, Costs, LocalKey, MachineModel, PlaceCosts, Schedule, SimulationReport,
-    SimulationSettings, costs, is_planted, run,
+    AccessError, Barrier, CPUS_MAX, Costs, DeviceModel, DeviceRequest, DeviceTime, LocalKey,
+    MachineModel, MeasuredMachine, MeasuredStretch, PlaceCosts, Schedule, SimulationReport,
+    SimulationSettings, Site, SpinLocks, Step, Work, WorkTable, WorkUse, clock_ghz, costs,
+    is_planted, measure, run,
 };
 pub(crate) use chosen::{
     Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, clock, core,

@@ -1,4 +1,8 @@
 //! Atomic integers, flags and pointers: each access is an event on its line.
+//!
+//! All virtual threads run on one system thread, and one goes on only at the start of an event. So a change is a
+//! load and a store: what the processor would take for an atomic one is in the model's costs, and must not be in
+//! the work that is measured too.
 
 use super::memory::LineUse;
 use super::places::SourceLine;
@@ -45,9 +49,16 @@ macro_rules! common {
             /// Replaces the value and returns the old one.
             #[inline]
             #[track_caller]
-            pub fn swap(&self, value: $value, order: Ordering) -> $value {
+            pub fn swap(&self, value: $value, _: Ordering) -> $value {
                 self.event(LineUse::Modify);
-                self.0.swap(value, order)
+                self.change(|_| value)
+            }
+
+            #[inline]
+            fn change(&self, change: impl FnOnce($value) -> $value) -> $value {
+                let before = self.0.load(Ordering::Relaxed);
+                self.0.store(change(before), Ordering::Relaxed);
+                before
             }
 
             /// Replaces the value if it is `current`.
@@ -60,11 +71,17 @@ macro_rules! common {
                 &self,
                 current: $value,
                 new: $value,
-                success: Ordering,
-                failure: Ordering,
+                _: Ordering,
+                _: Ordering,
             ) -> Result<$value, $value> {
                 self.event(LineUse::Modify);
-                self.0.compare_exchange(current, new, success, failure)
+                let before = self.0.load(Ordering::Relaxed);
+                if before == current {
+                    self.0.store(new, Ordering::Relaxed);
+                    Ok(before)
+                } else {
+                    Err(before)
+                }
             }
 
             /// The same: no spurious failures here.
@@ -120,15 +137,16 @@ macro_rules! common {
 }
 
 macro_rules! modifying {
-    ($name:ident, $value:ty, $($method:ident)*) => {
+    ($name:ident, $value:ty, $($method:ident: $change:expr),* $(,)?) => {
         impl $name {
             $(
                 /// Changes the value; returns what it was.
                 #[inline]
                 #[track_caller]
-                pub fn $method(&self, value: $value, order: Ordering) -> $value {
+                pub fn $method(&self, value: $value, _: Ordering) -> $value {
                     self.event(LineUse::Modify);
-                    self.0.$method(value, order)
+                    let change: fn($value, $value) -> $value = $change;
+                    self.change(|before| change(before, value))
                 }
             )*
         }
@@ -142,7 +160,17 @@ macro_rules! integers {
         #[repr(transparent)]
         pub struct $name(atomic::$name);
         common!($name, $value);
-        modifying!($name, $value, fetch_add fetch_sub fetch_and fetch_or fetch_xor fetch_max fetch_min);
+        modifying!(
+            $name,
+            $value,
+            fetch_add: |before, value| before.wrapping_add(value),
+            fetch_sub: |before, value| before.wrapping_sub(value),
+            fetch_and: |before, value| before & value,
+            fetch_or: |before, value| before | value,
+            fetch_xor: |before, value| before ^ value,
+            fetch_max: |before, value| before.max(value),
+            fetch_min: |before, value| before.min(value),
+        );
         impl From<$value> for $name {
             fn from(value: $value) -> Self {
                 Self::new(value)
@@ -161,7 +189,13 @@ integers! {
 #[repr(transparent)]
 pub struct AtomicBool(atomic::AtomicBool);
 common!(AtomicBool, bool);
-modifying!(AtomicBool, bool, fetch_and fetch_or fetch_xor);
+modifying!(
+    AtomicBool,
+    bool,
+    fetch_and: |before, value| before & value,
+    fetch_or: |before, value| before | value,
+    fetch_xor: |before, value| before ^ value,
+);
 
 /// A shared pointer.
 #[derive(Debug)]

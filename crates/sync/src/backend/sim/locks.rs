@@ -5,12 +5,10 @@
 use super::super::lendable::Lendable;
 use super::memory::LineUse;
 use super::places::SourceLine;
-use super::world::{self, ThreadId, World};
+use super::world::{self, SpinLocks, ThreadId, World};
 use std::cell::{Cell, UnsafeCell};
 use std::collections::VecDeque;
-use std::fmt;
 use std::ops::{Deref, DerefMut};
-use std::time::Duration;
 
 /// Threads that wait for a lock, in order of arrival. They are kept outside the lock, by its address
 /// (`World::waiters`), so that a lock is as large as a real one.
@@ -21,6 +19,8 @@ pub(super) struct Waiter {
     thread: ThreadId,
     since_ps: u64,
     wants_write: bool,
+    /// It is given the lock in its turn, still taken.
+    is_in_turn: bool,
 }
 
 /// The state of a lock: how many read, or that one writes.
@@ -74,7 +74,7 @@ impl<W: Word, T> Lock<W, T> {
         std::ptr::from_ref(self).addr()
     }
 
-    fn event(&self, place: SourceLine) {
+    pub(super) fn event(&self, place: SourceLine) {
         world::event(place, std::ptr::from_ref(&self.word).addr(), size_of::<W>(), LineUse::Modify);
     }
 
@@ -107,7 +107,7 @@ impl<W: Word, T> Lock<W, T> {
         Some(LockGuard { lock: self, place })
     }
 
-    fn lock_exclusively(&self, place: SourceLine) -> LockGuard<'_, W, T> {
+    pub(super) fn lock_exclusively(&self, place: SourceLine) -> LockGuard<'_, W, T> {
         let since = world::clock_ps();
         loop {
             if let Some(guard) = self.try_lock_exclusively(place) {
@@ -121,7 +121,8 @@ impl<W: Word, T> Lock<W, T> {
     fn wait(&self, place: SourceLine, wants_write: bool, since_ps: u64) {
         assert!(world::is_inside(), "a lock is held for ever: nothing runs beside a simulation");
         world::with(|world| {
-            let waiter = Waiter { thread: world.current(), since_ps, wants_write };
+            let thread = world.current();
+            let waiter = Waiter { thread, since_ps, wants_write, is_in_turn: false };
             world.waiters_mut(self.address()).push_back(waiter);
         });
         world::block(place);
@@ -136,7 +137,7 @@ impl<W: Word, T> Lock<W, T> {
         world::with(|world| {
             let Some(mut waiters) = world.take_waiters(self.address()) else { return };
             let wakes_writer =
-                is_free && wake_one(world, &mut waiters, |waiter| waiter.wants_write);
+                is_free && wake_one(world, &mut waiters, |one| one.wants_write && !one.is_in_turn);
             if !wakes_writer && !waiters.iter().any(|waiter| waiter.wants_write) {
                 while wake_one(world, &mut waiters, |_| true) {}
             }
@@ -147,15 +148,60 @@ impl<W: Word, T> Lock<W, T> {
     }
 
     fn unlock_shared(&self, place: SourceLine) {
-        self.event(place);
+        self.event(place.releasing());
         self.word.set(self.word.get() - 1);
         self.pass_on();
     }
 
     /// Without an event.
-    fn release(&self) {
+    pub(super) fn release(&self) {
+        if self.hand_over() {
+            return;
+        }
         self.word.set(0);
         self.pass_on();
+    }
+
+    /// Takes the lock in the order of arrival, as a ticket or a queued spinlock does.
+    fn lock_in_turn(&self, place: SourceLine) -> LockGuard<'_, W, T> {
+        if let Some(guard) = self.try_lock_exclusively(place) {
+            return guard;
+        }
+        world::with(|world| {
+            let (thread, since_ps) = (world.current(), 0);
+            let waiter = Waiter { thread, since_ps, wants_write: true, is_in_turn: true };
+            world.waiters_mut(self.address()).push_back(waiter);
+        });
+        world::block(place);
+        // It comes with its line.
+        world::touch(place, std::ptr::from_ref(&self.word).addr(), size_of::<W>(), LineUse::Read);
+        world::touch(place, self.value.get().addr(), size_of::<T>(), LineUse::Write);
+        LockGuard { lock: self, place }
+    }
+
+    /// Gives the lock, still taken, to the first thread that waits in turn. Before it notices, the others that
+    /// look at a ticket lock's line have got it again too, half of them on average.
+    fn hand_over(&self) -> bool {
+        world::is_inside()
+            && world::with(|world| {
+                let Some(waiters) = world.waiters(self.address()) else { return false };
+                let count = waiters.len() as u64;
+                let Some(first) = waiters.front().filter(|first| first.is_in_turn) else {
+                    return false;
+                };
+                let thread = first.thread;
+                let delay = match world.spin_locks() {
+                    SpinLocks::Ticket => world.transfer_ps(thread) * (count - 1) / 2,
+                    SpinLocks::Queued | SpinLocks::Sleeping => 0,
+                };
+                world.waiters_mut(self.address()).pop_front();
+                if count == 1 {
+                    world.take_waiters(self.address());
+                }
+                let now = world.clock_of(world.current());
+                world.wake(thread, now + delay);
+                true
+            })
     }
 
     pub(crate) fn get_mut(&mut self) -> &mut T {
@@ -222,7 +268,7 @@ pub(crate) type RwLockWriteGuard<'a, T> = LockGuard<'a, Cell<usize>, T>;
 
 /// The one thread that may write.
 pub(crate) struct LockGuard<'a, W: Word, T> {
-    lock: &'a Lock<W, T>,
+    pub(super) lock: &'a Lock<W, T>,
     place: SourceLine,
 }
 
@@ -264,7 +310,7 @@ impl<T> Drop for RwLockReadGuard<'_, T> {
 
 impl<W: Word, T> Drop for LockGuard<'_, W, T> {
     fn drop(&mut self) {
-        self.lock.event(self.place);
+        self.lock.event(self.place.releasing());
         self.lock.release();
     }
 }
@@ -285,6 +331,20 @@ impl<T> Mutex<T> {
         Lendable::new(self.0.lock_exclusively(world::place()))
     }
 
+    /// Takes the lock as the run's [`SpinLocks`] do.
+    pub(crate) fn lock_spinning(&self) -> MutexGuard<'_, T> {
+        let spin_locks = match world::is_inside() {
+            true => world::with(|world| world.spin_locks()),
+            false => SpinLocks::Sleeping,
+        };
+        match spin_locks {
+            SpinLocks::Sleeping => self.lock(),
+            SpinLocks::Ticket | SpinLocks::Queued => {
+                Lendable::new(self.0.lock_in_turn(world::place()))
+            }
+        }
+    }
+
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         self.0.try_lock_exclusively(world::place()).map(Lendable::new)
     }
@@ -295,101 +355,5 @@ impl<T> Mutex<T> {
 
     pub(crate) fn into_inner(self) -> T {
         self.0.into_inner()
-    }
-}
-
-/// A condition variable: one word. Its waiting threads are kept by its address (`World::sleepers`).
-#[derive(Default)]
-pub(crate) struct Condvar {
-    word: usize,
-}
-
-pub(crate) struct WaitTimeoutResult(bool);
-
-impl WaitTimeoutResult {
-    pub(crate) fn timed_out(&self) -> bool {
-        self.0
-    }
-}
-
-impl Condvar {
-    pub(crate) fn new() -> Self {
-        Self::default()
-    }
-
-    pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
-        self.wait_until(guard, None);
-    }
-
-    pub(crate) fn wait_for<T>(
-        &self,
-        guard: &mut MutexGuard<'_, T>,
-        timeout: Duration,
-    ) -> WaitTimeoutResult {
-        // A wait of more than 200 days doesn't end.
-        let timeout = u64::try_from(timeout.as_nanos() * 1000).ok();
-        WaitTimeoutResult(self.wait_until(guard, timeout))
-    }
-
-    fn wait_until<T>(&self, guard: &mut MutexGuard<'_, T>, timeout_ps: Option<u64>) -> bool {
-        assert!(world::is_inside(), "nothing runs beside a simulation that could end the wait");
-        let me = world::with(|world| world.current());
-        let at = world::place();
-        let lock = match guard.0.take() {
-            Some(held) => std::mem::ManuallyDrop::new(held).lock,
-            None => unreachable!("a guard waits once at a time"),
-        };
-        // No event comes between the unlocking and the wait, or a notification could be lost.
-        lock.event(at);
-        let place = self.address();
-        world::with(|world| world.sleepers(place).push_back(me));
-        lock.release();
-        let is_late = match timeout_ps {
-            Some(timeout) => world::block_for(at, timeout),
-            None => {
-                world::block(at);
-                false
-            }
-        };
-        if is_late {
-            world::with(|world| world.sleepers(place).retain(|&thread| thread != me));
-        }
-        guard.0 = Some(lock.lock_exclusively(at));
-        is_late
-    }
-
-    fn address(&self) -> usize {
-        std::ptr::from_ref(&self.word).addr()
-    }
-
-    fn wake(&self, count: usize) {
-        world::event(world::place(), self.address(), size_of::<usize>(), LineUse::Read);
-        if !world::is_inside() {
-            return;
-        }
-        for _ in 0..count {
-            let next = world::with(|world| world.sleepers(self.address()).pop_front());
-            let Some(thread) = next else { return };
-            world::with(|world| {
-                let (wake, latency) = (world.machine().wake_ps, world.machine().wake_latency_ps);
-                world.spend(wake);
-                let now = world.clock_of(world.current());
-                world.wake(thread, now + latency);
-            });
-        }
-    }
-
-    pub(crate) fn notify_one(&self) {
-        self.wake(1);
-    }
-
-    pub(crate) fn notify_all(&self) {
-        self.wake(usize::MAX);
-    }
-}
-
-impl fmt::Debug for Condvar {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("Condvar")
     }
 }

@@ -8,31 +8,43 @@
 //!
 //! # State
 //! Each run has a [`World`](world::World): the threads with their clocks, the lines of memory with the
-//! cores that have them (`memory`), and the costs of a [`MachineModel`]. Outside a run, such as while statics
-//! are made, accesses cost nothing, and waiting for a held lock is a deadlock.
+//! cores that have them (`memory`), the costs of a [`MachineModel`], and the time that the code between two
+//! events takes ([`Work`]). Outside a run, such as while statics are made, accesses cost nothing, and waiting for
+//! a held lock is a deadlock.
 //!
 //! # Limits
-//! Reference counts of [`Arc`](crate::Arc) and [`OnceLock`](crate::OnceLock) cost nothing. Work between
-//! two events costs a constant ([`MachineModel::work_ps`]).
+//! Reference counts of [`Arc`](crate::Arc) and [`OnceLock`](crate::OnceLock) move no lines.
 
 pub mod atomic;
 mod barrier;
+#[cfg(test)]
+mod closed_forms;
+mod condvar;
+mod device;
 mod local;
 pub(crate) mod locks;
 mod machine;
+mod measure;
 mod memory;
 mod places;
 pub mod thread;
+mod work;
 mod world;
 
 pub use barrier::Barrier;
+pub(crate) use condvar::Condvar;
+pub use device::{DeviceModel, DeviceRequest, DeviceTime};
 pub use local::{AccessError, LocalKey};
-pub(crate) use locks::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
-pub use machine::MachineModel;
+pub(crate) use locks::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+pub use machine::{CPUS_MAX, MachineModel};
+pub use measure::{MeasuredMachine, clock_ghz, measure};
 pub(crate) use places::SourceLine;
 pub use places::{Costs, PlaceCosts};
+pub use work::{MeasuredStretch, Site, Step, Work, WorkTable, WorkUse};
 pub(crate) use world::set_place;
-pub use world::{Schedule, SimulationReport, SimulationSettings, costs, is_planted, run};
+pub use world::{
+    Schedule, SimulationReport, SimulationSettings, SpinLocks, costs, is_planted, run,
+};
 
 /// The virtual clock.
 pub(crate) mod clock {

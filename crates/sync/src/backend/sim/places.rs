@@ -9,19 +9,37 @@ use std::panic::Location;
 pub(crate) struct SourceLine {
     location: &'static Location<'static>,
     class: &'static str,
+    is_release: bool,
 }
 
 impl SourceLine {
     /// The caller's place, without a lock.
     #[track_caller]
     pub(crate) fn here() -> SourceLine {
-        SourceLine { location: Location::caller(), class: "" }
+        SourceLine { location: Location::caller(), class: "", is_release: false }
     }
 
     /// The caller's place, where it uses a lock of a class.
     #[track_caller]
     pub(crate) fn of(class: &'static str) -> SourceLine {
-        SourceLine { location: Location::caller(), class }
+        SourceLine { location: Location::caller(), class, is_release: false }
+    }
+
+    /// The place where a lock was taken, now that it is released.
+    pub(super) fn releasing(self) -> SourceLine {
+        SourceLine { is_release: true, ..self }
+    }
+
+    pub(super) fn location(self) -> &'static Location<'static> {
+        self.location
+    }
+
+    pub(super) fn is_lock(self) -> bool {
+        !self.class.is_empty()
+    }
+
+    pub(super) fn is_release(self) -> bool {
+        self.is_release
     }
 }
 

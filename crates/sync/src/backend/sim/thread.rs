@@ -166,9 +166,11 @@ pub fn available_parallelism() -> io::Result<NonZeroUsize> {
 }
 
 /// Passes time without work.
+#[track_caller]
 pub fn sleep(duration: Duration) {
     // A sleep of more than 200 days doesn't end.
-    world::sleep(u64::try_from(duration.as_nanos() * 1000).unwrap_or(u64::MAX));
+    let duration_ps = u64::try_from(duration.as_nanos() * 1000).unwrap_or(u64::MAX);
+    world::sleep(SourceLine::here(), duration_ps);
 }
 
 /// Lets other threads run.

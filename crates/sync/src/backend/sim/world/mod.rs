@@ -1,6 +1,8 @@
 //! The threads of a run, and what they do: events, waits, sleep.
 #![allow(unsafe_code)]
 
+mod cpus;
+mod events;
 mod order;
 mod run;
 
@@ -8,12 +10,15 @@ use super::locks::Waiters;
 use super::machine::MachineModel;
 use super::memory::{LineUse, Memory};
 use super::places::{PlaceCosts, Places, SourceLine};
+use super::work::{Mark, Step, Worker};
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, Yielder};
+use cpus::{Admission, Cpus};
+pub(super) use events::{aside, block, block_for, event, sleep, touch, turn, wait_until};
 use order::Order;
 pub use order::Schedule;
 pub(super) use run::catch;
-pub use run::{SimulationReport, SimulationSettings, run};
+pub use run::{SimulationReport, SimulationSettings, SpinLocks, run};
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -43,10 +48,16 @@ struct VirtualThread {
     group: usize,
     /// Where it last said that it uses a lock.
     at: SourceLine,
-    core: usize,
+    /// Where the code began that it runs now.
+    since: Mark,
+    /// The processor that it was given at its start.
+    home: usize,
+    cpu: usize,
     clock_ps: u64,
     busy_ps: u64,
     state: ThreadState,
+    /// Whether another thread has ended its wait.
+    was_woken: bool,
     locals: BTreeMap<usize, Box<dyn Any>>,
     /// Threads that wait for its end.
     joiners: Vec<ThreadId>,
@@ -54,7 +65,11 @@ struct VirtualThread {
 
 pub(super) struct World {
     machine: MachineModel,
-    cores: usize,
+    /// None where processors don't matter.
+    cpus: Option<Cpus>,
+    cpu_count: usize,
+    spin_locks: SpinLocks,
+    work: Worker,
     random: u64,
     memory: Memory,
     places: Places,
@@ -90,35 +105,6 @@ pub(super) fn with<T>(look: impl FnOnce(&mut World) -> T) -> T {
     })
 }
 
-/// An event: the current thread accesses bytes at an address, when its turn has come.
-#[inline]
-pub(super) fn event(place: SourceLine, address: usize, bytes: usize, how: LineUse) {
-    if !is_inside() {
-        return;
-    }
-    let is_done = with(|world| {
-        world.events += 1;
-        let work = world.machine.work_ps;
-        world.spend(work);
-        let has_turn = world.has_turn();
-        if has_turn {
-            world.touch(place, address, bytes, how);
-        }
-        has_turn
-    });
-    if !is_done {
-        give_way();
-        with(|world| world.touch(place, address, bytes, how));
-    }
-}
-
-/// Uses bytes at once, as part of an event.
-pub(super) fn touch(place: SourceLine, address: usize, bytes: usize, how: LineUse) {
-    if is_inside() {
-        with(|world| world.touch(place, address, bytes, how));
-    }
-}
-
 /// Notes where the current thread is about to use a lock.
 pub(crate) fn set_place(place: SourceLine) {
     if is_inside() {
@@ -146,64 +132,6 @@ pub fn is_planted(name: &str) -> bool {
     is_inside() && with(|world| world.planted.as_deref() == Some(name))
 }
 
-/// Lets threads run that have smaller clocks. The current one goes on when it has the smallest.
-fn give_way() {
-    with(|world| {
-        let me = world.current;
-        let clock = world.threads[me].clock_ps;
-        world.make_ready(me, clock);
-    });
-    suspend();
-}
-
-/// Stops the current thread, which was put in the queue or will be woken.
-pub(super) fn suspend() {
-    let yielder = with(|world| world.threads[world.current].yielder);
-    // SAFETY: the yielder lives on the stack of the coroutine that runs now.
-    unsafe { (*yielder).suspend(()) };
-}
-
-/// Blocks the current thread at a place until it is woken.
-pub(super) fn block(place: SourceLine) {
-    let since = with(|world| {
-        let me = world.current;
-        world.threads[me].state = ThreadState::Blocked;
-        world.threads[me].clock_ps
-    });
-    suspend();
-    with(|world| world.was_blocked(place, since));
-}
-
-/// Blocks the current thread at a place until it is woken, or some time has passed. Returns whether it has.
-pub(super) fn block_for(place: SourceLine, timeout_ps: u64) -> bool {
-    let since = clock_ps();
-    let deadline = with(|world| {
-        let me = world.current;
-        let deadline = world.threads[me].clock_ps.saturating_add(timeout_ps);
-        world.make_ready(me, deadline);
-        world.threads[me].state = ThreadState::Blocked;
-        deadline
-    });
-    suspend();
-    with(|world| {
-        world.was_blocked(place, since);
-        world.threads[world.current].clock_ps >= deadline
-    })
-}
-
-/// The current thread passes some time without work.
-pub(super) fn sleep(duration_ps: u64) {
-    if !is_inside() {
-        return;
-    }
-    with(|world| {
-        let me = world.current;
-        let until = world.threads[me].clock_ps.saturating_add(duration_ps);
-        world.make_ready(me, until);
-    });
-    suspend();
-}
-
 pub(super) fn clock_ps() -> u64 {
     if is_inside() { with(|world| world.threads[world.current].clock_ps) } else { 0 }
 }
@@ -213,11 +141,11 @@ pub(super) fn busy_ps() -> u64 {
 }
 
 pub(super) fn core_count() -> usize {
-    if is_inside() { with(|world| world.cores) } else { 1 }
+    if is_inside() { with(|world| world.cpu_count) } else { 1 }
 }
 
 pub(super) fn current_core() -> usize {
-    if is_inside() { with(|world| world.threads[world.current].core) } else { 0 }
+    if is_inside() { with(|world| world.threads[world.current].cpu) } else { 0 }
 }
 
 impl World {
@@ -227,6 +155,15 @@ impl World {
 
     pub fn machine(&self) -> &MachineModel {
         &self.machine
+    }
+
+    pub fn spin_locks(&self) -> SpinLocks {
+        self.spin_locks
+    }
+
+    /// The cost of a line of the current thread for another.
+    pub fn transfer_ps(&self, to: ThreadId) -> u64 {
+        self.machine.transfer_ps(self.threads[self.current].cpu, self.threads[to].cpu)
     }
 
     pub fn clock_of(&self, thread: ThreadId) -> u64 {
@@ -265,6 +202,57 @@ impl World {
         self.sleepers.entry(place).or_default()
     }
 
+    /// The current thread has come to an event: it has worked.
+    fn work(&mut self, to: Mark) {
+        let thread = &mut self.threads[self.current];
+        let mut work = self.work.done(thread.since, to);
+        thread.since = to;
+        if let Some(cpus) = &self.cpus {
+            work = work * self.machine.work_permille / 1000;
+            if self.machine.siblings(thread.cpu).any(|cpu| cpus.is_busy(cpu)) {
+                work = work * self.machine.shared_core_permille / 1000;
+            }
+        }
+        self.spend(work);
+    }
+
+    /// Whether the current thread has to make room for one that waits for its processor.
+    fn makes_room(&self) -> bool {
+        let thread = &self.threads[self.current];
+        self.cpus.as_ref().is_some_and(|cpus| cpus.is_preempted(thread.cpu, thread.clock_ps))
+    }
+
+    /// Lets the current thread wait for its processor, if it has to make room.
+    fn preempt(&mut self) -> bool {
+        if !self.makes_room() {
+            return false;
+        }
+        let (me, cpu) = (self.current, self.threads[self.current].cpu);
+        if let Some(cpus) = &mut self.cpus {
+            cpus.put_last(me, cpu);
+        }
+        self.leave();
+        true
+    }
+
+    /// The current thread gives its processor back.
+    fn leave(&mut self) {
+        let Some(cpus) = &mut self.cpus else { return };
+        let thread = &self.threads[self.current];
+        let (cpu, now) = (thread.cpu, thread.clock_ps);
+        if let Some(next) = cpus.release(&self.machine, cpu, now) {
+            self.threads[next].cpu = cpu;
+            let at = self.threads[next].clock_ps.max(now + self.machine.switch_ps);
+            self.make_ready(next, at);
+        }
+    }
+
+    /// The current thread goes on after it was blocked or asleep.
+    fn goes_on(&mut self, place: SourceLine) {
+        self.threads[self.current].since = Mark::new(place, Step::Resume);
+        self.work.resume();
+    }
+
     /// The current thread works for some time.
     pub fn spend(&mut self, duration_ps: u64) {
         let thread = &mut self.threads[self.current];
@@ -279,7 +267,7 @@ impl World {
         }
         let thread = &mut self.threads[self.current];
         let now = thread.clock_ps;
-        let paid = self.memory.touch(&self.machine, thread.core, address, bytes, how, now);
+        let paid = self.memory.touch(&self.machine, thread.cpu, address, bytes, how, now);
         thread.busy_ps += paid.end_ps - now;
         thread.clock_ps = paid.end_ps;
         if paid.transfers > 0 {
@@ -294,6 +282,7 @@ impl World {
     fn was_blocked(&mut self, place: SourceLine, since_ps: u64) {
         let thread = &self.threads[self.current];
         self.places.at(thread.group, place).blocked_ps += thread.clock_ps - since_ps;
+        self.goes_on(place);
     }
 
     /// Whether the current thread goes on with its event.
@@ -304,6 +293,10 @@ impl World {
     /// The current thread lets others go on.
     pub fn yields(&mut self) {
         self.order.yields(self.current);
+        let cpu = self.threads[self.current].cpu;
+        if let Some(cpus) = &mut self.cpus {
+            cpus.end_slice(cpu);
+        }
     }
 
     /// A thread goes on at `at_ps`, or when it is woken before.
@@ -312,13 +305,15 @@ impl World {
         self.order.put(thread, at_ps);
     }
 
-    /// Wakes a blocked thread, which goes on at `at_ps` or later.
-    pub fn wake(&mut self, thread: ThreadId, at_ps: u64) {
+    /// Wakes a blocked thread, which goes on at `at_ps` or later. Returns whether it was blocked.
+    pub fn wake(&mut self, thread: ThreadId, at_ps: u64) -> bool {
         if self.threads[thread].state != ThreadState::Blocked {
-            return;
+            return false;
         }
         let at = at_ps.max(self.threads[thread].clock_ps);
+        self.threads[thread].was_woken = true;
         self.make_ready(thread, at);
+        true
     }
 
     pub fn spawn(&mut self, name: String, body: Box<dyn FnOnce()>) -> ThreadId {
@@ -332,7 +327,10 @@ impl World {
             Err(error) => panic!("no memory for the stack of a virtual thread: {error}"),
         };
         let coroutine = Coroutine::with_stack(stack, move |yielder, ()| {
-            with(|world| world.threads[id].yielder = std::ptr::from_ref(yielder));
+            with(|world| {
+                world.threads[id].yielder = std::ptr::from_ref(yielder);
+                world.work.resume();
+            });
             body();
         });
         let group = self.places.name(&name);
@@ -342,11 +340,14 @@ impl World {
             name,
             group,
             at: SourceLine::here(),
-            // The first one prepares and waits; each of the others has a core of its own.
-            core: id.saturating_sub(1) % self.cores,
+            since: Mark::new(SourceLine::here(), Step::Start),
+            // The first one prepares and waits, so it needs none of its own.
+            home: id.saturating_sub(1) % self.cpu_count,
+            cpu: id.saturating_sub(1) % self.cpu_count,
             clock_ps: start,
             busy_ps: 0,
             state: ThreadState::Blocked,
+            was_woken: false,
             locals: BTreeMap::new(),
             joiners: Vec::new(),
         });
@@ -370,13 +371,25 @@ impl World {
     /// # Panics
     /// If there is none, or the run has lasted too long.
     fn next(&mut self) -> ThreadId {
-        let now = self.threads[self.current].clock_ps;
-        let Some((thread, at)) = self.order.next(now) else {
-            panic!("every thread waits:{}", self.waiting());
+        let thread = loop {
+            let now = self.threads[self.current].clock_ps;
+            let Some((thread, at)) = self.order.next(now) else {
+                panic!("every thread waits:{}", self.waiting());
+            };
+            let entry = &mut self.threads[thread];
+            entry.state = ThreadState::Ready;
+            entry.clock_ps = entry.clock_ps.max(at);
+            let Some(cpus) = &mut self.cpus else { break thread };
+            match cpus.admit(&self.machine, thread, entry.home, entry.cpu, entry.clock_ps) {
+                Admission::Runs { cpu, switches } => {
+                    entry.cpu = cpu;
+                    entry.clock_ps += u64::from(switches) * self.machine.switch_ps;
+                    break thread;
+                }
+                Admission::Waits => {}
+            }
         };
-        let entry = &mut self.threads[thread];
-        entry.state = ThreadState::Ready;
-        entry.clock_ps = entry.clock_ps.max(at);
+        let entry = &self.threads[thread];
         self.trace = self.trace.rotate_left(5) ^ thread as u64;
         self.trace = self.trace.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         if entry.clock_ps > self.time_max_ps {

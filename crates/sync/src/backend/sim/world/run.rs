@@ -3,6 +3,8 @@
 use super::super::machine::MachineModel;
 use super::super::memory::Memory;
 use super::super::places::Places;
+use super::super::work::{MeasuredStretch, Work, WorkUse, Worker};
+use super::cpus::Cpus;
 use super::order::{Order, Schedule};
 use super::{IS_INSIDE, ThreadState, WORLD, World, is_inside, with};
 use corosensei::CoroutineResult;
@@ -15,8 +17,12 @@ use std::time::Duration;
 pub struct SimulationSettings {
     /// The machine.
     pub machine: MachineModel,
-    /// Cores that may be used.
-    pub cores: usize,
+    /// Processors that may be used.
+    pub cpus: usize,
+    /// What work between events takes.
+    pub work: Work,
+    /// How spinlocks are passed on.
+    pub spin_locks: SpinLocks,
     /// Chooses how threads that start together are shifted against each other, and what the schedule
     /// leaves to chance.
     pub seed: u64,
@@ -28,8 +34,37 @@ pub struct SimulationSettings {
     pub planted: Option<String>,
 }
 
+impl SimulationSettings {
+    /// A run on some processors of a machine, in the order of the clocks, without a bound on its time.
+    #[must_use]
+    pub fn new(machine: MachineModel, cpus: usize, work: Work) -> SimulationSettings {
+        SimulationSettings {
+            machine,
+            cpus,
+            work,
+            spin_locks: SpinLocks::default(),
+            seed: 0,
+            schedule: Schedule::SmallestClock,
+            time_max: Duration::MAX,
+            planted: None,
+        }
+    }
+}
+
+/// How a [`SpinLock`](crate::SpinLock) goes from one thread to the next.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SpinLocks {
+    /// As in the engine: a thread that is late sleeps, and one that comes may be first.
+    #[default]
+    Sleeping,
+    /// In the order of arrival; all that wait look at one line, as in Linux before 4.2.
+    Ticket,
+    /// In the order of arrival; each looks at a line of its own, as in Linux since.
+    Queued,
+}
+
 /// The cost of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SimulationReport {
     /// Events.
     pub events: u64,
@@ -37,6 +72,10 @@ pub struct SimulationReport {
     pub virtual_ns: u64,
     /// Follows from the order in which threads went on: equal runs have equal ones.
     pub trace: u64,
+    /// How the work before events was found.
+    pub work: WorkUse,
+    /// What was measured of stretches.
+    pub stretches: Vec<MeasuredStretch>,
 }
 
 /// Ends the current thread's locals, while it is still there for their destructors.
@@ -64,7 +103,12 @@ pub fn run<T>(settings: &SimulationSettings, body: impl FnOnce() -> T) -> (T, Si
         unsafe { std::mem::transmute::<Box<dyn FnOnce() + '_>, Box<dyn FnOnce()>>(body) };
     WORLD.set(Some(World {
         machine: settings.machine.clone(),
-        cores: settings.cores.max(1),
+        // A schedule that is chosen knows no processors.
+        cpus: (settings.schedule == Schedule::SmallestClock)
+            .then(|| Cpus::new(settings.cpus.max(1))),
+        cpu_count: settings.cpus.max(1),
+        spin_locks: settings.spin_locks,
+        work: Worker::new(settings.work.clone()),
         random: settings.seed,
         memory: Memory::default(),
         places: Places::default(),
@@ -98,6 +142,7 @@ pub fn run<T>(settings: &SimulationSettings, body: impl FnOnce() -> T) -> (T, Si
                 let has_ended = with(|world| {
                     let at = world.threads[thread].clock_ps;
                     world.threads[thread].state = ThreadState::Ended;
+                    world.leave();
                     for joiner in std::mem::take(&mut world.threads[thread].joiners) {
                         world.wake(joiner, at);
                     }
@@ -109,21 +154,21 @@ pub fn run<T>(settings: &SimulationSettings, body: impl FnOnce() -> T) -> (T, Si
             }
         }
     }
-    let mut world = WORLD.take();
-    let mut report = SimulationReport { events: 0, virtual_ns: 0, trace: 0 };
-    if let Some(world) = &mut world {
-        report = SimulationReport {
-            events: world.events,
-            virtual_ns: world.threads[first].clock_ps / 1000,
-            trace: world.trace,
-        };
-        for thread in &mut world.threads {
-            if let Some(coroutine) = &mut thread.coroutine {
-                // SAFETY: only threads that are abandoned with it refer to its stack.
-                unsafe { coroutine.force_reset() };
-            }
+    let Some(mut world) = WORLD.take() else { unreachable!("the run has a world") };
+    for thread in &mut world.threads {
+        if let Some(coroutine) = &mut thread.coroutine {
+            // SAFETY: only threads that are abandoned with it refer to its stack.
+            unsafe { coroutine.force_reset() };
         }
     }
+    let (work, stretches) = world.work.finish();
+    let report = SimulationReport {
+        events: world.events,
+        virtual_ns: world.threads[first].clock_ps / 1000,
+        trace: world.trace,
+        work,
+        stretches,
+    };
     match result.take() {
         Some(Ok(value)) => (value, report),
         Some(Err(panic)) => std::panic::resume_unwind(panic),
