@@ -71,7 +71,16 @@ impl SectorSums {
     }
 }
 
-/// One piece of a batch.
+/// One piece of a batch that is about to be written.
+pub(super) struct NewPiece {
+    pub number: u64,
+    /// Of the new bytes.
+    pub sums: SectorSums,
+    /// Whether an earlier batch has the old bytes.
+    pub is_logged: bool,
+}
+
+/// One piece of a batch that was logged.
 pub(super) struct PieceChange {
     pub number: u64,
     /// Of the new bytes.
@@ -119,55 +128,70 @@ impl<L: BlockDevice> LogWriter<L> {
         Self { log: reader.log, number: reader.number, end: reader.position }
     }
 
-    pub fn append_batch(&mut self, changes: &[PieceChange]) -> DeviceResult {
-        self.append_pieces(KIND_BATCH, changes, true)
+    /// Appends a batch, whose old bytes `read_old` reads.
+    pub fn append_batch(
+        &mut self,
+        pieces: &[NewPiece],
+        read_old: impl FnMut(u64, &mut [u8]) -> DeviceResult,
+    ) -> DeviceResult {
+        self.append_pieces(KIND_BATCH, pieces, true, read_old)
     }
 
     /// The batch behind which only the end comes: if it is a piece that was logged before, it is in the spare.
-    pub fn append_last_batch(&mut self, changes: &[PieceChange]) -> DeviceResult {
-        let is_in_spare = matches!(changes, [PieceChange { old: None, .. }]);
-        self.append_pieces(KIND_BATCH, changes, !is_in_spare)
+    pub fn append_last_batch(
+        &mut self,
+        pieces: &[NewPiece],
+        read_old: impl FnMut(u64, &mut [u8]) -> DeviceResult,
+    ) -> DeviceResult {
+        let is_in_spare = matches!(pieces, [NewPiece { is_logged: true, .. }]);
+        self.append_pieces(KIND_BATCH, pieces, !is_in_spare, read_old)
     }
 
-    pub fn append_finish(&mut self, first: PieceChange) -> DeviceResult {
-        self.append_pieces(KIND_FINISHED, &[first], false)
+    pub fn append_finish(&mut self, first: SectorSums) -> DeviceResult {
+        let first = NewPiece { number: 0, sums: first, is_logged: true };
+        self.append_pieces(KIND_FINISHED, &[first], false, |_, _| Ok(()))
     }
 
     pub fn append_rolling_back(&mut self) -> DeviceResult {
-        self.append_pieces(KIND_ROLLING_BACK, &[], false)
+        self.append_pieces(KIND_ROLLING_BACK, &[], false, |_, _| Ok(()))
     }
 
     pub fn append_rolled_back(&mut self) -> DeviceResult {
-        self.append_pieces(KIND_ROLLED_BACK, &[], false)
+        self.append_pieces(KIND_ROLLED_BACK, &[], false, |_, _| Ok(()))
     }
 
     fn append_pieces(
         &mut self,
         kind: u32,
-        changes: &[PieceChange],
+        pieces: &[NewPiece],
         has_spare: bool,
+        mut read_old: impl FnMut(u64, &mut [u8]) -> DeviceResult,
     ) -> DeviceResult {
-        let length = changes.len() * (PIECE_HEADER_BYTES + PIECE_BYTES);
-        let mut entry = Vec::with_capacity(ENTRY_HEADER_BYTES + length + SPARE_BYTES);
-        entry.resize(ENTRY_HEADER_BYTES, 0);
-        for change in changes {
-            let kept = match &change.old {
-                None => OLD_IN_EARLIER_BATCH,
-                Some(old) if old.iter().all(|&byte| byte == 0) => OLD_ZEROS,
-                Some(_) => OLD_BYTES,
-            };
-            entry.extend_from_slice(&change.number.to_le_bytes());
-            entry.extend_from_slice(&kept.to_le_bytes());
-            for sum in change.new.0 {
-                entry.extend_from_slice(&sum.to_le_bytes());
+        let old_start = ENTRY_HEADER_BYTES + pieces.len() * PIECE_HEADER_BYTES;
+        let unlogged = pieces.iter().filter(|piece| !piece.is_logged).count();
+        let mut entry = Vec::with_capacity(old_start + unlogged * PIECE_BYTES + SPARE_BYTES);
+        entry.resize(old_start, 0);
+        for (index, piece) in pieces.iter().enumerate() {
+            let mut kept = OLD_IN_EARLIER_BATCH;
+            if !piece.is_logged {
+                let start = entry.len();
+                entry.resize(start + PIECE_BYTES, 0);
+                read_old(piece.number, &mut entry[start..])?;
+                kept = OLD_BYTES;
+                if entry[start..].iter().all(|&byte| byte == 0) {
+                    entry.truncate(start);
+                    kept = OLD_ZEROS;
+                }
+            }
+            let header = &mut entry[ENTRY_HEADER_BYTES + index * PIECE_HEADER_BYTES..];
+            header[..8].copy_from_slice(&piece.number.to_le_bytes());
+            header[8..12].copy_from_slice(&kept.to_le_bytes());
+            for (field, sum) in header[12..PIECE_HEADER_BYTES].chunks_exact_mut(4).zip(piece.sums.0)
+            {
+                field.copy_from_slice(&sum.to_le_bytes());
             }
         }
-        for old in changes.iter().filter_map(|change| change.old.as_ref()) {
-            if old.iter().any(|&byte| byte != 0) {
-                entry.extend_from_slice(&old[..]);
-            }
-        }
-        self.append(kind, changes.len() as u32, entry, has_spare)
+        self.append(kind, pieces.len() as u32, entry, has_spare)
     }
 
     /// Appends an entry, whose body comes behind room for its header.

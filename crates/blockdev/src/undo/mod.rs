@@ -6,8 +6,8 @@
 //!
 //! # State
 //!
-//! Changes are held in memory, in pieces of 4 KiB, until a flush or until they take 4 MiB. Then they are written as
-//! one *batch*; with its old bytes and its log entry it takes three times as much. The entry holds checksums of each
+//! Changes are held in memory, in pieces of 4 KiB, until a flush or until they take 2 MiB. Then they are written as
+//! one *batch*; with its log entry it takes twice as much. The entry holds checksums of each
 //! piece's new bytes, and the old bytes of each piece that no earlier batch has logged.
 //!
 //! Other programs know nothing of the log. A device with a *mark* ([`UndoDevice::marked_by`]) writes the mark to the
@@ -40,12 +40,12 @@ pub use roll_back::{UndoError, roll_back};
 use crate::lock_classes::UNDO;
 use crate::{BlockDevice, DeviceError, DeviceOperation, DeviceResult, check_range};
 use drystone_sync::RwLock;
-use log::{LogWriter, PIECE_BYTES, PieceChange, SectorSums, pieces};
+use log::{LogWriter, NewPiece, PIECE_BYTES, SectorSums, pieces};
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 
 /// Pieces that are held in memory before they are written.
-const HELD_PIECES_MAX: usize = 1024;
+const HELD_PIECES_MAX: usize = 512;
 
 /// Bytes that are written to the image at once.
 const RUN_BYTES_MAX: usize = 256 << 10;
@@ -161,9 +161,9 @@ impl<D: BlockDevice, L: BlockDevice> UndoDevice<D, L> {
             state.heed(written)?;
         }
         let first = self.read_piece(0)?;
-        let new = SectorSums::of(&first[..self.protected_length(0)]);
+        let sums = SectorSums::of(&first[..self.protected_length(0)]);
         let mut log = self.state.into_inner().log;
-        log.append_finish(PieceChange { number: 0, new, old: None })?;
+        log.append_finish(sums)?;
         Ok((self.image, log))
     }
 
@@ -180,10 +180,15 @@ impl<D: BlockDevice, L: BlockDevice> UndoDevice<D, L> {
 
     fn read_piece(&self, number: u64) -> DeviceResult<Box<[u8; PIECE_BYTES]>> {
         let mut bytes = Box::new([0; PIECE_BYTES]);
+        self.read_piece_into(number, &mut bytes[..])?;
+        Ok(bytes)
+    }
+
+    /// Reads a piece; what lies beyond the end of the image stays as it is in `bytes`.
+    fn read_piece_into(&self, number: u64, bytes: &mut [u8]) -> DeviceResult {
         let start = number * PIECE_BYTES as u64;
         let length = (self.size_bytes() - start).min(PIECE_BYTES as u64) as usize;
-        self.image.read_at(start, &mut bytes[..length])?;
-        Ok(bytes)
+        self.image.read_at(start, &mut bytes[..length])
     }
 
     /// Holds new bytes in their pieces.
@@ -270,22 +275,20 @@ impl<D: BlockDevice, L: BlockDevice> UndoDevice<D, L> {
         if state.saved.is_empty() && !state.held.contains_key(&0) {
             state.held.insert(0, Some(self.read_piece(0)?));
         }
-        let mut changes = Vec::with_capacity(state.held.len());
-        for (&number, new) in &state.held {
-            let length = self.protected_length(number);
-            let old = match state.saved.contains(&number) {
-                true => None,
-                false => Some(self.read_piece(number)?),
-            };
-            let zeros = [0; PIECE_BYTES];
+        let zeros = [0; PIECE_BYTES];
+        let UndoState { log, held, saved, .. } = &mut *state;
+        let pieces = held.iter().map(|(&number, new)| {
             let new = new.as_deref().unwrap_or(&zeros);
-            changes.push(PieceChange { number, new: SectorSums::of(&new[..length]), old });
-        }
+            let sums = SectorSums::of(&new[..self.protected_length(number)]);
+            NewPiece { number, sums, is_logged: saved.contains(&number) }
+        });
+        let pieces: Vec<NewPiece> = pieces.collect();
+        let read_old = |number: u64, bytes: &mut [u8]| self.read_piece_into(number, bytes);
         match is_last {
-            true => state.log.append_last_batch(&changes)?,
-            false => state.log.append_batch(&changes)?,
+            true => log.append_last_batch(&pieces, read_old)?,
+            false => log.append_batch(&pieces, read_old)?,
         }
-        state.saved.extend(changes.iter().map(|change| change.number));
+        saved.extend(pieces.iter().map(|piece| piece.number));
         let held = std::mem::take(&mut state.held);
         let mut run: Vec<u8> = Vec::new();
         let mut run_start = 0;

@@ -18,7 +18,7 @@ const NAMES_MAX: usize = 1 << 20;
 #[derive(Debug, Default)]
 pub(crate) struct DirectoryNotes {
     /// Each link with the number of problems that were reported before it.
-    links: Vec<(u64, DirectoryLink)>,
+    links: Vec<(u32, DirectoryLink)>,
     /// Inodes, as often as they are named.
     names: Vec<u32>,
     /// Inodes whose names don't count, as they aren't in use, or not for that.
@@ -33,6 +33,8 @@ impl DirectoryNotes {
     pub fn add_link(&mut self, problems_before: u64, link: DirectoryLink) {
         self.are_exceeded |= self.links.len() == LINKS_MAX;
         if !self.are_exceeded {
+            // A part with as many is examined once more.
+            let problems_before = u32::try_from(problems_before).unwrap_or(u32::MAX);
             self.links.push((problems_before, link));
         }
     }
@@ -64,7 +66,7 @@ pub(crate) struct DirectoryPart {
     /// Whether the policies of inodes were compared.
     pub needs_policies: bool,
     problems: Box<[Problem]>,
-    links: Box<[(u64, DirectoryLink)]>,
+    links: Box<[(u32, DirectoryLink)]>,
     /// What was read.
     clusters: Box<[Range<u64>]>,
 }

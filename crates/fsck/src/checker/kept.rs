@@ -292,7 +292,8 @@ impl Kept {
         }
     }
 
-    pub fn keep_inodes(&mut self, piece: KeptInodes) {
+    pub fn keep_inodes(&mut self, mut piece: KeptInodes) {
+        piece.found.directories.all.shrink_to_fit();
         if self.has_room(piece.memory_bytes()) {
             self.inodes.insert(piece.run.first, piece);
         }
