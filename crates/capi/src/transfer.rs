@@ -77,7 +77,8 @@ pub struct CCopySummary {
 }
 
 /// Copies a file or a tree of this machine into the image, with owners, permissions, times, extended attributes,
-/// hard links and holes. The file that the image is in is left out. `summary` may be NULL.
+/// hard links and holes. The file that the image is in is left out of a tree. `summary` may be NULL; after a failure it
+/// is as it was.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn drystone_copy_in(
     image: *mut CImage,

@@ -3,7 +3,8 @@
 use crate::commands::Command;
 use crate::global::Global;
 use clap::Parser;
-use clap::error::ContextKind;
+use clap::builder::StyledStr;
+use clap::error::{ContextKind, ContextValue};
 
 const AFTER_HELP: &str = "\
 IMAGE is a file or a block device with an ext2, ext3, ext4 or NILFS2 file system; IMAGE:/PATH is a \
@@ -35,8 +36,12 @@ impl Arguments {
     pub fn read() -> Arguments {
         let words = crate::called_as::words();
         let mut arguments = Arguments::try_parse_from(words).unwrap_or_else(|mut error| {
-            // It says how to pass an unknown option as a name, which is never meant.
-            error.remove(ContextKind::Suggested);
+            if let Some(ContextValue::StyledStrs(tips)) = error.get(ContextKind::Suggested) {
+                // How to pass an unknown option as a name is never what is meant.
+                let is_meant = |tip: &&StyledStr| !tip.to_string().starts_with("to pass ");
+                let tips = tips.iter().filter(is_meant).cloned().collect();
+                error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
+            }
             error.exit()
         });
         arguments.global.json = arguments.global.json_output.is_some();

@@ -114,6 +114,9 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
         }
         return Ok(());
     }
+    if arguments.image.is_some() {
+        global.check_may_change()?;
+    }
     let plan = plan(arguments).map_err(|error| Failure::Usage(format!("{error:#}")))?;
     let mut targets = targets(arguments)?;
     let stop = Interrupt::install()?.flag();

@@ -149,7 +149,9 @@ fn told<T>(path: &Path, made: Result<T, drystone::Error>) -> Outcome<T> {
 /// Why an image wasn't made.
 pub fn not_made(path: &Path, error: &drystone::Error) -> Failure {
     match error.cause() {
-        ErrorCause::Make(Error::Option(problem)) => Failure::Usage(problem.clone()),
+        ErrorCause::Make(Error::Option(problem)) => {
+            Failure::Usage(format!("{}: {problem}", path.display()))
+        }
         cause => anyhow!("{}: {}", path.display(), reason(path, cause)).into(),
     }
 }

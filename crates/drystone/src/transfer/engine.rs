@@ -151,7 +151,9 @@ impl<S: CopySource, T: CopyTarget> Copier<'_, S, T> {
             let detail = "it is the image itself";
             let cause = Error::with_detail(Errno::EINVAL, detail).into();
             let path = directory.source_path(&name);
-            return self.not_kept(CopyProblem::new(Side::Source, "copy", &path, cause));
+            let problem = CopyProblem::new(Side::Source, "copy", &path, cause);
+            let is_asked_for = directory.facts.is_none();
+            return if is_asked_for { self.failed(problem) } else { self.not_kept(problem) };
         }
         if self.options.without_lost_and_found
             && facts.is_directory()

@@ -102,6 +102,7 @@ pub struct CopyOptions {
     /// Don't descend into directories of other devices.
     pub one_file_system: bool,
     /// Files of the host, as device and inode number, that are neither copied nor replaced: the image itself.
+    /// It is left out of a tree; a copy of it alone fails.
     pub excluded: Vec<(u64, u64)>,
     /// Entries that are left out, with all that is in them, by their place below the target.
     pub exclude: Exclude,

@@ -20,6 +20,8 @@ const GLOBAL_BYTES_MAX: u64 = 64 << 10;
 const LONG_NAME_BYTES_MAX: u64 = 1 << 20;
 /// Bytes of an archive without entries that are looked at at once.
 const PIECE_BYTES: u64 = 64 << 10;
+/// No program fills an empty archive up to more than this.
+const EMPTY_BYTES_MAX: u64 = 1 << 20;
 
 type TarBlock = [u8; BLOCK_BYTES as usize];
 
@@ -346,8 +348,12 @@ impl<'a> TarReader<'a> {
         Ok(true)
     }
 
-    /// Whether the whole archive is zeros, as an empty one is. An image may begin with zeros too.
+    /// Whether the whole archive is zeros, as an empty one is. An image may begin with zeros too, and a blank
+    /// disk is larger than an archive's last record.
     fn is_all_zeros(&mut self) -> Result<bool, TarProblem> {
+        if self.window.length() > EMPTY_BYTES_MAX {
+            return Ok(false);
+        }
         let mut piece = vec![0; PIECE_BYTES as usize];
         for offset in (0..self.window.length()).step_by(PIECE_BYTES as usize) {
             let length = (self.window.length() - offset).min(PIECE_BYTES) as usize;

@@ -251,6 +251,10 @@ fn files_to_leave_out_are_left_out() {
     let summary = copy(Endpoint::Host, &items, to, Path::new("/"), &options, &monitor).unwrap();
     assert_eq!((summary.files, summary.failed, summary.not_kept), (1, 0, 1));
     assert!(monitor.0.lock()[0].is_warning);
+    let items = [item(folder.path().join("image"), "image")];
+    let to = Endpoint::Image(&image);
+    let summary = copy(Endpoint::Host, &items, to, Path::new("/"), &options, &monitor).unwrap();
+    assert_eq!((summary.files, summary.failed, summary.not_kept), (0, 1, 0));
 }
 
 #[test]
