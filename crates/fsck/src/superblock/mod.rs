@@ -1,6 +1,7 @@
 //! The superblock: finding one that can be used, what it says, and its copies.
 
 mod backups;
+mod copies;
 mod find;
 mod root;
 

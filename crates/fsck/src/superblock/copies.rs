@@ -1,0 +1,182 @@
+//! Copies of the superblock: where they are looked for, and when one counts more than a primary one that can be read.
+
+use super::backups::compare;
+use super::find::read_at;
+use super::root::leads_to_root;
+use crate::image::Error;
+use crate::issue::BackupIssue;
+use drystone_blockdev::BlockDevice;
+use drystone_ext4_format::features::Incompat;
+use drystone_ext4_format::group::GroupDescriptor;
+use drystone_ext4_format::layout::Layout;
+use drystone_ext4_format::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, Superblock};
+use drystone_ext4_format::{GroupNumber, PhysicalBlock};
+
+/// The largest group ends here; a smaller one has its copy before.
+const ODD_BACKUP_BYTES_MAX: u64 = 129 << 20;
+/// Copies are looked for in pieces of this size.
+const SEARCH_BYTES: usize = 1 << 20;
+/// Where a superblock has its magic number.
+const MAGIC_OFFSET: usize = 56;
+const MAGIC: [u8; 2] = [0x53, 0xef];
+
+/// A copy whose checksum holds, if it says something else of what never changes in use: where structures
+/// lie, and what their checksums start from. Of the rest a primary superblock with a wrong checksum knows more.
+pub(super) fn better_backup(
+    device: &dyn BlockDevice,
+    primary: &Superblock,
+) -> Result<Option<(Superblock, PhysicalBlock)>, Error> {
+    let found = find_backup(device)?.filter(|(copy, _)| {
+        let is_other = matches!(compare(primary, copy), Some(BackupIssue::Differs { .. }))
+            || primary.layout().checksum_seed() != copy.layout().checksum_seed();
+        copy.features().has_metadata_checksums() && is_other
+    });
+    let Some((copy, block)) = found else { return Ok(None) };
+    // It was read without regard to its checksum.
+    let mut bytes = [0; SUPERBLOCK_BYTES];
+    device.read_at(block.get() << copy.layout().log_block_size(), &mut bytes)?;
+    Ok(Superblock::check(&bytes).is_ok().then_some((copy, block)))
+}
+
+/// The copy in the second group, if it is of the same geometry, and the primary superblock either names no copy there,
+/// or has an identity by which no descriptor's checksum holds, as many do by the copy's.
+pub(super) fn backup_of_second_group(
+    device: &dyn BlockDevice,
+    primary: &Superblock,
+) -> Result<Option<(Superblock, PhysicalBlock)>, Error> {
+    let layout = primary.layout();
+    let second = GroupNumber::new(1);
+    if layout.group_count() < 2 {
+        return Ok(None);
+    }
+    let names_copy = |layout: &Layout| layout.superblock_groups().any(|group| group == second);
+    let block = layout.group_first_block(second);
+    let Ok(copy) = read_at(device, block.get() << layout.log_block_size())? else {
+        return Ok(None);
+    };
+    let is_same = |copy: &Layout| {
+        copy.blocks_count() == layout.blocks_count()
+            && copy.inodes_count() == layout.inodes_count()
+            && copy.log_block_size() == layout.log_block_size()
+            && copy.blocks_per_group() == layout.blocks_per_group()
+            && copy.descriptor_size() == layout.descriptor_size()
+            && names_copy(copy)
+    };
+    if !is_same(copy.layout()) {
+        return Ok(None);
+    }
+    let is_unnamed = !names_copy(layout) && copy.uuid() == primary.uuid();
+    let has_other_seed = layout.checksum_seed().is_some()
+        && layout.checksum_seed() != copy.layout().checksum_seed()
+        && sound_descriptors(device, layout)? == 0
+        && sound_descriptors(device, copy.layout())? > 0;
+    if !is_unnamed && !has_other_seed {
+        return Ok(None);
+    }
+    let mut features = copy.features();
+    features.incompat |= primary.features().incompat & Incompat::RECOVER;
+    Ok(copy.with_features(features).ok().map(|copy| (copy, block)))
+}
+
+/// How many descriptors of the first block have the right checksum.
+fn sound_descriptors(device: &dyn BlockDevice, layout: &Layout) -> Result<usize, Error> {
+    let Some(block) = layout.descriptor_block(0) else { return Ok(0) };
+    let mut bytes = vec![0; layout.block_size()];
+    device.read_at(block.get() << layout.log_block_size(), &mut bytes)?;
+    let groups = (0..layout.group_count()).map(GroupNumber::new);
+    let descriptors = groups.zip(bytes.chunks_exact(layout.descriptor_size()));
+    let sound = descriptors
+        .filter(|(group, bytes)| GroupDescriptor::check_checksum(bytes, *group, layout).is_ok());
+    Ok(sound.count())
+}
+
+/// A copy that leads to the root, if the primary superblock doesn't. A mount has told only the primary one whether the
+/// journal has to be replayed.
+pub(super) fn backup_with_root(
+    device: &dyn BlockDevice,
+    primary: &Superblock,
+) -> Result<Option<(Superblock, PhysicalBlock)>, Error> {
+    if leads_to_root(device, primary)? {
+        return Ok(None);
+    }
+    let layout = primary.layout();
+    let place =
+        layout.superblock_groups().nth(1).and_then(|group| layout.superblock_location(group));
+    let own = match place {
+        Some((block, within)) => {
+            let copy = read_at(device, (block.get() << layout.log_block_size()) + within as u64)?;
+            copy.ok().map(|copy| (copy, block))
+        }
+        None => None,
+    };
+    for (copy, block) in own.into_iter().chain(usual_backup(device)?) {
+        // By the same layout the root is no better.
+        let is_other = copy.layout() != layout && copy.uuid() == primary.uuid();
+        if !is_other || !leads_to_root(device, &copy)? {
+            continue;
+        }
+        let mut features = copy.features();
+        features.incompat |= primary.features().incompat & Incompat::RECOVER;
+        return Ok(copy.with_features(features).ok().map(|copy| (copy, block)));
+    }
+    Ok(None)
+}
+
+/// Looks for a copy wherever the first ones may be.
+pub(super) fn find_backup(
+    device: &dyn BlockDevice,
+) -> Result<Option<(Superblock, PhysicalBlock)>, Error> {
+    match usual_backup(device)? {
+        None => find_odd_backup(device),
+        found => Ok(found),
+    }
+}
+
+/// Looks where the first backups of each block size lie in full groups.
+fn usual_backup(device: &dyn BlockDevice) -> Result<Option<(Superblock, PhysicalBlock)>, Error> {
+    for log_block_size in 10..=16 {
+        let blocks_per_group = 8u64 << log_block_size;
+        for group in [1, 3] {
+            let block = group * blocks_per_group + u64::from(log_block_size == 10);
+            if let Ok(superblock) = read_at(device, block << log_block_size)? {
+                let layout = superblock.layout();
+                let is_own = layout.log_block_size() == log_block_size
+                    && layout.group_of_block(PhysicalBlock::new(block))
+                        == Some(GroupNumber::new(group as u32));
+                if is_own {
+                    return Ok(Some((superblock, PhysicalBlock::new(block))));
+                }
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// Looks for a copy in groups of any size.
+fn find_odd_backup(device: &dyn BlockDevice) -> Result<Option<(Superblock, PhysicalBlock)>, Error> {
+    let end = device.size_bytes().min(ODD_BACKUP_BYTES_MAX);
+    let mut piece = vec![0; SEARCH_BYTES];
+    for start in (0..end).step_by(SEARCH_BYTES) {
+        let bytes = &mut piece[..SEARCH_BYTES.min((end - start) as usize)];
+        device.read_at(start, bytes)?;
+        for at in (0..bytes.len()).step_by(SUPERBLOCK_BYTES) {
+            let magic = bytes.get(at + MAGIC_OFFSET..at + MAGIC_OFFSET + 2);
+            let offset = start + at as u64;
+            if magic != Some(&MAGIC[..]) || offset == SUPERBLOCK_OFFSET_BYTES {
+                continue;
+            }
+            let Ok(superblock) = read_at(device, offset)? else { continue };
+            // A copy of another image, in a file of this one, is in no place of a copy.
+            let layout = superblock.layout();
+            let place = layout.superblock_groups().skip(1).find_map(|group| {
+                let (block, within) = layout.superblock_location(group)?;
+                let place = (block.get() << layout.log_block_size()) + within as u64;
+                (place == offset).then_some(block)
+            });
+            if let Some(block) = place {
+                return Ok(Some((superblock, block)));
+            }
+        }
+    }
+    Ok(None)
+}
