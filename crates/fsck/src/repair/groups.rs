@@ -1,7 +1,9 @@
 //! Group descriptors.
 
 use super::repairer::{Done, Repairer};
-use super::tables::{find_table, is_better_table, is_foreign_table, usual_table, weaker_table};
+use super::tables::{
+    find_table, is_better_table, is_empty_table, is_foreign_table, usual_table, weaker_table,
+};
 use super::{superblock, totals};
 use crate::groups::is_location;
 use crate::image::Error;
@@ -305,6 +307,10 @@ pub(super) fn separate(
         [FixedPart::InodeTable(first), FixedPart::InodeTable(second)] => {
             let weaker = weaker_table(repairer, first, second)?;
             replace_table(repairer, weaker)
+        }
+        // What every image has lies where it is; inodes there would show that it doesn't.
+        [FixedPart::Base(_), FixedPart::InodeTable(group)] if is_empty_table(repairer, group)? => {
+            replace_table(repairer, group)
         }
         _ => Ok(None),
     }

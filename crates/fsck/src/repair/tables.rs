@@ -165,6 +165,16 @@ fn worth(
     Ok((sound, likely_inodes(repairer, place)?))
 }
 
+/// Whether nothing in a group's table looks like an inode.
+pub(super) fn is_empty_table(
+    repairer: &Repairer<'_, '_>,
+    group: GroupNumber,
+) -> Result<bool, Error> {
+    let place = repairer.checker.image.groups[group.index()].descriptor.inode_table;
+    let (sound, likely) = worth(repairer, group, place)?;
+    Ok(sound == 0 && likely <= 0)
+}
+
 /// Of two groups whose tables overlap, the one whose table holds less of its group.
 pub(super) fn weaker_table(
     repairer: &Repairer<'_, '_>,

@@ -314,6 +314,26 @@ fn a_table_is_found_where_a_misplaced_one_reaches() {
     assert!(all_is_saved(&treated), "{:?} {:?}", treated.ours, treated.sound);
 }
 
+/// The descriptor of an unused group names blocks that are reserved for more descriptors.
+#[test]
+fn a_table_among_reserved_blocks_gives_way() {
+    let Some((_scratch, patient)) = with_copies("bigalloc-quota") else { return };
+    let map = &patient.map;
+    let device = MemoryDevice::from_bytes(&patient.bytes);
+    let size = map.layout().block_size() as u64;
+    map.reseal_group(&device, map.layout().groups().nth(1).unwrap(), |group| {
+        group.inode_table = PhysicalBlock::new(11);
+    });
+    for block in blocks_of(map, |kind| matches!(kind, BlockContent::DescriptorsBackup)) {
+        device.write_at(block * size, &vec![0; size as usize]).unwrap();
+    }
+    let treated = patient.judge(&content(&device), vec!["reserved".to_owned()], true);
+    if let Verdict::Failed(why) = &treated.verdict {
+        panic!("{why}");
+    }
+    assert!(all_is_saved(&treated), "{:?} {:?}", treated.ours, treated.sound);
+}
+
 /// A superblock without a checksum has lost where its copies are, and a descriptor is damaged.
 #[test]
 fn a_superblock_that_names_no_copy_comes_from_it() {
