@@ -7,9 +7,9 @@
 //! from the budget of the dentry cache; when that is used up, nothing is added.
 //!
 //! # Locking
-//! Look-ups only try the lock; on contention a thread falls back to the mapping and the buffer
-//! cache. Buffers are noted under the directory's content lock. Rooms are used and changed with the
-//! content lock held exclusively; these changes wait for the lock.
+//! Look-ups share the lock, and only try it; while it is held exclusively, a thread falls back to the mapping and
+//! the buffer cache. Buffers are noted under the directory's content lock. A room is used and changed with a
+//! name in its block locked (`dir::lock_name`); these changes share the lock, and wait for it.
 //!
 //! # Invariants
 //! - A room is an offset at which a record starts. A thread that moves the records of a block drops
@@ -21,13 +21,14 @@ use crate::dentry_cache::DentryBudget;
 use crate::lock_classes;
 use drystone_cache::Buffer;
 use drystone_ext4_format::LogicalBlock;
-use drystone_sync::{Arc, Mutex, Weak};
+use drystone_sync::atomic::{AtomicU32, Ordering};
+use drystone_sync::{Arc, RwLock, Weak};
 
 /// Blocks from this number on are not cached: a bound on the memory of one directory.
 const BLOCKS_MAX: usize = 1 << 16;
 /// The memory that one block takes: its entry, and the allocation that a weak reference keeps of a
 /// buffer that has left the cache.
-const BLOCK_BYTES: usize = size_of::<CachedBlocks>() + size_of::<Buffer>() + 2 * size_of::<usize>();
+const BLOCK_BYTES: usize = size_of::<CachedBlock>() + size_of::<Buffer>() + 2 * size_of::<usize>();
 /// No room is known.
 const NOWHERE: u32 = u32::MAX;
 
@@ -35,21 +36,27 @@ const NOWHERE: u32 = u32::MAX;
 #[derive(Debug)]
 pub(crate) struct DirectoryBlockCache {
     /// By number.
-    blocks: Mutex<Vec<CachedBlocks>>,
+    blocks: RwLock<Vec<CachedBlock>>,
     budget: Arc<DentryBudget>,
 }
 
-#[derive(Clone, Debug)]
-struct CachedBlocks {
+#[derive(Debug)]
+struct CachedBlock {
     buffer: Weak<Buffer>,
-    room: u32,
+    room: AtomicU32,
+}
+
+impl CachedBlock {
+    fn new(buffer: Weak<Buffer>) -> CachedBlock {
+        CachedBlock { buffer, room: AtomicU32::new(NOWHERE) }
+    }
 }
 
 impl DirectoryBlockCache {
     /// Nothing is known.
     pub fn new(budget: &Arc<DentryBudget>) -> DirectoryBlockCache {
         DirectoryBlockCache {
-            blocks: Mutex::new(&lock_classes::DIRECTORY_BLOCK_CACHE, Vec::new()),
+            blocks: RwLock::new(&lock_classes::DIRECTORY_BLOCK_CACHE, Vec::new()),
             budget: Arc::clone(budget),
         }
     }
@@ -57,57 +64,59 @@ impl DirectoryBlockCache {
     /// The buffer of a block, and a record that may have room.
     #[inline]
     pub fn get(&self, block: LogicalBlock) -> Option<(Arc<Buffer>, Option<usize>)> {
-        let blocks = self.blocks.try_lock()?;
+        let blocks = self.blocks.try_read()?;
         let known = blocks.get(block.get() as usize)?;
         let buffer = known.buffer.upgrade()?;
         buffer.touch();
-        Some((buffer, (known.room != NOWHERE).then_some(known.room as usize)))
+        let room = known.room.load(Ordering::Relaxed);
+        Some((buffer, (room != NOWHERE).then_some(room as usize)))
     }
 
     /// Notes the buffer of a block; its room is unknown.
     pub fn note(&self, block: LogicalBlock, buffer: &Arc<Buffer>) {
-        let Some(mut blocks) = self.blocks.try_lock() else { return };
+        let Some(mut blocks) = self.blocks.try_write() else { return };
         let index = block.get() as usize;
         if index >= blocks.len() && !self.grow(&mut blocks, index) {
             return;
         }
-        blocks[index] = CachedBlocks { buffer: Arc::downgrade(buffer), room: NOWHERE };
+        blocks[index] = CachedBlock::new(Arc::downgrade(buffer));
     }
 
     /// Notes where a block may have room; `None` if unknown, as when its records are about to move.
-    /// The content lock is held exclusively.
+    /// A name in the block is locked.
     #[inline]
     pub fn set_room(&self, block: LogicalBlock, room: Option<usize>) {
-        if let Some(known) = self.blocks.lock().get_mut(block.get() as usize) {
-            known.room = room.and_then(|offset| u32::try_from(offset).ok()).unwrap_or(NOWHERE);
+        if let Some(known) = self.blocks.read().get(block.get() as usize) {
+            let room = room.and_then(|offset| u32::try_from(offset).ok()).unwrap_or(NOWHERE);
+            known.room.store(room, Ordering::Relaxed);
         }
     }
 
-    /// Drops the room at a record that is about to go. The content lock is held exclusively.
+    /// Drops the room at a record that is about to go. A name in the block is locked.
     #[inline]
     pub fn drop_room_at(&self, block: LogicalBlock, offset: usize) {
-        if let Some(known) = self.blocks.lock().get_mut(block.get() as usize)
-            && known.room as usize == offset
+        if let Some(known) = self.blocks.read().get(block.get() as usize)
+            && known.room.load(Ordering::Relaxed) as usize == offset
         {
-            known.room = NOWHERE;
+            known.room.store(NOWHERE, Ordering::Relaxed);
         }
     }
 
     /// Forgets all blocks, because some of them are about to be freed. The content lock is held
     /// exclusively.
     pub fn clear(&self) {
-        let mut blocks = self.blocks.lock();
+        let mut blocks = self.blocks.write();
         self.budget.give(blocks.len() * BLOCK_BYTES);
         *blocks = Vec::new();
     }
 
-    fn grow(&self, blocks: &mut Vec<CachedBlocks>, index: usize) -> bool {
+    fn grow(&self, blocks: &mut Vec<CachedBlock>, index: usize) -> bool {
         let length = (index + 1).next_power_of_two().min(BLOCKS_MAX);
         if index >= length || !self.budget.take((length - blocks.len()) * BLOCK_BYTES) {
             return false;
         }
         blocks.reserve_exact(length - blocks.len());
-        blocks.resize(length, CachedBlocks { buffer: Weak::new(), room: NOWHERE });
+        blocks.resize_with(length, || CachedBlock::new(Weak::new()));
         true
     }
 }

@@ -16,13 +16,13 @@
 //! has a lock that is taken when a table grows; under it tables are only try-locked.
 //!
 //! # Invariants
-//! - A thread adds a name with the content lock held, shared or exclusively, and only after the
-//!   change that made it true has succeeded; so no outdated name is added.
-//! - A thread drops a name with the content lock held exclusively, before the blocks change. A name
+//! - A thread adds a name with the name locked, by the content lock or by that of its leaf
+//!   (`dir::lock_name`), and only after the change that made it true has succeeded; so no outdated name
+//!   is added.
+//! - A thread drops a name with the name locked against all others, before the blocks change. A name
 //!   that is being removed or added may be taken for absent until the change returns. While a name
 //!   is replaced or moved, and after a failed change, the table doesn't count as complete.
-//! - So while no thread holds the content lock, a name's target in the table is the one in the
-//!   blocks.
+//! - So while no thread has a name locked, its target in the table is the one in the blocks.
 
 mod slots;
 mod table;

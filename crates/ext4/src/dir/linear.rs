@@ -61,7 +61,10 @@ pub(super) fn fill(
         let mut bytes = handle.write(buffer, directory.directory_seal())?;
         DirectoryBlockMut::trusted(&mut bytes, layout).insert_at(offset, entry)
     };
-    let Ok(added) = added else { return Ok(false) };
+    let added = added.map_err(|_| {
+        let (inode, problem) = (directory.number, DirectoryProblem::Shared);
+        Corrupt::Directory { inode, block: *block, offset, problem }
+    })?;
     if let Some(blocks) = directory.directory_block_cache() {
         // The rest of the room is behind the new entry.
         blocks.set_room(*block, Some(added));

@@ -9,14 +9,15 @@
 //! `linear` and `htree` implement one each, `convert` the steps between them, `read` lists them
 //! all, and `content::name_rules` says when two names are the same.
 //!
-//! There is a look-up for each purpose: [`inode_named`] returns the inode of a name;
-//! [`entry_named`] finds an entry for [`remove`] and [`replace`]; [`entry_or_room`] finds that a
-//! name is free, and room for [`add`]. Before a caller adds a name that the dentry cache may have
-//! as absent, it calls [`forget_name`]; when the whole change has succeeded, it calls [`remember`].
+//! There is a look-up for each purpose: [`inode_named`] returns the inode of a name; [`lock_name`] locks
+//! a name and finds its entry for [`remove`], or room for [`add`]; [`entry_named`] and [`entry_or_room`]
+//! do so in a directory that is locked already, and find entries for [`replace`]. Before a caller adds a
+//! name that the dentry cache may have as absent, it calls [`forget_name`]; when the whole change has
+//! succeeded, it calls [`remember`].
 //!
 //! # Locking
-//! The caller holds the directory's content lock: shared to read, exclusive to change. Blocks are
-//! locked one at a time, for one read or change.
+//! The caller holds the directory's content lock: shared to read, exclusive to change, or as
+//! [`lock_name`] takes it. Blocks are locked one at a time, for one read or change.
 //!
 //! Before a name changes, it is dropped from the dentry cache here. The caller adds it again when
 //! the whole change has succeeded.
@@ -34,8 +35,10 @@ mod convert;
 mod htree;
 mod inline;
 mod linear;
+mod locked_name;
 mod read;
 
+pub(crate) use locked_name::{LeafLock, LeafLocks, lock_name, lock_name_alone, search_locked_leaf};
 pub(crate) use read::read;
 
 use crate::content::{ContentStore, SoughtName};
@@ -77,7 +80,7 @@ pub(crate) enum EntrySearch {
     Absent(Option<Vacancy>),
 }
 
-/// Where a name could be inserted. Valid as long as the directory does not change.
+/// Where a name could be inserted. Valid as long as the name is locked.
 #[derive(Clone, Debug)]
 pub(crate) struct Vacancy {
     buffer: Arc<Buffer>,
@@ -95,52 +98,62 @@ enum DirectoryForm {
     Hashed,
 }
 
-/// The entry of a name, neither `.` nor `..`, of a directory with this summary.
+/// The entry of a name, neither `.` nor `..`, of a directory with this summary. The content lock is held
+/// exclusively.
 pub(crate) fn entry_named(
     fs: &ContentStore,
     directory: &Inode,
     summary: &InodeSummary,
     name: &[u8],
 ) -> Result<Option<FoundEntry>> {
-    match search_in(&Directory::open_by(fs, directory, summary)?, name, false)? {
+    let directory = Directory::open_by(fs, directory, summary)?;
+    match search(&directory, &directory.seek(name, false)?)? {
         EntrySearch::Found(found) => Ok(Some(found)),
         EntrySearch::Absent(_) => Ok(None),
     }
 }
 
-/// The inode of a name other than `.` and `..`. Reads the blocks if the dentry cache doesn't have
-/// the name.
-pub(crate) fn inode_named(
+/// Calls `found` with the inode of a name other than `.` and `..`, while the name can't be removed. Reads the
+/// blocks if the dentry cache doesn't have the name. The content lock is held.
+pub(crate) fn inode_named<T>(
     fs: &ContentStore,
     inode: &Inode,
     name: &[u8],
-) -> Result<Option<InodeNumber>> {
-    let known = inode.dentry_cache().and_then(|names| names.look(name, |meaning| meaning));
-    match known {
-        Some(DentryTarget::Inode(number)) => return Ok(Some(number)),
-        Some(DentryTarget::Nothing) => return Ok(None),
-        None => {}
-    }
+    found: impl FnOnce(InodeNumber) -> Result<T>,
+) -> Result<Option<T>> {
     let directory = Directory::open(fs, inode)?;
-    let found = match search_in(&directory, name, false)? {
-        EntrySearch::Found(found) => Some(found.inode),
-        EntrySearch::Absent(_) => None,
+    let sought = directory.seek(name, false)?;
+    let leaf = locked_name::lock_leaf(&directory, &sought)?;
+    let number = match inode.dentry_cache().and_then(|names| names.look(name, |target| target)) {
+        Some(DentryTarget::Inode(number)) => Some(number),
+        Some(DentryTarget::Nothing) => None,
+        None => {
+            let search = match &leaf {
+                Some((leaf, _lock)) => leaf.search(&sought),
+                None => search(&directory, &sought)?,
+            };
+            let number = match search {
+                EntrySearch::Found(found) => Some(found.inode),
+                EntrySearch::Absent(_) => None,
+            };
+            if let Some(number) = number {
+                // Before it enters the dentry cache, which is not checked again.
+                fs.volume.check_nameable(number)?;
+            }
+            // If different bytes can be the same name, a change would drop only one of these spellings.
+            if directory.layout.compares_bytes()
+                && let Some(names) = inode.dentry_cache()
+            {
+                names.learn(name, number.map_or(DentryTarget::Nothing, DentryTarget::Inode));
+            }
+            number
+        }
     };
-    if let Some(number) = found {
-        // Before it enters the dentry cache, which is not checked again.
-        fs.volume.check_nameable(number)?;
-    }
-    // If different bytes can be the same name, a change would drop only one of these spellings.
-    if directory.layout.compares_bytes()
-        && let Some(names) = inode.dentry_cache()
-    {
-        names.learn(name, found.map_or(DentryTarget::Nothing, DentryTarget::Inode));
-    }
-    Ok(found)
+    number.map(found).transpose()
 }
 
 /// Adds a name that was added or replaced to the dentry cache, once the whole change has succeeded.
-/// The content lock is held exclusively.
+/// The name is still locked.
 pub(crate) fn remember(directory: &Inode, name: &[u8], inode: InodeNumber) {
     if let Some(names) = directory.dentry_cache()
         && !directory.flags().intersects(InodeFlags::CASEFOLD | InodeFlags::ENCRYPT)
@@ -173,35 +186,42 @@ pub(crate) fn forget_all_names(directory: &Inode) {
 }
 
 /// The entry of a name, neither `.` nor `..`, of a directory with this summary, or where the name
-/// could be inserted.
+/// could be inserted. The content lock is held exclusively.
 pub(crate) fn entry_or_room(
     fs: &ContentStore,
     inode: &Inode,
     summary: &InodeSummary,
     name: &[u8],
 ) -> Result<EntrySearch> {
-    let known = inode.dentry_cache().and_then(|names| names.look(name, |meaning| meaning));
-    let directory = Directory::open_by(fs, inode, summary)?;
-    if known == Some(DentryTarget::Nothing) && directory.layout.compares_bytes() {
-        let sought = directory.seek(name, true)?;
-        return Ok(EntrySearch::Absent(match directory.shape {
-            DirectoryForm::Hashed => htree::vacancy(&directory, &sought, name)?,
-            // Few blocks: `add` can search for room at the same cost.
-            DirectoryForm::Inline | DirectoryForm::Linear => None,
-        }));
-    }
-    search_in(&directory, name, true)
+    search_for_room(&Directory::open_by(fs, inode, summary)?, name)
 }
 
-fn search_in(directory: &Directory<'_>, name: &[u8], wants_room: bool) -> Result<EntrySearch> {
-    let sought = directory.seek(name, wants_room)?;
+fn search_for_room(directory: &Directory<'_>, name: &[u8]) -> Result<EntrySearch> {
+    let sought = directory.seek(name, true)?;
+    if !is_known_absent(directory, name) {
+        return search(directory, &sought);
+    }
+    Ok(EntrySearch::Absent(match directory.shape {
+        DirectoryForm::Hashed => htree::vacancy(directory, &sought, name)?,
+        // Few blocks: `add` can search for room at the same cost.
+        DirectoryForm::Inline | DirectoryForm::Linear => None,
+    }))
+}
+
+/// Whether the dentry cache knows that a directory has no such name.
+fn is_known_absent(directory: &Directory<'_>, name: &[u8]) -> bool {
+    let known = directory.inode.dentry_cache().and_then(|names| names.look(name, |target| target));
+    known == Some(DentryTarget::Nothing) && directory.layout.compares_bytes()
+}
+
+fn search(directory: &Directory<'_>, sought: &SoughtName<'_>) -> Result<EntrySearch> {
     match directory.shape {
         DirectoryForm::Inline => {
-            let found = inline::find(directory, &sought)?;
+            let found = inline::find(directory, sought)?;
             Ok(found.map_or(EntrySearch::Absent(None), EntrySearch::Found))
         }
-        DirectoryForm::Linear => linear::find(directory, &sought),
-        DirectoryForm::Hashed => htree::find(directory, &sought),
+        DirectoryForm::Linear => linear::find(directory, sought),
+        DirectoryForm::Hashed => htree::find(directory, sought),
     }
 }
 
@@ -213,9 +233,9 @@ pub(crate) fn forget_name(directory: &Inode, name: &[u8]) {
     }
 }
 
-/// Adds a name that the directory does not have, where [`entry_or_room`] found room; the directory
-/// must not have changed since. Returns whether other entries may have moved. The caller updates
-/// the dentry cache.
+/// Adds a name that the directory does not have, where a search found room; the room must not have been
+/// used since. Without room, the content lock is held exclusively. Returns whether other entries may have
+/// moved. The caller updates the dentry cache.
 pub(crate) fn add(
     fs: &ContentStore,
     context: &RequestContext,
@@ -223,13 +243,13 @@ pub(crate) fn add(
     directory: &Inode,
     name: &[u8],
     inode: &Inode,
-    vacancy: Option<Vacancy>,
+    vacancy: Option<&Vacancy>,
 ) -> Result<bool> {
     let (number, entry_type) = (inode.number, entry_type(inode.file_type()));
     let entry = NewEntry { name, inode: number, entry_type, hash: None };
     drop_unused_index(fs, handle, directory)?;
     if let Some(vacancy) = vacancy
-        && linear::fill(directory, handle, &vacancy, &entry)?
+        && linear::fill(directory, handle, vacancy, &entry)?
     {
         return Ok(false);
     }

@@ -9,7 +9,8 @@
 //!
 //! # Locking
 //! - `content` (class directory or file) is held shared to read names, data or mappings, and
-//!   exclusively to change them. It is taken before a handle is started.
+//!   exclusively to change them, except that names of a hashed directory have locks of their own
+//!   (`dir::lock_name`). It is taken before a handle is started.
 //! - `fields` is held only while the fields are read or changed. What `content` protects (size, mapping
 //!   root) changes only with both held, so either suffices to read it.
 //! - The attributes that callers see can be read without a lock (`shown`).
@@ -40,6 +41,7 @@ pub(crate) use table::InodeTable;
 
 use crate::alloc::FileSpace;
 use crate::dentry_cache::DentryCache;
+use crate::dir::LeafLocks;
 use crate::directory_block_cache::DirectoryBlockCache;
 use crate::error::{Error, Result};
 use crate::extent_status::InodeExtents;
@@ -156,6 +158,8 @@ struct DirectoryParts {
     names: DentryCache,
     /// The blocks that are known.
     blocks: DirectoryBlockCache,
+    /// The locks of its leaves, once one is used.
+    leaves: OnceLock<LeafLocks>,
     seal: OnceLock<Arc<dyn Seal>>,
 }
 
@@ -164,6 +168,7 @@ impl DirectoryParts {
         DirectoryParts {
             names: DentryCache::new(&store.dentry_budget),
             blocks: DirectoryBlockCache::new(&store.dentry_budget),
+            leaves: OnceLock::new(),
             seal: OnceLock::new(),
         }
     }
@@ -296,6 +301,11 @@ impl Inode {
     #[inline]
     pub fn directory_block_cache(&self) -> Option<&DirectoryBlockCache> {
         self.directory.as_ref().map(|parts| &parts.blocks)
+    }
+
+    /// The locks of a hashed directory's leaves; `None` for other types than directories.
+    pub fn leaf_locks(&self) -> Option<&LeafLocks> {
+        self.directory.as_ref().map(|parts| parts.leaves.get_or_init(LeafLocks::new))
     }
 
     /// The flags.

@@ -1,7 +1,8 @@
 //! Adding names: of new inodes, and of inodes that have names already.
 //!
 //! # Locking
-//! The directory's content lock, exclusively. A link locks its inode as well: whether the inode is on
+//! The name, as [`dir::lock_name`] locks it; a new directory changes its parent's link count, and locks all
+//! of the parent. A link locks its inode as well: whether the inode is on
 //! the orphan record is decided under that lock.
 //!
 //! # Crash
@@ -27,7 +28,7 @@ struct NewName<'a> {
     directory: &'a Inode,
     name: &'a [u8],
     /// The room that a search has found for it.
-    vacancy: Option<dir::Vacancy>,
+    vacancy: Option<&'a dir::Vacancy>,
 }
 
 impl Engine {
@@ -44,17 +45,15 @@ impl Engine {
             check_target(target)?;
         }
         let directory = self.searchable(context, parent)?;
-        let _content = directory.content.write();
-        // One that was removed has no blocks to search.
-        directory.check_linked()?;
-        let summary = directory.summary();
-        let mut vacancy = match dir::entry_or_room(self, &directory, &summary, name)? {
-            dir::EntrySearch::Found(_) => return Err(Errno::EEXIST.into()),
-            dir::EntrySearch::Absent(vacancy) => vacancy,
+        let is_directory = node.file_type() == FileType::Directory;
+        let locked = match is_directory {
+            true => dir::lock_name_alone(self, &directory, name, true)?,
+            false => dir::lock_name(self, &directory, name, true)?,
         };
+        let vacancy = locked.vacancy()?;
+        let summary = locked.summary;
         self.check_may_add(context, &directory, &summary)?;
         self.check_node(context, &node)?;
-        let is_directory = node.file_type() == FileType::Directory;
         if is_directory {
             links::check_room(self, &directory)?;
         }
@@ -65,8 +64,7 @@ impl Engine {
                 Ok(inode) => inode,
                 Err(error) => return self.settle(handle, Err(error)),
             };
-            // A first attempt may have split the leaf, so a second one searches again.
-            let place = NewName { directory: &directory, name, vacancy: vacancy.take() };
+            let place = NewName { directory: &directory, name, vacancy };
             let filled = plan
                 .apply_acls(self, &mut handle, &inode)
                 .and_then(|()| self.fill(context, &mut handle, place, &inode, &node));
@@ -160,12 +158,9 @@ impl Engine {
         check_name(name)?;
         let directory = self.searchable(context, parent)?;
         let inode = self.held(number)?;
-        let _directory_content = directory.content.write();
-        directory.check_linked()?;
-        if dir::entry_named(self, &directory, &directory.summary(), name)?.is_some() {
-            return Err(Errno::EEXIST.into());
-        }
-        self.check_may_add(context, &directory, &directory.summary())?;
+        let locked = dir::lock_name(self, &directory, name, true)?;
+        let vacancy = locked.vacancy()?;
+        self.check_may_add(context, &directory, &locked.summary)?;
         if inode.is_directory()
             || inode.flags().intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND)
         {
@@ -179,7 +174,8 @@ impl Engine {
         check_same_project(&directory, &inode)?;
         with_space_retry(&self.volume, || {
             let mut handle = self.volume.start(credits::CREATE)?;
-            let linked = self.add_name(context, &mut handle, &directory, &inode, name);
+            let place = NewName { directory: &directory, name, vacancy };
+            let linked = self.add_name(context, &mut handle, place, &inode);
             self.settle(handle, linked)
         })?;
         inode.set_linkable(false);
@@ -191,12 +187,12 @@ impl Engine {
         &self,
         context: &RequestContext,
         handle: &mut Handle<'_>,
-        directory: &Inode,
+        place: NewName<'_>,
         inode: &Arc<Inode>,
-        name: &[u8],
     ) -> Result<()> {
+        let NewName { directory, name, vacancy } = place;
         dir::forget_name(directory, name);
-        dir::add(self, context, handle, directory, name, inode, None)?;
+        dir::add(self, context, handle, directory, name, inode, vacancy)?;
         if inode.fields().disk.links_count == 0 {
             self.orphans.remove(self, handle, inode)?;
         }

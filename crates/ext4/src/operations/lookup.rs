@@ -1,8 +1,8 @@
 //! Looking up names.
 //!
 //! # Locking
-//! The directory's content lock, shared, unless its dentry cache has the answer. That has locks of its
-//! own, which are held only briefly.
+//! The directory's content lock, shared, and in a hashed directory the lock of the name's leaf, unless its
+//! dentry cache has the answer. That has locks of its own, which are held only briefly.
 
 use super::Engine;
 use super::attributes::InodeSnapshot;
@@ -34,17 +34,15 @@ impl Engine {
         {
             return known.map(|inode| self.attributes_of(&inode));
         }
-        // The reference is taken under the lock, so that the inode can't be deleted in between.
+        // The reference is taken under its locks, so that the inode can't be deleted in between.
         let _content = directory.content.read();
         // One that was removed has no names, and what was its parent may be gone or another inode.
         directory.check_linked()?;
-        let number = if name == b".." {
-            dir::parent(self, &directory)?
-        } else {
-            dir::inode_named(self, &directory, name)?.ok_or(Errno::ENOENT)?
-        };
-        let inode = self.inode(number)?;
-        Ok(self.entry(&inode))
+        let enter = |number| Ok(self.entry(&*self.inode(number)?));
+        if name == b".." {
+            return enter(dir::parent(self, &directory)?);
+        }
+        dir::inode_named(self, &directory, name, enter)?.ok_or(Errno::ENOENT.into())
     }
 
     /// The inode of a number, which may be stale.
@@ -136,7 +134,7 @@ impl Engine {
     pub(super) fn find_in(&self, directory: &Inode, name: &[u8]) -> Result<Arc<Inode>> {
         let _content = directory.content.read();
         directory.check_linked()?;
-        let found = dir::inode_named(self, directory, name)?.ok_or(Errno::ENOENT)?;
-        self.inode(found)
+        dir::inode_named(self, directory, name, |number| self.inode(number))?
+            .ok_or(Errno::ENOENT.into())
     }
 }

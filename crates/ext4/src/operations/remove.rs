@@ -1,9 +1,9 @@
 //! Removing names: unlink and rmdir.
 //!
 //! # Locking
-//! The content locks of the directory and of the inode that the name stands for, exclusively. Whether
-//! the inode is on the orphan record is decided under its lock, and a removed directory gets no names
-//! meanwhile.
+//! The name, as [`dir::lock_name`] locks it, or for a directory the content lock of its parent, exclusively;
+//! and the content lock of the inode that the name stands for, exclusively. Whether the inode is on the
+//! orphan record is decided under its lock, and a removed directory gets no names meanwhile.
 //!
 //! # Crash
 //! Each operation is one handle. An inode that loses its last name is put on the orphan record in it, or
@@ -29,12 +29,12 @@ impl Engine {
         let directory = self.searchable(context, parent)?;
         check_removable_name(name, Errno::EISDIR, Errno::EISDIR)?;
         let inode = {
-            let _content = directory.content.write();
-            directory.check_linked()?;
-            let summary = directory.summary();
-            let found = dir::entry_named(self, &directory, &summary, name)?.ok_or(Errno::ENOENT)?;
+            let locked = dir::lock_name(self, &directory, name, false)?;
+            let dir::EntrySearch::Found(found) = &locked.search else {
+                return Err(Errno::ENOENT.into());
+            };
             let inode = self.inode(found.inode)?;
-            permission::check_remove(self, context, &directory, &summary, &inode)?;
+            permission::check_remove(self, context, &directory, &locked.summary, &inode)?;
             if inode.is_directory() {
                 return Err(Errno::EISDIR.into());
             }
@@ -42,7 +42,7 @@ impl Engine {
             let victim =
                 (!drystone_sync::planted!("unlink-without-lock")).then(|| inode.content.write());
             let mut handle = self.volume.start(credits::UNLINK + credits::DELETE_INODE)?;
-            let removed = self.remove_name(&mut handle, &directory, &inode, name, &found);
+            let removed = self.remove_name(&mut handle, &directory, &inode, name, found);
             self.settle(handle, removed)?;
             drop(victim);
             inode

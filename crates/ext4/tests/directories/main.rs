@@ -8,4 +8,5 @@ mod known;
 mod large;
 mod listing;
 mod model;
+mod shared;
 mod subject;

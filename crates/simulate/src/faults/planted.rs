@@ -2,7 +2,7 @@
 //! (`drystone_sync::planted!`), to show that they would be found.
 
 /// All names.
-pub const NAMES: [&str; 14] = [
+pub const NAMES: [&str; 15] = [
     // The journal.
     "commit-without-flush",
     "checkpoint-without-flush",
@@ -17,6 +17,7 @@ pub const NAMES: [&str; 14] = [
     "append-without-lock",
     "inode-claimed-twice",
     "stale-dentry",
+    "leaf-without-lock",
     "reuse-before-commit",
     "half-an-operation",
 ];

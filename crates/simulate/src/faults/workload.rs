@@ -16,6 +16,9 @@ const NAMES: [&str; 7] = ["f", "a", "b", "g", "c", "d", "e"];
 const FILES: [&str; 2] = ["f", "g"];
 /// The length of long names.
 const NAME_LENGTH_LONG: usize = 240;
+/// The directory that is hashed from the start, and how many long names make it so.
+const HASHED: &str = "/w/e";
+const HASHED_NAMES: usize = 6;
 /// Slots of each thread.
 const SLOTS: u8 = 3;
 /// The largest offset of a write, and the most bytes of it.
@@ -73,6 +76,10 @@ pub fn setup() -> Vec<Operation> {
             actions.push(Action::Append { target, data });
         }
     }
+    actions.extend((0..HASHED_NAMES).map(|number| Action::Create {
+        path: path(&format!("{HASHED}/{number:x<NAME_LENGTH_LONG$}")),
+        mode: 0o644,
+    }));
     actions.into_iter().map(|action| Operation { actor: Actor(0), action }).collect()
 }
 

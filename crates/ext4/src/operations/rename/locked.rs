@@ -171,7 +171,7 @@ impl Rename<'_> {
             }
             dir::EntrySearch::Absent(vacancy) => {
                 dir::forget_name(to.directory, to.name);
-                dir::add(fs, self.context, handle, to.directory, to.name, source, vacancy)?
+                dir::add(fs, self.context, handle, to.directory, to.name, source, vacancy.as_ref())?
             }
         };
         let old = match spots.from {

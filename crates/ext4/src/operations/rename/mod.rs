@@ -6,7 +6,8 @@
 //! lock, and before directories are locked, the rename walks up to look for a cycle. Then it locks all
 //! its directories in the order of their numbers: both parents, and the source and the target if they
 //! are directories. It looks the names up before that, and again under the locks. If source and target
-//! are not directories, it locks the parents first and looks the names up once.
+//! are not directories, it locks the parents first and looks the names up once; of a hashed directory
+//! that the file moves to, only the new name ([`dir::search_locked_leaf`]).
 //!
 //! # Crash
 //! One handle. The step that may run out of space, adding the new name, comes first.
@@ -17,8 +18,9 @@ use crate::error::{Error, Result};
 use crate::inode::Inode;
 use crate::operations::Engine;
 use crate::{dir, file};
+use drystone_ext4_format::inode::InodeFlags;
 use drystone_ext4_format::{Corrupt, InodeNumber};
-use drystone_sync::{Arc, RwLockWriteGuard};
+use drystone_sync::{Arc, RwLockReadGuard, RwLockWriteGuard};
 use drystone_vfs::{Errno, NAME_LENGTH_MAX, RenameFlags, RequestContext, check_name};
 
 /// A name in a locked directory.
@@ -34,10 +36,19 @@ struct EntryPositions {
 }
 
 impl EntryPositions {
-    fn find(fs: &Engine, from: &RenameEnd<'_>, to: &RenameEnd<'_>) -> Result<EntryPositions> {
+    /// The place of the old name.
+    fn find_old(
+        fs: &Engine,
+        from: &RenameEnd<'_>,
+        to: &RenameEnd<'_>,
+    ) -> Result<Option<dir::FoundEntry>> {
         from.directory.check_linked()?;
         to.directory.check_linked()?;
-        let from = dir::entry_named(fs, from.directory, &from.directory.summary(), from.name)?;
+        dir::entry_named(fs, from.directory, &from.directory.summary(), from.name)
+    }
+
+    fn find(fs: &Engine, from: &RenameEnd<'_>, to: &RenameEnd<'_>) -> Result<EntryPositions> {
+        let from = EntryPositions::find_old(fs, from, to)?;
         // Without the old name, the rename fails whatever the new one is.
         let to = match from {
             Some(_) => dir::entry_or_room(fs, to.directory, &to.directory.summary(), to.name)?,
@@ -63,6 +74,18 @@ struct Rename<'a> {
     source: &'a Arc<Inode>,
     target: Option<&'a Arc<Inode>>,
     flags: RenameFlags,
+}
+
+/// The locked parents of a file that moves.
+enum ParentLocks<'a> {
+    Both {
+        _both: [Option<RwLockWriteGuard<'a, ()>>; 2],
+    },
+    NewName {
+        _leaf: dir::LeafLock<'a>,
+        _new: RwLockReadGuard<'a, ()>,
+        _old: RwLockWriteGuard<'a, ()>,
+    },
 }
 
 /// An inode that has lost a name, perhaps its last.
@@ -151,8 +174,7 @@ impl Engine {
         to: &RenameEnd<'_>,
         flags: RenameFlags,
     ) -> Result<Option<Replaced>> {
-        let _locks = lock_in_order([from.directory, to.directory]);
-        let spots = EntryPositions::find(self, from, to)?;
+        let (_locks, spots) = self.lock_parents(from, to, flags)?;
         let source = self.inode(spots.from.as_ref().ok_or(Errno::ENOENT)?.inode)?;
         let target = spots.target().map(|number| self.inode(number)).transpose()?;
         check_target(flags, target.is_some())?;
@@ -163,6 +185,34 @@ impl Engine {
         let _target = target.as_ref().map(|target| target.content.write());
         let rename = Rename { context, from, to, source: &source, target: target.as_ref(), flags };
         rename.run(self, spots).map(Some)
+    }
+
+    /// Locks both parents, or of the new one only the new name, and finds the names.
+    fn lock_parents<'a>(
+        &'a self,
+        from: &RenameEnd<'a>,
+        to: &RenameEnd<'a>,
+        flags: RenameFlags,
+    ) -> Result<(ParentLocks<'a>, EntryPositions)> {
+        let (old, new) = (from.directory, to.directory);
+        if old.number != new.number
+            && !flags.contains(RenameFlags::EXCHANGE)
+            && new.flags().contains(InodeFlags::INDEX)
+        {
+            let first = (old.number < new.number).then(|| old.content.write());
+            let shared = new.content.read();
+            let old_content = first.unwrap_or_else(|| old.content.write());
+            let is_there = EntryPositions::find_old(self, from, to)?.ok_or(Errno::ENOENT)?;
+            let summary = new.summary();
+            if let Some((search, leaf)) =
+                dir::search_locked_leaf(self, new, &summary, to.name, true)?
+            {
+                let locks = ParentLocks::NewName { _leaf: leaf, _new: shared, _old: old_content };
+                return Ok((locks, EntryPositions { from: Some(is_there), to: search }));
+            }
+        }
+        let locks = ParentLocks::Both { _both: lock_in_order([old, new]) };
+        Ok((locks, EntryPositions::find(self, from, to)?))
     }
 
     /// Writes waiting data before its file replaces another, or each the other: a program that replaces a
