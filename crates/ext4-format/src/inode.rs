@@ -225,11 +225,10 @@ impl Inode {
         }
     }
 
-    /// A time of the last change as the inode would hold it.
+    /// Whether times of changes have nanoseconds, and seconds of more than 32 bits.
     #[must_use]
-    pub fn clamped_time(&self, time: InodeTimestamp) -> InodeTimestamp {
-        let end = offset_of!(RawExtra, ctime_extra) + 4;
-        time.clamp_to_inode(usize::from(self.extra_size) >= end)
+    pub fn has_fine_times(&self) -> bool {
+        usize::from(self.extra_size) >= offset_of!(RawExtra, ctime_extra) + 4
     }
 
     /// The range of an inode's bytes behind its fields, which extended attributes use.

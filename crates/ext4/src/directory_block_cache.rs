@@ -72,14 +72,16 @@ impl DirectoryBlockCache {
         Some((buffer, (room != NOWHERE).then_some(room as usize)))
     }
 
-    /// Notes the buffer of a block; its room is unknown.
+    /// Notes the buffer of a block. If it is a new one, its room is unknown.
     pub fn note(&self, block: LogicalBlock, buffer: &Arc<Buffer>) {
         let Some(mut blocks) = self.blocks.try_write() else { return };
         let index = block.get() as usize;
         if index >= blocks.len() && !self.grow(&mut blocks, index) {
             return;
         }
-        blocks[index] = CachedBlock::new(Arc::downgrade(buffer));
+        if blocks[index].buffer.as_ptr() != Arc::as_ptr(buffer) {
+            blocks[index] = CachedBlock::new(Arc::downgrade(buffer));
+        }
     }
 
     /// Notes where a block may have room; `None` if unknown, as when its records are about to move.

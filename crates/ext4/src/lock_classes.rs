@@ -28,7 +28,7 @@ pub(crate) static RENAME: LockClass = LockClass::new("rename", 50);
 /// Names in a directory. Several directories are locked in the order of their inode numbers.
 pub(crate) static DIRECTORY: LockClass = LockClass::new("directory", 100).nestable();
 
-/// Names in some leaves of a hashed directory, with its content lock held shared.
+/// Names in some leaves of hashed directories. Held with the content lock shared.
 pub(crate) static LEAF: LockClass = LockClass::new("leaf", 110);
 
 /// Content of an inode that isn't a directory: its data, its mapping, its size.

@@ -5,11 +5,13 @@
 //! records that operations on content keep. Operations on names and whole files are above it.
 
 mod delayed_allocation;
+mod leaf_locks;
 mod name_rules;
 mod uncleared_tails;
 mod xattr_index;
 
 pub(crate) use delayed_allocation::{DelayedAllocation, WriteBackReason};
+pub(crate) use leaf_locks::LeafLocks;
 pub(crate) use name_rules::{NameRules, SoughtName, minor_for_listing};
 pub(crate) use uncleared_tails::UnclearedTails;
 pub(crate) use xattr_index::{XattrBlockIndex, XattrIndexShard};
@@ -40,6 +42,8 @@ pub struct ContentStore {
     pub(crate) tails: UnclearedTails,
     /// How names are compared and hashed.
     pub(crate) names: NameRules,
+    /// Locks for names of hashed directories.
+    pub(crate) leaves: LeafLocks,
 }
 
 /// Content belongs to an inode, so code that works on content also works on inodes.

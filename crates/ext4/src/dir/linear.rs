@@ -61,6 +61,7 @@ pub(super) fn fill(
         let mut bytes = handle.write(buffer, directory.directory_seal())?;
         DirectoryBlockMut::trusted(&mut bytes, layout).insert_at(offset, entry)
     };
+    // Nothing was added there since the search, so the block is damaged.
     let added = added.map_err(|_| {
         let (inode, problem) = (directory.number, DirectoryProblem::Shared);
         Corrupt::Directory { inode, block: *block, offset, problem }

@@ -1,54 +1,33 @@
 //! Locked names: threads change names of one hashed directory at the same time.
 //!
 //! # Locking
-//! A thread that changes one name of a hashed directory, and moves no other name to another leaf, holds the
-//! content lock shared and the lock of the leaf that has the name, or would have it. So the index stays as it
-//! is, and changes in other leaves go on. What else changes a directory holds the content lock exclusively:
-//! changes without an index, splits, names whose hash several leaves may have, new and removed
-//! subdirectories, renames. But a rename to another directory shares that one.
+//! A thread that adds or removes one name of a hashed directory, and moves no other name to another leaf, holds
+//! the content lock shared and locks the leaf that has the name, or gets it. So the index stays as it is, and
+//! changes in other leaves go on. All other changes hold the content lock exclusively: those of directories
+//! without an index, splits, names whose hash several leaves may have, new and removed subdirectories, and
+//! renames, except that a file's rename only locks the new name in the directory that it moves to.
 //!
-//! A look-up that the dentry cache can't answer holds the same two locks until it has a reference to the
-//! inode. A listing holds the content lock shared and no leaf's lock: it reads a leaf at one moment.
-//!
-//! A directory has a fixed number of locks, which its leaves share by their numbers. A thread holds one of
-//! them at a time.
+//! A look-up that the dentry cache can't answer shares both locks until it has a reference to the inode. A
+//! listing shares both while it copies a leaf: it never shows a name whose change goes on, which the dentry
+//! cache may already, or still, say is absent.
 
-use super::block::{Directory, EntryBlock};
+use super::block::Directory;
 use super::htree::HtreeLeaf;
 use super::{DirectoryForm, EntrySearch, Vacancy, is_known_absent, search, search_for_room};
 use crate::content::{ContentStore, SoughtName};
 use crate::error::Result;
 use crate::inode::{Inode, InodeSummary};
-use crate::lock_classes;
 use drystone_ext4_format::LogicalBlock;
 use drystone_ext4_format::inode::InodeFlags;
-use drystone_sync::{Mutex, MutexGuard, RwLockReadGuard, RwLockWriteGuard};
+use drystone_sync::{RwLockReadGuard, RwLockWriteGuard};
 use drystone_vfs::Errno;
 
-/// The locks of a directory's leaves: so many that 32 threads seldom meet at one by chance.
-const LEAF_LOCKS: usize = 256;
-
-/// The lock of a leaf, until dropped.
-pub(crate) struct LeafLock<'a>(#[allow(dead_code)] Option<MutexGuard<'a, ()>>);
-
-/// The locks of one directory's leaves.
-#[derive(Debug)]
-pub(crate) struct LeafLocks(Box<[Mutex<()>]>);
-
-impl LeafLocks {
-    /// None is held.
-    pub fn new() -> LeafLocks {
-        LeafLocks((0..LEAF_LOCKS).map(|_| Mutex::new(&lock_classes::LEAF, ())).collect())
-    }
-
-    fn lock(&self, leaf: LogicalBlock) -> MutexGuard<'_, ()> {
-        self.0[leaf.get() as usize % LEAF_LOCKS].lock()
-    }
-}
+/// The lock of a leaf whose names a thread may change, until dropped.
+pub(crate) struct LeafLock<'a>(#[allow(dead_code)] Option<RwLockWriteGuard<'a, ()>>);
 
 /// A name that is about to change, with its directory locked for that.
 pub(crate) struct LockedName<'a> {
-    /// The directory's facts, which stay so.
+    /// The directory's facts.
     pub summary: InodeSummary,
     /// What a search for the name has found.
     pub search: EntrySearch,
@@ -74,7 +53,7 @@ enum NameLocks<'a> {
     Directory { _content: RwLockWriteGuard<'a, ()> },
 }
 
-/// Locks a name of a directory to add it, or to remove it. To add it alone needs no other lock.
+/// Locks a name of a directory that a caller adds, if `wants_room`, or else removes, and searches for it.
 ///
 /// # Errors
 /// `ENOENT` if the directory itself is removed; otherwise its blocks can't be read or are damaged.
@@ -139,36 +118,34 @@ pub(crate) fn search_locked_leaf<'a>(
 ) -> Result<Option<(EntrySearch, LeafLock<'a>)>> {
     let directory = Directory::open_by(fs, directory, summary)?;
     let sought = directory.seek(name, wants_room)?;
-    let Some((leaf, lock)) = lock_leaf(&directory, &sought)? else { return Ok(None) };
+    let Some(number) = leaf_of(&directory, &sought)? else { return Ok(None) };
+    let lock = match drystone_sync::planted!("leaf-without-lock") {
+        true => LeafLock(None),
+        false => LeafLock(Some(fs.leaves.write(directory.inode.number, number))),
+    };
+    let leaf = directory.leaf(number)?;
     let search = match wants_room && is_known_absent(&directory, name) {
-        true => EntrySearch::Absent(Some(leaf.vacancy(name))),
+        true => EntrySearch::Absent(None),
         false => leaf.search(&sought),
     };
-    let must_split = match &search {
-        EntrySearch::Absent(Some(vacancy)) => vacancy.room.is_none(),
-        EntrySearch::Absent(None) => wants_room,
-        EntrySearch::Found(_) => false,
+    let search = match search {
+        EntrySearch::Absent(None) if wants_room => EntrySearch::Absent(Some(leaf.vacancy(name))),
+        search => search,
     };
+    let must_split =
+        matches!(&search, EntrySearch::Absent(Some(vacancy)) if vacancy.room.is_none());
     Ok((!must_split).then_some((search, lock)))
 }
 
-/// Locks the leaf that has a name, or would have it; the content lock is held, most often shared. `None` if
-/// names of a leaf only change with the content lock held exclusively, or other leaves may have the name.
-pub(super) fn lock_leaf<'a>(
-    directory: &Directory<'a>,
+/// The leaf that has a name, or would have it, where its lock protects the name. `None` if names of the
+/// directory only change with the content lock held exclusively, or if several leaves may have the name.
+pub(super) fn leaf_of(
+    directory: &Directory<'_>,
     sought: &SoughtName<'_>,
-) -> Result<Option<(EntryBlock, LeafLock<'a>)>> {
+) -> Result<Option<LogicalBlock>> {
     if directory.shape != DirectoryForm::Hashed || directory.layout.encrypted {
         return Ok(None);
     }
-    let Some(locks) = directory.inode.leaf_locks() else { return Ok(None) };
     let way = HtreeLeaf::to(directory, sought)?;
-    if way.continues {
-        return Ok(None);
-    }
-    let lock = match drystone_sync::planted!("leaf-without-lock") {
-        true => LeafLock(None),
-        false => LeafLock(Some(locks.lock(way.leaf))),
-    };
-    Ok(Some((directory.leaf(way.leaf)?, lock)))
+    Ok((!way.continues).then_some(way.leaf))
 }

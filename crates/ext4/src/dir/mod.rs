@@ -38,7 +38,7 @@ mod linear;
 mod locked_name;
 mod read;
 
-pub(crate) use locked_name::{LeafLock, LeafLocks, lock_name, lock_name_alone, search_locked_leaf};
+pub(crate) use locked_name::{LeafLock, lock_name, lock_name_alone, search_locked_leaf};
 pub(crate) use read::read;
 
 use crate::content::{ContentStore, SoughtName};
@@ -80,7 +80,7 @@ pub(crate) enum EntrySearch {
     Absent(Option<Vacancy>),
 }
 
-/// Where a name could be inserted. Valid as long as the name is locked.
+/// Where a name could be inserted. Valid as long as the name is locked, and nothing is added there.
 #[derive(Clone, Debug)]
 pub(crate) struct Vacancy {
     buffer: Arc<Buffer>,
@@ -123,13 +123,14 @@ pub(crate) fn inode_named<T>(
 ) -> Result<Option<T>> {
     let directory = Directory::open(fs, inode)?;
     let sought = directory.seek(name, false)?;
-    let leaf = locked_name::lock_leaf(&directory, &sought)?;
+    let leaf = locked_name::leaf_of(&directory, &sought)?;
+    let _lock = leaf.map(|leaf| fs.leaves.read(inode.number, leaf));
     let number = match inode.dentry_cache().and_then(|names| names.look(name, |target| target)) {
         Some(DentryTarget::Inode(number)) => Some(number),
         Some(DentryTarget::Nothing) => None,
         None => {
-            let search = match &leaf {
-                Some((leaf, _lock)) => leaf.search(&sought),
+            let search = match leaf {
+                Some(leaf) => directory.leaf(leaf)?.search(&sought),
                 None => search(&directory, &sought)?,
             };
             let number = match search {
@@ -309,7 +310,7 @@ pub(crate) fn remove(
     found: &FoundEntry,
 ) -> Result<()> {
     // From here on no thread may get a reference through the name. Other threads may take it for
-    // absent too early, which is harmless, because the removal has not returned.
+    // absent too early, which is harmless: the removal has not returned, and no listing shows it now.
     if let Some(names) = directory.dentry_cache()
         && !drystone_sync::planted!("stale-dentry")
     {

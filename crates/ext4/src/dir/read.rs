@@ -14,8 +14,8 @@
 //!
 //! # Locking
 //!
-//! A directory is listed part by part. [`read`] takes a part under the content lock: the bytes of a leaf
-//! or a block. The visitor gets the entries without a lock, and the next part is sought by its position,
+//! A directory is listed part by part. [`read`] takes a part under the content lock: the bytes of a leaf,
+//! with that locked too, or of a block. The visitor gets the entries without a lock, and the next part is sought by its position,
 //! since the directory may have changed meanwhile.
 
 use super::block::Directory;
@@ -54,7 +54,7 @@ const MINOR_MAX: u32 = u32::MAX - SAME_HASH_MAX;
 /// memory, and hold at most [`SAME_HASH_MAX`] entries of 12 bytes or more.
 const CONTINUED_BYTES_MAX: usize = 12 * SAME_HASH_MAX as usize;
 
-/// A part of a directory as it was at one moment. It is read under the content lock, and listed without
+/// A part of a directory: a block as it was at one moment, or leaves that continue each other. It is read under the content lock, and listed without
 /// it, so that the visitor may call the file system.
 pub(crate) struct ListedPart<'a> {
     directory: Directory<'a>,
@@ -145,7 +145,11 @@ fn read_index(directory: &Directory<'_>, cookie: u64) -> Result<(PartEntries, Op
             // Perhaps one leaf again and again, but names may also have been chosen for their hash.
             return Err(Error::SameHash { directory: directory.inode.number });
         }
-        blocks.push(directory.leaf(path.leaf(directory)?)?.buffer.snapshot());
+        let leaf = path.leaf(directory)?;
+        {
+            let _names = directory.fs.leaves.read(directory.inode.number, leaf);
+            blocks.push(directory.leaf(leaf)?.buffer.snapshot());
+        }
         match path.next(directory)? {
             // In a damaged image hashes may not rise: a listing must not go back.
             Some(next) if next.continues() || position(next.hash_value(), 0) <= cookie => {}

@@ -16,7 +16,7 @@ const OWNERS: usize = 1;
 /// Generation and project.
 const ORIGIN: usize = 2;
 const SIZE: usize = 3;
-/// Sectors, and whether there are extended attributes and a project.
+/// Sectors, and whether there are extended attributes, a project, and fine times.
 const SPACE: usize = 4;
 const ACCESSED: usize = 5;
 const CHANGED: usize = 6;
@@ -27,7 +27,8 @@ const WORDS: usize = 9;
 /// A count of sectors, which is below 2^56 whatever the image says, leaves these bits free.
 const HAS_XATTRS: u64 = 1 << 63;
 const HAS_PROJECT: u64 = 1 << 62;
-const SECTORS: u64 = HAS_PROJECT - 1;
+const HAS_FINE_TIMES: u64 = 1 << 61;
+const SECTORS: u64 = HAS_FINE_TIMES - 1;
 /// No time: its nanoseconds would be more than a second.
 const NO_TIME: u64 = u64::MAX;
 const NANOSECOND_BITS: u32 = 30;
@@ -56,7 +57,8 @@ impl AttributeView {
         words[SIZE] = disk.size_bytes;
         let has_xattrs = if fields.has_xattrs() { HAS_XATTRS } else { 0 };
         let has_project = if disk.project.is_some() { HAS_PROJECT } else { 0 };
-        words[SPACE] = disk.sectors & SECTORS | has_xattrs | has_project;
+        let has_fine_times = if disk.has_fine_times() { HAS_FINE_TIMES } else { 0 };
+        words[SPACE] = disk.sectors & SECTORS | has_xattrs | has_project | has_fine_times;
         words[ACCESSED] = pack_time(disk.access_time);
         words[CHANGED] = pack_time(disk.change_time);
         words[MODIFIED] = pack_time(disk.modification_time);
@@ -140,6 +142,11 @@ impl AttributeView {
     /// Last change of the content.
     pub fn modified(&self) -> InodeTimestamp {
         unpack_time(self.0[MODIFIED])
+    }
+
+    /// A time of a change as the inode would hold it.
+    pub fn clamped(&self, time: InodeTimestamp) -> InodeTimestamp {
+        time.clamp_to_inode(self.0[SPACE] & HAS_FINE_TIMES != 0)
     }
 
     /// Creation, where it is recorded.

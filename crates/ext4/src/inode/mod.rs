@@ -41,7 +41,6 @@ pub(crate) use table::InodeTable;
 
 use crate::alloc::FileSpace;
 use crate::dentry_cache::DentryCache;
-use crate::dir::LeafLocks;
 use crate::directory_block_cache::DirectoryBlockCache;
 use crate::error::{Error, Result};
 use crate::extent_status::InodeExtents;
@@ -138,7 +137,7 @@ pub(crate) struct Inode {
 }
 
 /// The facts about an inode that permissions depend on, at one moment. They stay the same while its
-/// content lock is held exclusively, except `has_attributes`, and the permission bits of `mode`: they
+/// content lock is held, except `has_attributes`, and the permission bits of `mode`: they
 /// follow an access list, which changes under the lock of the attributes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InodeSummary {
@@ -158,8 +157,6 @@ struct DirectoryParts {
     names: DentryCache,
     /// The blocks that are known.
     blocks: DirectoryBlockCache,
-    /// The locks of its leaves, once one is used.
-    leaves: OnceLock<LeafLocks>,
     seal: OnceLock<Arc<dyn Seal>>,
 }
 
@@ -168,7 +165,6 @@ impl DirectoryParts {
         DirectoryParts {
             names: DentryCache::new(&store.dentry_budget),
             blocks: DirectoryBlockCache::new(&store.dentry_budget),
-            leaves: OnceLock::new(),
             seal: OnceLock::new(),
         }
     }
@@ -301,11 +297,6 @@ impl Inode {
     #[inline]
     pub fn directory_block_cache(&self) -> Option<&DirectoryBlockCache> {
         self.directory.as_ref().map(|parts| &parts.blocks)
-    }
-
-    /// The locks of a hashed directory's leaves; `None` for other types than directories.
-    pub fn leaf_locks(&self) -> Option<&LeafLocks> {
-        self.directory.as_ref().map(|parts| parts.leaves.get_or_init(LeafLocks::new))
     }
 
     /// The flags.

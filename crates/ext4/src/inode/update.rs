@@ -59,18 +59,17 @@ impl Inode {
     /// Stamps a directory whose names changed.
     pub fn stamp_names(&self, fs: &InodeStore, handle: &mut Handle<'_>) -> Result<()> {
         let now = fs.now();
+        // The clock is coarse: most often the record has this time already, in this transaction, or another
+        // thread, whose handle is open too, is about to write it.
+        if self.last_transaction() == handle.tid()
+            && let Some(view) = self.try_view()
+            && [view.modified(), view.changed()] == [view.clamped(now); 2]
         {
-            // The clock is coarse: most often the record has this time already, in this transaction.
-            let disk = &self.fields.read().disk;
-            let stored = disk.clamped_time(now);
-            if disk.modification_time == stored
-                && disk.change_time == stored
-                && self.last_transaction() == handle.tid()
-            {
-                return Ok(());
-            }
+            return Ok(());
         }
         self.update(fs, handle, |fields| {
+            // Asked for anew: another thread may have put a later time there.
+            let now = fs.now();
             fields.disk.modification_time = now;
             fields.disk.change_time = now;
             Ok(())

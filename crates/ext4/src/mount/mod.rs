@@ -21,7 +21,9 @@ pub use mounted::Ext4;
 pub use options::{GrowthPlanner, MountOptions, PlannedGrowth};
 
 use crate::alloc::Allocator;
-use crate::content::{ContentStore, DelayedAllocation, NameRules, UnclearedTails, XattrBlockIndex};
+use crate::content::{
+    ContentStore, DelayedAllocation, LeafLocks, NameRules, UnclearedTails, XattrBlockIndex,
+};
 use crate::dentry_cache::DentryBudget;
 use crate::error::{Error, Result};
 use crate::extent_status::ExtentStatus;
@@ -236,6 +238,7 @@ fn assemble(
         xattr_blocks: XattrBlockIndex::new(volume.seed),
         tails: UnclearedTails::new(),
         names: volume.with_superblock(NameRules::new),
+        leaves: LeafLocks::new(),
         inode_store: InodeStore {
             inodes: InodeTable::new(options.inodes_cached_max()),
             volume,

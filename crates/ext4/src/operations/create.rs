@@ -1,9 +1,9 @@
 //! Adding names: of new inodes, and of inodes that have names already.
 //!
 //! # Locking
-//! The name, as [`dir::lock_name`] locks it; a new directory changes its parent's link count, and locks all
-//! of the parent. A link locks its inode as well: whether the inode is on
-//! the orphan record is decided under that lock.
+//! The name, as [`dir::lock_name`] locks it. A new directory changes its parent's link count, so it locks
+//! all of the parent. A link locks its inode as well: whether the inode is on the orphan record is decided
+//! under that lock.
 //!
 //! # Crash
 //! Each operation is one handle. An inode that is made without a name is put on the orphan record in it.
@@ -172,6 +172,7 @@ impl Engine {
             return Err(Errno::EMLINK.into());
         }
         check_same_project(&directory, &inode)?;
+        dir::forget_name(&directory, name);
         with_space_retry(&self.volume, || {
             let mut handle = self.volume.start(credits::CREATE)?;
             let place = NewName { directory: &directory, name, vacancy };
@@ -191,7 +192,6 @@ impl Engine {
         inode: &Arc<Inode>,
     ) -> Result<()> {
         let NewName { directory, name, vacancy } = place;
-        dir::forget_name(directory, name);
         dir::add(self, context, handle, directory, name, inode, vacancy)?;
         if inode.fields().disk.links_count == 0 {
             self.orphans.remove(self, handle, inode)?;

@@ -35,7 +35,7 @@ impl Engine {
     }
 
     /// Whether an inode whose last name is about to go may be freed in the same handle: it has no
-    /// blocks, no attributes and no references. The directory of its name is locked, so that it gets no
+    /// blocks, no attributes and no references. Its name is locked, so that it gets no
     /// references. If so, claims the inode, and the caller frees it with
     /// [`free_with_name`](Engine::free_with_name). It is never recorded as an orphan then.
     pub(crate) fn claim_for_freeing(&self, inode: &Inode) -> bool {

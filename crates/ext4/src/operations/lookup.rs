@@ -1,8 +1,8 @@
 //! Looking up names.
 //!
 //! # Locking
-//! The directory's content lock, shared, and in a hashed directory the lock of the name's leaf, unless its
-//! dentry cache has the answer. That has locks of its own, which are held only briefly.
+//! The dentry cache of the directory answers most look-ups; its own locks are held only briefly. Otherwise a
+//! look-up shares the directory's content lock and, if it is hashed, the lock of the name's leaf.
 
 use super::Engine;
 use super::attributes::InodeSnapshot;

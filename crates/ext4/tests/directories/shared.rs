@@ -59,8 +59,11 @@ impl Shared {
     fn change(&self, thread: u64, link: InodeNumber) -> BTreeMap<String, bool> {
         let mut random = fastrand::Rng::with_seed(seed() + thread);
         let mut own = BTreeMap::new();
-        for _ in 0..OPERATIONS {
+        for step in 0..OPERATIONS {
             let linked = random.bool().then_some(link);
+            if step % 10 == 0 {
+                assert!(self.add(&format!("lasting {thread} {step}"), linked));
+            }
             let name = format!("thread {thread}, name {:030}", random.u32(..100));
             let is_there = own.entry(name.clone()).or_insert(false);
             match random.u8(..10) {
@@ -88,13 +91,17 @@ impl Shared {
         own
     }
 
-    /// Each name that stays is in each listing once.
+    /// Each name that stays is in each listing once. A name that was listed, and isn't removed, is found.
     fn list(&self) -> u32 {
         let mut listings = 0;
         while !self.is_done.load(Ordering::Relaxed) {
             let mut staying = 0;
             let visit = &mut |entry: &drystone_vfs::DirectoryEntry<'_>| {
                 staying += u32::from(entry.name.starts_with(b"staying"));
+                if entry.name.starts_with(b"lasting") {
+                    let name = String::from_utf8_lossy(entry.name);
+                    assert!(self.has(&name), "{name}");
+                }
                 true
             };
             self.fs.read_directory(&RequestContext::superuser(), self.directory, 0, visit).unwrap();

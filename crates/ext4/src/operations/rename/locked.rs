@@ -33,6 +33,9 @@ impl Rename<'_> {
         let whiteout = whiteout.as_ref();
         // Whiteouts that got no name. They are on the orphan record.
         let mut garbage = Vec::new();
+        if let dir::EntrySearch::Absent(_) = spots.to {
+            dir::forget_name(self.to.directory, self.to.name);
+        }
         let mut spots = Some(spots);
         let done = with_space_retry(&fs.volume, || {
             // A first attempt may have split a leaf, so a second one searches again.
@@ -170,7 +173,6 @@ impl Rename<'_> {
                 false
             }
             dir::EntrySearch::Absent(vacancy) => {
-                dir::forget_name(to.directory, to.name);
                 dir::add(fs, self.context, handle, to.directory, to.name, source, vacancy.as_ref())?
             }
         };

@@ -53,13 +53,15 @@ pub(crate) mod clock {
     /// When virtual time began: a number that differs from 0 in every unit.
     const START_NS: u64 = 1_000_000_000_000;
     const PS_PER_NS: u64 = 1000;
+    /// How often the coarse clocks change: a kernel with 250 ticks a second.
+    const TICK_NS: u64 = 4_000_000;
 
     pub(crate) fn monotonic_ns() -> u64 {
         START_NS + world::clock_ps() / PS_PER_NS
     }
 
     pub(crate) fn monotonic_coarse_ns() -> u64 {
-        monotonic_ns()
+        monotonic_ns() / TICK_NS * TICK_NS
     }
 
     pub(crate) fn thread_cpu_ns() -> u64 {
@@ -67,13 +69,16 @@ pub(crate) mod clock {
     }
 
     pub(crate) fn wall() -> (i64, u32) {
-        let now = monotonic_ns();
-        // Below 2^34 seconds, and below 10^9 nanoseconds.
-        (1_700_000_000 + (now / 1_000_000_000) as i64, (now % 1_000_000_000) as u32)
+        since_1970(monotonic_ns())
     }
 
     pub(crate) fn wall_coarse() -> (i64, u32) {
-        wall()
+        since_1970(monotonic_coarse_ns())
+    }
+
+    fn since_1970(now_ns: u64) -> (i64, u32) {
+        // Below 2^34 seconds, and below 10^9 nanoseconds.
+        (1_700_000_000 + (now_ns / 1_000_000_000) as i64, (now_ns % 1_000_000_000) as u32)
     }
 }
 
