@@ -10,8 +10,8 @@
 //! or doesn't fit: a name that isn't in a complete table isn't in the directory.
 //!
 //! # Locking
-//! The table has a lock of its own, inside the directory's content lock. A look-up needs no other
-//! lock, so it uses the target while the table is locked: it takes a reference to the inode before
+//! The table has a lock of its own, inside the directory's content lock; a large one consists of several
+//! ([`DentryTables`]). A look-up needs no other lock, so it uses the target while the table is locked: it takes a reference to the inode before
 //! the name can be removed, and so before the inode can be freed. The list of tables with memory
 //! has a lock that is taken when a table grows; under it tables are only try-locked.
 //!
@@ -26,6 +26,7 @@
 
 mod slots;
 mod table;
+mod tables;
 
 pub(crate) use table::DentryReader;
 
@@ -33,9 +34,10 @@ use crate::lock_classes;
 use crate::sequence_count::SequenceRead;
 use drystone_ext4_format::InodeNumber;
 use drystone_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use drystone_sync::{Arc, Mutex, RwLock, Weak};
+use drystone_sync::{Arc, Mutex, RwLockWriteGuard, Weak};
 use std::collections::VecDeque;
 use table::DentryTable;
+use tables::DentryTables;
 
 /// Tables that one sweep looks at, to free memory for a table that grows.
 const SWEEP_LENGTH: usize = 8;
@@ -63,7 +65,9 @@ pub(crate) struct DentryBudget {
 /// The part that a directory and the list of tables share.
 #[derive(Debug)]
 struct SharedDentries {
-    table: RwLock<DentryTable>,
+    tables: DentryTables,
+    /// It is in the list, or about to be.
+    is_listed: AtomicBool,
     /// Used since the last sweep looked at it.
     is_used: AtomicBool,
     budget: Arc<DentryBudget>,
@@ -117,10 +121,21 @@ impl DentryBudget {
         for _ in 0..SWEEP_LENGTH.min(tables.len()) {
             let Some(weak) = tables.pop_front() else { return };
             let Some(shared) = weak.upgrade() else { continue };
-            let is_used = shared.is_used.swap(false, Ordering::Relaxed);
-            match shared.table.try_write() {
-                Some(mut table) if !is_used => self.give(table.reset()),
-                _ => tables.push_back(weak),
+            if shared.is_used.swap(false, Ordering::Relaxed) {
+                tables.push_back(weak);
+                continue;
+            }
+            // A table that gets memory again from here on is listed again.
+            shared.is_listed.store(false, Ordering::Relaxed);
+            let mut is_empty = true;
+            for table in shared.tables.all() {
+                match table.try_write() {
+                    Some(mut table) => self.give(table.reset()),
+                    None => is_empty = false,
+                }
+            }
+            if !is_empty && !shared.is_listed.swap(true, Ordering::Relaxed) {
+                tables.push_back(weak);
             }
         }
     }
@@ -130,7 +145,8 @@ impl DentryCache {
     /// An empty cache.
     pub fn new(budget: &Arc<DentryBudget>) -> DentryCache {
         DentryCache(Arc::new(SharedDentries {
-            table: RwLock::new(&lock_classes::DENTRY_CACHE, DentryTable::default()),
+            tables: DentryTables::new(),
+            is_listed: AtomicBool::new(false),
             is_used: AtomicBool::new(false),
             budget: Arc::clone(budget),
         }))
@@ -140,7 +156,7 @@ impl DentryCache {
     /// `found` must not wait.
     #[inline]
     pub fn look<T>(&self, name: &[u8], found: impl FnOnce(DentryTarget) -> T) -> Option<T> {
-        let table = self.0.table.read();
+        let table = self.0.tables.of(name).read();
         let meaning = table.get(name)?;
         self.note_use();
         Some(found(meaning))
@@ -160,12 +176,14 @@ impl DentryCache {
         name: &[u8],
         found: impl FnOnce(DentryTarget, Option<SequenceRead<'_>>) -> Option<T>,
     ) -> Option<T> {
+        let number = self.0.tables.number_of(name);
+        let reader = reader.of(number);
         if let Some((meaning, read)) = reader.read(name) {
             let meaning = meaning?;
             self.note_use();
             return found(meaning, Some(read));
         }
-        let table = self.0.table.try_read()?;
+        let table = self.0.tables.get(number).try_read()?;
         reader.update(&table);
         let meaning = table.get(name)?;
         self.note_use();
@@ -185,63 +203,71 @@ impl DentryCache {
         if !DentryTable::can_hold(name) {
             return;
         }
-        self.add(&mut self.0.table.write(), name, meaning);
+        drop(self.add(name, meaning));
     }
 
     /// Adds a name that is new in the directory. If it doesn't fit, the table is no longer
     /// complete.
     pub fn learn_added(&self, name: &[u8], inode: InodeNumber) {
-        self.add(&mut self.0.table.write(), name, DentryTarget::Inode(inode));
+        drop(self.add(name, DentryTarget::Inode(inode)));
     }
 
-    fn add(&self, table: &mut DentryTable, name: &[u8], meaning: DentryTarget) {
+    /// Adds a name, and returns its table, which is locked.
+    fn add(&self, name: &[u8], meaning: DentryTarget) -> RwLockWriteGuard<'_, DentryTable> {
+        let mut table = self.0.tables.write(name);
+        if self.0.tables.spread(&mut table, &self.0.budget) {
+            drop(table);
+            table = self.0.tables.write(name);
+        }
         if DentryTable::can_hold(name) && table.wants_room(name) {
-            self.grow(table, name);
+            self.grow(&mut table, name);
         }
         table.set(name, meaning);
+        table
     }
 
     /// Makes the table complete: the directory is new and has no names.
     pub fn start_empty(&self) {
-        self.0.table.write().set_complete();
+        self.0.tables.get(0).write().set_complete();
     }
 
     /// Begins a change of a name's target.
     pub fn begin_change(&self, name: &[u8]) {
-        self.0.table.write().begin_change(name);
+        self.0.tables.write(name).begin_change(name);
     }
 
     /// Drops a name that is about to be removed; a complete table then says that it is absent. If
     /// the removal fails, the caller must call [`begin_change`](Self::begin_change) and never end
     /// that change.
     pub fn forget(&self, name: &[u8]) {
-        self.0.table.write().remove(name);
+        self.0.tables.write(name).remove(name);
     }
 
     /// Ends a change that has succeeded: the name's target is now `inode`.
     pub fn end_change(&self, name: &[u8], inode: InodeNumber) {
-        let mut table = self.0.table.write();
-        self.add(&mut table, name, DentryTarget::Inode(inode));
-        table.end_change(name);
+        self.add(name, DentryTarget::Inode(inode)).end_change(name);
     }
 
     /// Forgets all names.
     pub fn clear(&self) {
-        let mut table = self.0.table.write();
-        self.0.budget.give(table.reset());
+        for table in self.0.tables.all() {
+            self.0.budget.give(table.write().reset());
+        }
     }
 
     fn grow(&self, table: &mut DentryTable, name: &[u8]) {
         let budget = &self.0.budget;
         let Some(bytes) = table.growth_bytes(name) else { return };
         if !budget.take(bytes) {
+            // The others' memory is wanted.
+            self.note_use();
             budget.sweep();
             if !budget.take(bytes) {
                 table.refused(name);
                 return;
             }
         }
-        if table.grow(name) {
+        if table.grow(name) && !self.0.is_listed.swap(true, Ordering::Relaxed) {
             budget.enter(Arc::downgrade(&self.0));
         }
     }
@@ -249,7 +275,7 @@ impl DentryCache {
 
 impl Drop for SharedDentries {
     fn drop(&mut self) {
-        let bytes = self.table.get_mut().reset();
+        let bytes = self.tables.reset();
         self.budget.give(bytes);
     }
 }
@@ -291,6 +317,64 @@ mod tests {
         drop(first);
         second.clear();
         assert_eq!(budget.bytes(), 0);
+    }
+
+    #[test]
+    fn many_names_are_spread() {
+        let budget = DentryBudget::new(8 << 20);
+        let names = DentryCache::new(&budget);
+        names.start_empty();
+        let shards = || names.0.tables.all().count() - 1;
+        let mut number = 0;
+        // Not while a name changes.
+        names.begin_change(b"changing");
+        while number < 5000 {
+            names.learn_added(&name(number), InodeNumber::new(number + 1));
+            number += 1;
+        }
+        assert_eq!(shards(), 0);
+        names.end_change(b"changing", InodeNumber::new(1 << 20));
+        while shards() == 0 {
+            names.learn_added(&name(number), InodeNumber::new(number + 1));
+            number += 1;
+        }
+        assert_eq!(known(&names, number), number);
+        let look = |name: &[u8]| names.look(name, |meaning| meaning);
+        assert_eq!(look(b"changing"), Some(DentryTarget::Inode(InodeNumber::new(1 << 20))));
+        // All shards are complete, until one lacks a name.
+        let absent = |name: u32| look(format!("absent-{name}").as_bytes());
+        assert!((0..100).all(|name| absent(name) == Some(DentryTarget::Nothing)));
+        names.begin_change(&name(7));
+        assert!((0..100).any(|name| absent(name).is_none()));
+        assert!((0..100).any(|name| absent(name).is_some()));
+        names.forget(&name(8));
+        assert_ne!(look(&name(8)), Some(DentryTarget::Inode(InodeNumber::new(9))));
+        names.clear();
+        assert_eq!((budget.bytes(), known(&names, number)), (0, 0));
+    }
+
+    /// Names are read without a lock while they move to shards.
+    #[test]
+    fn readers_see_no_old_names_after_the_move() {
+        let names = DentryCache::new(&DentryBudget::new(8 << 20));
+        let mut reader = DentryReader::default();
+        let mut look = |name: &[u8]| {
+            names.try_look(&mut reader, name, |meaning, read| {
+                read.is_none_or(|read| read.holds()).then_some(meaning)
+            })
+        };
+        let mut number = 0;
+        while names.0.tables.all().count() == 1 {
+            names.learn(&name(number), DentryTarget::Inode(InodeNumber::new(number + 1)));
+            assert!(look(&name(number)).is_some());
+            number += 1;
+        }
+        for number in 0..number {
+            let expected = DentryTarget::Inode(InodeNumber::new(number + 1));
+            assert_eq!(look(&name(number)), Some(expected));
+            names.forget(&name(number));
+            assert_eq!(look(&name(number)), None);
+        }
     }
 
     #[test]

@@ -40,6 +40,11 @@ pub(super) struct DentryKey<const WORDS: usize> {
 }
 
 impl<const WORDS: usize> DentryKey<WORDS> {
+    /// The hash, never that of a free slot.
+    pub fn hash(&self) -> u32 {
+        self.hash
+    }
+
     /// The key of a name; `None` if it is too long.
     #[inline]
     pub fn of(name: &[u8]) -> Option<Self> {

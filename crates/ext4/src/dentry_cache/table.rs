@@ -17,6 +17,8 @@ const SHORT: usize = 4;
 const LONG: usize = 8;
 /// The smallest and the largest size of a part in slots; powers of two.
 const PLACES: (usize, usize) = (64, 1 << 18);
+/// The size from which on a full part is spread over several tables.
+const SPREAD_PLACES: usize = 4096;
 
 /// The names.
 #[derive(Debug, Default)]
@@ -25,15 +27,34 @@ pub(super) struct DentryTable {
     long: DentryTablePart<LONG>,
 }
 
-/// A reader's references to the slots of a table. It reads them without a lock; they are valid
+/// A reader's references to the slots of a directory's tables. It reads them without a lock; they are valid
 /// until the table gets new slots.
 #[derive(Debug, Default)]
 pub(crate) struct DentryReader {
+    first: TableReader,
+    shards: Vec<TableReader>,
+}
+
+impl DentryReader {
+    /// What it has of the table with a number.
+    #[inline]
+    pub(super) fn of(&mut self, number: usize) -> &mut TableReader {
+        let Some(shard) = number.checked_sub(1) else { return &mut self.first };
+        if shard >= self.shards.len() {
+            self.shards.resize_with(shard + 1, TableReader::default);
+        }
+        &mut self.shards[shard]
+    }
+}
+
+/// A reader's references to the slots of one table.
+#[derive(Debug, Default)]
+pub(super) struct TableReader {
     short: Option<Arc<DentrySlots<SHORT>>>,
     long: Option<Arc<DentrySlots<LONG>>>,
 }
 
-impl DentryReader {
+impl TableReader {
     /// The target of a name, if known, and the validity of that answer. `None` if the caller has to
     /// ask the table.
     #[inline]
@@ -50,6 +71,16 @@ impl DentryReader {
     pub(super) fn update(&mut self, table: &DentryTable) {
         table.short.show(&mut self.short);
         table.long.show(&mut self.long);
+    }
+}
+
+/// The hash of a name; 0 if it is too long to be kept.
+#[inline]
+pub(super) fn name_hash(name: &[u8]) -> u32 {
+    if name.len() <= name_bytes_max(SHORT) {
+        DentryKey::<SHORT>::of(name).map_or(0, |key| key.hash())
+    } else {
+        DentryKey::<LONG>::of(name).map_or(0, |key| key.hash())
     }
 }
 
@@ -138,6 +169,34 @@ impl DentryTable {
     /// Forgets everything; returns the number of bytes freed.
     pub fn reset(&mut self) -> usize {
         self.short.reset() + self.long.reset()
+    }
+
+    /// Bytes in use.
+    pub fn bytes(&self) -> usize {
+        self.short.bytes() + self.long.bytes()
+    }
+
+    /// Whether it is full, and so large that its names are better spread over several tables. Not while names
+    /// change: the end of a change has to find it in the same table.
+    pub fn is_to_be_spread(&self) -> bool {
+        (self.short.is_full_and_large() || self.long.is_full_and_large())
+            && self.short.changes == 0
+            && self.long.changes == 0
+    }
+
+    /// One of `count` tables for this one's names, with room for twice as many, and complete if this one is.
+    pub fn empty_shard(&self, count: usize) -> DentryTable {
+        DentryTable { short: self.short.empty_shard(count), long: self.long.empty_shard(count) }
+    }
+
+    /// Copies all names to the tables that `shard_of` selects by their hashes.
+    pub fn copy_to(&self, shards: &mut [DentryTable], shard_of: impl Fn(u32) -> usize) {
+        for key in self.short.keys() {
+            shards[shard_of(key.hash())].short.enter(&key);
+        }
+        for key in self.long.keys() {
+            shards[shard_of(key.hash())].long.enter(&key);
+        }
     }
 }
 
@@ -254,33 +313,63 @@ impl<const WORDS: usize> DentryTablePart<WORDS> {
 
     /// Doubles the part.
     fn grow(&mut self) {
-        let fresh = DentrySlots::new((self.places() * 2).max(PLACES.0));
+        let old = self.slots.take();
+        let places = old.as_ref().map_or(0, |old| old.len()) * 2;
         self.count = 0;
-        if let Some(old) = self.slots.take() {
+        self.patience = 0;
+        self.slots = Some(Arc::new(DentrySlots::new(places.max(PLACES.0))));
+        if let Some(old) = old {
             old.retire();
-            let change = fresh.change();
             for key in old.keys() {
-                // A name without a free slot near its home is forgotten.
-                match fresh.free_place(&key) {
-                    Some(place) => {
-                        change.put(place, &key, 0);
-                        self.count += 1;
-                    }
-                    None => self.is_complete = false,
-                }
+                self.enter(&key);
             }
         }
-        self.patience = 0;
-        self.slots = Some(Arc::new(fresh));
         self.tell();
     }
 
+    /// Adds a name that isn't here, with its number. It is forgotten if there is no free slot near its home.
+    fn enter(&mut self, key: &DentryKey<WORDS>) {
+        let Some(slots) = &self.slots else { return };
+        match slots.free_place(key) {
+            Some(place) => {
+                slots.change().put(place, key, 0);
+                self.count += 1;
+            }
+            None => {
+                self.is_complete = false;
+                self.tell();
+            }
+        }
+    }
+
     fn reset(&mut self) -> usize {
-        let old = std::mem::take(self).slots;
-        old.map_or(0, |slots| {
-            slots.retire();
-            DentrySlots::<WORDS>::bytes_of(slots.len())
-        })
+        let bytes = self.bytes();
+        if let Some(old) = std::mem::take(self).slots {
+            old.retire();
+        }
+        bytes
+    }
+
+    fn bytes(&self) -> usize {
+        DentrySlots::<WORDS>::bytes_of(self.places())
+    }
+
+    fn is_full_and_large(&self) -> bool {
+        self.places() >= SPREAD_PLACES && self.count >= full(self.places())
+    }
+
+    fn keys(&self) -> impl Iterator<Item = DentryKey<WORDS>> {
+        self.slots.iter().flat_map(|slots| slots.keys())
+    }
+
+    fn empty_shard(&self, count: usize) -> Self {
+        let slots = self
+            .slots
+            .as_ref()
+            .map(|slots| Arc::new(DentrySlots::new((slots.len() / count * 2).max(PLACES.0))));
+        let shard = DentryTablePart { slots, is_complete: self.is_complete, ..Self::default() };
+        shard.tell();
+        shard
     }
 
     /// Gives a reader the current slots.
