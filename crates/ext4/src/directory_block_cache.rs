@@ -4,12 +4,13 @@
 //! For each block of a directory in memory: a weak reference to its buffer, which doesn't keep the
 //! buffer in the buffer cache, and the offset of a record that may have room. A directory's block
 //! stays where it is until the directory is freed, so a live buffer is the block's. Memory comes
-//! from the budget of the dentry cache; when that is used up, nothing is added.
+//! from the budget of the dentry cache; when that is used up, nothing is added. Entries are in segments
+//! of rising size, which stay where they are.
 //!
 //! # Locking
-//! Look-ups share the lock, and only try it; while it is held exclusively, a thread falls back to the mapping and
-//! the buffer cache. Buffers are noted under the directory's content lock. A room is used and changed with a
-//! name in its block locked (`dir::lock_name`); these changes share the lock, and wait for it.
+//! Each reference has a lock, which is only tried: while another thread changes it, a thread falls back to
+//! the mapping and the buffer cache. Buffers are noted under the directory's content lock. A room is used
+//! and changed with a name in its block locked (`dir::lock_name`).
 //!
 //! # Invariants
 //! - A room is an offset at which a record starts. A thread that moves the records of a block drops
@@ -22,10 +23,13 @@ use crate::lock_classes;
 use drystone_cache::Buffer;
 use drystone_ext4_format::LogicalBlock;
 use drystone_sync::atomic::{AtomicU32, Ordering};
-use drystone_sync::{Arc, RwLock, Weak};
+use drystone_sync::{Arc, OnceLock, RwLock, Weak};
 
-/// Blocks from this number on are not cached: a bound on the memory of one directory.
-const BLOCKS_MAX: usize = 1 << 16;
+/// Segments: of 1, 7, 56, 448 blocks and so on. Blocks behind the last are not cached: a bound on the memory
+/// of one directory.
+const SEGMENTS: usize = 6;
+/// With a segment, there are this power of 2 times as many blocks as without it.
+const SEGMENT_SHIFT: u32 = 3;
 /// The memory that one block takes: its entry, and the allocation that a weak reference keeps of a
 /// buffer that has left the cache.
 const BLOCK_BYTES: usize = size_of::<CachedBlock>() + size_of::<Buffer>() + 2 * size_of::<usize>();
@@ -35,28 +39,21 @@ const NOWHERE: u32 = u32::MAX;
 /// The cached blocks of one directory.
 #[derive(Debug)]
 pub(crate) struct DirectoryBlockCache {
-    /// By number.
-    blocks: RwLock<Vec<CachedBlock>>,
+    segments: [OnceLock<Box<[CachedBlock]>>; SEGMENTS],
     budget: Arc<DentryBudget>,
 }
 
 #[derive(Debug)]
 struct CachedBlock {
-    buffer: Weak<Buffer>,
+    buffer: RwLock<Weak<Buffer>>,
     room: AtomicU32,
-}
-
-impl CachedBlock {
-    fn new(buffer: Weak<Buffer>) -> CachedBlock {
-        CachedBlock { buffer, room: AtomicU32::new(NOWHERE) }
-    }
 }
 
 impl DirectoryBlockCache {
     /// Nothing is known.
     pub fn new(budget: &Arc<DentryBudget>) -> DirectoryBlockCache {
         DirectoryBlockCache {
-            blocks: RwLock::new(&lock_classes::DIRECTORY_BLOCK_CACHE, Vec::new()),
+            segments: std::array::from_fn(|_| OnceLock::new()),
             budget: Arc::clone(budget),
         }
     }
@@ -64,9 +61,8 @@ impl DirectoryBlockCache {
     /// The buffer of a block, and a record that may have room.
     #[inline]
     pub fn get(&self, block: LogicalBlock) -> Option<(Arc<Buffer>, Option<usize>)> {
-        let blocks = self.blocks.try_read()?;
-        let known = blocks.get(block.get() as usize)?;
-        let buffer = known.buffer.upgrade()?;
+        let known = self.known(block)?;
+        let buffer = known.buffer.try_read()?.upgrade()?;
         buffer.touch();
         let room = known.room.load(Ordering::Relaxed);
         Some((buffer, (room != NOWHERE).then_some(room as usize)))
@@ -74,13 +70,11 @@ impl DirectoryBlockCache {
 
     /// Notes the buffer of a block. If it is a new one, its room is unknown.
     pub fn note(&self, block: LogicalBlock, buffer: &Arc<Buffer>) {
-        let Some(mut blocks) = self.blocks.try_write() else { return };
-        let index = block.get() as usize;
-        if index >= blocks.len() && !self.grow(&mut blocks, index) {
-            return;
-        }
-        if blocks[index].buffer.as_ptr() != Arc::as_ptr(buffer) {
-            blocks[index] = CachedBlock::new(Arc::downgrade(buffer));
+        let Some(known) = self.known_or_new(block) else { return };
+        let Some(mut noted) = known.buffer.try_write() else { return };
+        if noted.as_ptr() != Arc::as_ptr(buffer) {
+            *noted = Arc::downgrade(buffer);
+            known.room.store(NOWHERE, Ordering::Relaxed);
         }
     }
 
@@ -88,7 +82,7 @@ impl DirectoryBlockCache {
     /// A name in the block is locked.
     #[inline]
     pub fn set_room(&self, block: LogicalBlock, room: Option<usize>) {
-        if let Some(known) = self.blocks.read().get(block.get() as usize) {
+        if let Some(known) = self.known(block) {
             let room = room.and_then(|offset| u32::try_from(offset).ok()).unwrap_or(NOWHERE);
             known.room.store(room, Ordering::Relaxed);
         }
@@ -97,7 +91,7 @@ impl DirectoryBlockCache {
     /// Drops the room at a record that is about to go. A name in the block is locked.
     #[inline]
     pub fn drop_room_at(&self, block: LogicalBlock, offset: usize) {
-        if let Some(known) = self.blocks.read().get(block.get() as usize)
+        if let Some(known) = self.known(block)
             && known.room.load(Ordering::Relaxed) as usize == offset
         {
             known.room.store(NOWHERE, Ordering::Relaxed);
@@ -107,26 +101,60 @@ impl DirectoryBlockCache {
     /// Forgets all blocks, because some of them are about to be freed. The content lock is held
     /// exclusively.
     pub fn clear(&self) {
-        let mut blocks = self.blocks.write();
-        self.budget.give(blocks.len() * BLOCK_BYTES);
-        *blocks = Vec::new();
+        for known in self.segments.iter().filter_map(OnceLock::get).flatten() {
+            *known.buffer.write() = Weak::new();
+            known.room.store(NOWHERE, Ordering::Relaxed);
+        }
     }
 
-    fn grow(&self, blocks: &mut Vec<CachedBlock>, index: usize) -> bool {
-        let length = (index + 1).next_power_of_two().min(BLOCKS_MAX);
-        if index >= length || !self.budget.take((length - blocks.len()) * BLOCK_BYTES) {
-            return false;
-        }
-        blocks.reserve_exact(length - blocks.len());
-        blocks.resize_with(length, || CachedBlock::new(Weak::new()));
-        true
+    #[inline]
+    fn known(&self, block: LogicalBlock) -> Option<&CachedBlock> {
+        let (segment, index) = place(block);
+        self.segments.get(segment)?.get()?.get(index)
     }
+
+    fn known_or_new(&self, block: LogicalBlock) -> Option<&CachedBlock> {
+        let segment = place(block).0;
+        let blocks = self.segments.get(segment)?;
+        let bytes = segment_length(segment) * BLOCK_BYTES;
+        if blocks.get().is_none() && self.budget.take(bytes) {
+            let unknown = |_| CachedBlock {
+                buffer: RwLock::new(&lock_classes::DIRECTORY_BLOCK_CACHE, Weak::new()),
+                room: AtomicU32::new(NOWHERE),
+            };
+            if blocks.set((0..segment_length(segment)).map(unknown).collect()).is_err() {
+                // Another thread was faster.
+                self.budget.give(bytes);
+            }
+        }
+        self.known(block)
+    }
+}
+
+/// The segment of a block, and its index there.
+#[inline]
+fn place(block: LogicalBlock) -> (usize, usize) {
+    let number = block.get();
+    let segment = number.checked_ilog2().map_or(0, |power| power / SEGMENT_SHIFT + 1) as usize;
+    (segment, number as usize - segment_start(segment))
+}
+
+/// The blocks before a segment.
+fn segment_start(segment: usize) -> usize {
+    match segment {
+        0 => 0,
+        segment => 1 << (SEGMENT_SHIFT as usize * (segment - 1)),
+    }
+}
+
+fn segment_length(segment: usize) -> usize {
+    segment_start(segment + 1) - segment_start(segment)
 }
 
 impl Drop for DirectoryBlockCache {
     fn drop(&mut self) {
-        let held = self.blocks.get_mut().len();
-        self.budget.give(held * BLOCK_BYTES);
+        let held = self.segments.iter().filter_map(OnceLock::get).map(|blocks| blocks.len());
+        self.budget.give(held.sum::<usize>() * BLOCK_BYTES);
     }
 }
 
@@ -158,7 +186,19 @@ mod tests {
         assert!(known.get(first).is_none(), "its buffer is gone");
         known.clear();
         assert!(known.get(far).is_none());
+        drop(known);
         assert_eq!(budget.bytes(), 0);
+    }
+
+    #[test]
+    fn segments_have_each_block_once() {
+        let mut expected = (0, 0);
+        for number in 0..100_000 {
+            let (segment, index) = place(LogicalBlock::new(number));
+            assert_eq!((segment, index), expected);
+            let is_last = index + 1 == segment_length(segment);
+            expected = if is_last { (segment + 1, 0) } else { (segment, index + 1) };
+        }
     }
 
     #[test]
