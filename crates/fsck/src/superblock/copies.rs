@@ -1,7 +1,7 @@
-//! Copies of the superblock: where they are looked for, and when one counts more than a primary one that can be read.
+//! Superblocks as they are read, and their copies: where they are looked for, and when one counts more than a primary
+//! superblock that can be read.
 
 use super::backups::compare;
-use super::find::read_at;
 use super::root::leads_to_root;
 use crate::image::Error;
 use crate::issue::BackupIssue;
@@ -10,7 +10,7 @@ use drystone_ext4_format::features::Incompat;
 use drystone_ext4_format::group::GroupDescriptor;
 use drystone_ext4_format::layout::Layout;
 use drystone_ext4_format::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, Superblock};
-use drystone_ext4_format::{GroupNumber, PhysicalBlock};
+use drystone_ext4_format::{Corrupt, FormatError, GroupNumber, PhysicalBlock};
 
 /// The largest group ends here; a smaller one has its copy before.
 const ODD_BACKUP_BYTES_MAX: u64 = 129 << 20;
@@ -19,6 +19,21 @@ const SEARCH_BYTES: usize = 1 << 20;
 /// Where a superblock has its magic number.
 const MAGIC_OFFSET: usize = 56;
 const MAGIC: [u8; 2] = [0x53, 0xef];
+
+/// Reads a superblock; a wrong checksum is an issue, anything else an error.
+pub(super) fn read_at(
+    device: &dyn BlockDevice,
+    offset: u64,
+) -> Result<Result<Superblock, FormatError>, Error> {
+    let mut bytes = [0; SUPERBLOCK_BYTES];
+    if device.size_bytes() < offset + SUPERBLOCK_BYTES as u64 {
+        let found = device.size_bytes().saturating_sub(offset) as usize;
+        let needed = SUPERBLOCK_BYTES;
+        return Ok(Err(Corrupt::Truncated { structure: "superblock", needed, found }.into()));
+    }
+    device.read_at(offset, &mut bytes)?;
+    Ok(Superblock::check_unsealed(&bytes))
+}
 
 /// A copy whose checksum holds, if it says something else of what never changes in use: where structures
 /// lie, and what their checksums start from. Of the rest a primary superblock with a wrong checksum knows more.

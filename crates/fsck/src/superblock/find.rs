@@ -1,6 +1,8 @@
 //! Finds a superblock that can be used: the primary one, a copy, or what can be made of the primary one.
 
-use super::copies::{backup_of_second_group, backup_with_root, better_backup, find_backup};
+use super::copies::{
+    backup_of_second_group, backup_with_root, better_backup, find_backup, read_at,
+};
 use crate::image::Error;
 use crate::issue::SuperblockIssue;
 use crate::report::Reporter;
@@ -39,21 +41,6 @@ const BLOCKS_PER_GROUP: usize = 0x20;
 const INODES_PER_GROUP: usize = 0x28;
 const FIRST_META_GROUP: usize = 0x104;
 const REVISION: usize = 0x4c;
-
-/// Reads a superblock; a wrong checksum is an issue, anything else an error.
-pub(super) fn read_at(
-    device: &dyn BlockDevice,
-    offset: u64,
-) -> Result<Result<Superblock, FormatError>, Error> {
-    let mut bytes = [0; SUPERBLOCK_BYTES];
-    if device.size_bytes() < offset + SUPERBLOCK_BYTES as u64 {
-        let found = device.size_bytes().saturating_sub(offset) as usize;
-        let needed = SUPERBLOCK_BYTES;
-        return Ok(Err(Corrupt::Truncated { structure: "superblock", needed, found }.into()));
-    }
-    device.read_at(offset, &mut bytes)?;
-    Ok(Superblock::check_unsealed(&bytes))
-}
 
 /// Finds a superblock: the primary one, or the first backup that is one. Nothing if the primary one
 /// is damaged beyond use, which is reported, and there is no backup. Whichever it is must have known
