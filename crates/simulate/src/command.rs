@@ -19,7 +19,7 @@ use drystone_bench::target::Target;
 use drystone_bench::workload::{self, Sizes, Workload};
 use drystone_sync::atomic::AtomicBool;
 use drystone_sync::sim::{self, SpinLocks};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Runs workloads of `drystone bench` on virtual cores in virtual time.
@@ -62,6 +62,10 @@ struct Benchmark {
     /// Measure the work between events with one worker, and write its table.
     #[arg(long, value_name = "FILE")]
     calibrate: Option<String>,
+    /// Scale the table that is calibrated, so that one worker takes as long as in these results of
+    /// 'drystone bench --json', measured on this machine, which --machine describes.
+    #[arg(long, value_name = "FILE", requires = "calibrate")]
+    against: Option<PathBuf>,
     /// The table of work between events. [default: the one in the program]
     #[arg(long, value_name = "FILE")]
     work: Option<String>,
@@ -169,7 +173,9 @@ fn run(arguments: &Benchmark) -> Result<ExitCode> {
     if let Some(path) = &arguments.calibrate {
         let all = ["all".to_string()];
         let names = if arguments.workloads.is_empty() { &all[..] } else { &arguments.workloads };
-        calibrate(path, &workload::select(names)?, &machine, &arguments.sizes)?;
+        let against = arguments.against.as_deref().map(read_results).transpose()?;
+        let workloads = workload::select(names)?;
+        calibrate(path, &workloads, &machine, &arguments.sizes, against.as_ref())?;
         return Ok(ExitCode::SUCCESS);
     }
     let work = CalibratedWork::load(arguments.work.as_deref())?;
@@ -187,6 +193,12 @@ fn run(arguments: &Benchmark) -> Result<ExitCode> {
         eprintln!("wrote {}", page.display());
     }
     Ok(if has_failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn read_results(path: &Path) -> Result<Results> {
+    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    serde_json::from_str(&text)
+        .with_context(|| format!("{}: not of drystone bench", path.display()))
 }
 
 fn run_all(

@@ -214,7 +214,8 @@ pub fn file_of(machine: &MeasuredMachine, processor: &str) -> String {
          [shape]\nsockets = {}\nclusters_per_socket = {}\ncores_per_cluster = {}\nthreads_per_core = {}\n\n\
          [core]\nclock_ghz = {:.2}\n\
          shared_core = {} # not measured: two threads of a core do about 1.3 times the work of one\n\
-         hit_ns = {:.2}\natomic_ns = {:.1}\n\n\
+         hit_ns = {:.2} # a cycle: loads that hit overlap; one that waits for the other takes {:.1}\n\
+         atomic_ns = {:.1}\n\n\
          [lines]\n{}{}{}{}memory_ns = {:.0}\n\n\
          [threads]\n\
          spin_us = 3 # not measured: how long the engine's spinlock spins before it sleeps\n\
@@ -232,6 +233,7 @@ pub fn file_of(machine: &MeasuredMachine, processor: &str) -> String {
         machine.threads_per_core,
         machine.clock_ghz,
         if machine.threads_per_core > 1 { "1.55" } else { "1.0" },
+        machine.clock_ghz.recip(),
         machine.hit_ns,
         machine.atomic_ns,
         line("sibling_ns", machine.sibling_ns),
@@ -313,6 +315,6 @@ mod tests {
         let machine = parse(&text).unwrap();
         assert_eq!(machine.description, "A CPU, 2 CPUs, measured");
         assert_eq!((machine.model.near_ps, machine.model.wake_ps), (190_000, 2_500_000));
-        assert_eq!(machine.device.depth, 128);
+        assert_eq!((machine.device.depth, machine.model.hit_ps), (128, 340));
     }
 }

@@ -40,7 +40,11 @@ impl CalibratedWork {
     }
 }
 
-fn parse(text: &str) -> Result<CalibratedWork> {
+/// Reads the text of a file.
+///
+/// # Errors
+/// It is wrong somewhere.
+pub fn parse(text: &str) -> Result<CalibratedWork> {
     let mut lines = WorkLines::default();
     for (index, line) in text.lines().enumerate() {
         lines.add(line).with_context(|| format!("line {}", index + 1))?;
@@ -101,14 +105,15 @@ impl Calibration {
         }
     }
 
-    /// The file.
-    pub fn text(&self, processor: &str, clock_ghz: f64) -> String {
+    /// The file. What a stretch without any code takes is no work, and the rest is scaled.
+    pub fn text(&self, processor: &str, clock_ghz: f64, empty_ps: u64, scale: f64) -> String {
         let kept: Vec<_> =
             self.stretches.iter().filter(|(_, (count, _))| *count >= COUNT_MIN).collect();
         let sites: BTreeSet<&Site> = kept.iter().flat_map(|((from, to), _)| [from, to]).collect();
         let sites: Vec<&Site> = sites.into_iter().collect();
         let mut text = format!(
-            "# Work between two events, in picoseconds: medians of the release build with one worker.\n\
+            "# Work between two events, in picoseconds: medians of the release build with one worker,\n\
+             # less {empty_ps}, which a stretch without code takes, times {scale:.4}.\n\
              # Made by './dev simulate --calibrate crates/simulate/work.txt' on: {processor}\n\
              clock_ghz {clock_ghz:.2}\n"
         );
@@ -118,14 +123,15 @@ impl Calibration {
         }
         for ((from, to), (count, samples)) in kept {
             let number = |site: &Site| sites.binary_search(&site).unwrap_or(usize::MAX);
-            let median = median(samples);
+            let median = (median(samples).saturating_sub(empty_ps) as f64 * scale) as u64;
             let _ = writeln!(text, "work {} {} {median} {count}", number(from), number(to));
         }
         text
     }
 }
 
-fn median(samples: &[u64]) -> u64 {
+/// The middle value.
+pub fn median(samples: &[u64]) -> u64 {
     let mut sorted = samples.to_vec();
     sorted.sort_unstable();
     sorted.get(sorted.len() / 2).copied().unwrap_or(0)
@@ -150,8 +156,8 @@ mod tests {
         };
         calibration.add(vec![stretch(10, &[100, 300]), stretch(20, &[5])]);
         calibration.add(vec![stretch(10, &[200])]);
-        let text = calibration.text("A CPU", 2.5);
-        assert!(text.contains("work 0 1 200 6\n"), "{text}");
+        let text = calibration.text("A CPU", 2.5, 40, 0.5);
+        assert!(text.contains("work 0 1 80 6\n"), "{text}");
         assert!(!text.contains("lib.rs 20 "), "it was met too seldom: {text}");
         assert_eq!(parse(&text).unwrap().clock_ghz, 2.5);
     }
