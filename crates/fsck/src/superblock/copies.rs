@@ -66,9 +66,14 @@ pub(super) fn backup_of_second_group(
     }
     let names_copy = |layout: &Layout| layout.superblock_groups().any(|group| group == second);
     let block = layout.group_first_block(second);
-    let Ok(copy) = read_at(device, block.get() << layout.log_block_size())? else {
+    let mut bytes = [0; SUPERBLOCK_BYTES];
+    let offset = block.get() << layout.log_block_size();
+    if device.size_bytes() < offset.saturating_add(SUPERBLOCK_BYTES as u64) {
         return Ok(None);
-    };
+    }
+    device.read_at(offset, &mut bytes)?;
+    // A damaged copy says nothing.
+    let Ok(copy) = Superblock::check(&bytes) else { return Ok(None) };
     let is_same = |copy: &Layout| {
         copy.blocks_count() == layout.blocks_count()
             && copy.inodes_count() == layout.inodes_count()
@@ -97,7 +102,11 @@ pub(super) fn backup_of_second_group(
 fn sound_descriptors(device: &dyn BlockDevice, layout: &Layout) -> Result<usize, Error> {
     let Some(block) = layout.descriptor_block(0) else { return Ok(0) };
     let mut bytes = vec![0; layout.block_size()];
-    device.read_at(block.get() << layout.log_block_size(), &mut bytes)?;
+    let offset = block.get() << layout.log_block_size();
+    if device.size_bytes() < offset.saturating_add(bytes.len() as u64) {
+        return Ok(0);
+    }
+    device.read_at(offset, &mut bytes)?;
     let groups = (0..layout.group_count()).map(GroupNumber::new);
     let descriptors = groups.zip(bytes.chunks_exact(layout.descriptor_size()));
     let sound = descriptors

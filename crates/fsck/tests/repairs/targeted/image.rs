@@ -371,6 +371,24 @@ fn a_superblock_by_which_no_checksum_holds_comes_from_its_copy() {
     assert!(all_is_saved(&treated), "{:?} {:?}", treated.ours, treated.sound);
 }
 
+/// Descriptors that are lost fit no superblock, and least of all a torn copy, by which nothing has checksums to fit.
+#[test]
+fn a_torn_copy_takes_no_superblock_s_place() {
+    let Some((_scratch, patient)) = with_copies("modern") else { return };
+    let map = &patient.map;
+    let device = MemoryDevice::from_bytes(&patient.bytes);
+    let size = map.layout().block_size() as u64;
+    let block = blocks_of(map, |kind| matches!(kind, BlockContent::Descriptors))[0];
+    device.write_at(block * size, &vec![0; size as usize]).unwrap();
+    let copy = blocks_of(map, |kind| matches!(kind, BlockContent::SuperblockBackup))[0];
+    device.write_at(copy * size + 512, &[0; 512]).unwrap();
+    let treated = patient.judge(&content(&device), vec!["torn copy".to_owned()], true);
+    if let Verdict::Failed(why) = &treated.verdict {
+        panic!("{why}");
+    }
+    assert!(all_is_saved(&treated), "{:?} {:?}", treated.ours, treated.sound);
+}
+
 /// The superblock reserves so many blocks for descriptors that the bitmaps and tables behind them lie there.
 #[test]
 fn no_more_blocks_are_reserved_than_the_copies_say() {
