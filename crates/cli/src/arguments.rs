@@ -39,8 +39,11 @@ impl Arguments {
             if let Some(ContextValue::StyledStrs(tips)) = error.get(ContextKind::Suggested) {
                 // How to pass an unknown option as a name is never what is meant.
                 let is_meant = |tip: &&StyledStr| !tip.to_string().starts_with("to pass ");
-                let tips = tips.iter().filter(is_meant).cloned().collect();
-                error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
+                let tips: Vec<_> = tips.iter().filter(is_meant).cloned().collect();
+                match tips.is_empty() {
+                    true => error.remove(ContextKind::Suggested),
+                    false => error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips)),
+                };
             }
             error.exit()
         });

@@ -68,6 +68,15 @@ impl QuotaBlocks for Blocks<'_, '_> {
     }
 }
 
+/// The inode of a kind's file, unless somebody has put it elsewhere. That of projects may be any.
+pub(crate) fn usual_inode(kind: QuotaKind) -> Option<InodeNumber> {
+    match kind {
+        QuotaKind::User => Some(InodeNumber::USER_QUOTA),
+        QuotaKind::Group => Some(InodeNumber::GROUP_QUOTA),
+        QuotaKind::Project => None,
+    }
+}
+
 /// Compares all quota files.
 pub(crate) fn check(checker: &mut Checker<'_>) -> Result<(), Error> {
     let features = checker.image.layout.features();
@@ -81,11 +90,15 @@ pub(crate) fn check(checker: &mut Checker<'_>) -> Result<(), Error> {
         vec![InodeNumber::BAD_BLOCKS, InodeNumber::ROOT, InodeNumber::RESIZE, InodeNumber::JOURNAL];
     taken.extend(superblock.journal_inode());
     taken.extend(superblock.orphan_file_inode());
-    let files = [
+    let mut files = [
         (QuotaKind::User, superblock.user_quota_inode(), &usage.users),
         (QuotaKind::Group, superblock.group_quota_inode(), &usage.groups),
         (QuotaKind::Project, superblock.project_quota_inode(), &usage.projects),
     ];
+    // Where two kinds name one inode, it is that of the kind that usually has it.
+    files.sort_by_key(|(kind, inode, _)| {
+        usual_inode(*kind).is_none() || *inode != usual_inode(*kind)
+    });
     for (kind, inode, used) in files {
         let Some(inode) = inode else { continue };
         if taken.contains(&inode) {

@@ -242,10 +242,13 @@ impl<'a> Session<'a> {
         is_last: bool,
         progress: &mut dyn FnMut(CheckProgress<'_>),
     ) -> Result<Round, Error> {
+        let is_journal_kept = self.is_journal_kept;
         match self.try_round(is_last, progress) {
             // Tables come first. Only an examination fails for memory, before the round writes anything.
             Err(Error::Memory { .. }) if self.keeps_pieces => {
                 self.keeps_pieces = false;
+                // Its problems are to be reported again.
+                self.is_journal_kept = is_journal_kept;
                 self.try_round(is_last, progress)
             }
             ended => ended,

@@ -5,7 +5,7 @@ use super::maps;
 use super::repairer::{Done, Repairer};
 use crate::image::Error;
 use crate::mapping;
-use crate::quota::entries_of;
+use crate::quota::{entries_of, usual_inode};
 use drystone_ext4_format::extent::Extent;
 use drystone_ext4_format::quota::{QuotaEntry, QuotaKind, build};
 use drystone_ext4_format::{InodeNumber, LogicalBlock};
@@ -29,8 +29,13 @@ pub(super) fn rebuild(repairer: &mut Repairer<'_, '_>, kind: QuotaKind) -> Resul
     if !inode.has_block_mapping() {
         return Ok(None);
     }
+    let found = entries_of(repairer.checker, kind, &inode, false)?;
+    if found.is_err() && usual_inode(kind).is_some_and(|usual| usual != number) {
+        // A damaged superblock may name any file.
+        return give_up(repairer, kind);
+    }
     let mut entries: BTreeMap<u32, QuotaEntry> = BTreeMap::new();
-    for entry in entries_of(repairer.checker, kind, &inode, false)?.unwrap_or_default() {
+    for entry in found.unwrap_or_default() {
         let unused = QuotaEntry { space_bytes: 0, inodes: 0, ..entry };
         entries.insert(entry.id, unused);
     }

@@ -54,7 +54,7 @@ pub(super) fn better_backup(
 }
 
 /// The copy in the second group, if it is of the same geometry, and the primary superblock either names no copy there,
-/// or has an identity by which no descriptor's checksum holds, as many do by the copy's.
+/// or has an identity by which no descriptor's checksum holds, but some by the copy's.
 pub(super) fn backup_of_second_group(
     device: &dyn BlockDevice,
     primary: &Superblock,
@@ -85,7 +85,11 @@ pub(super) fn backup_of_second_group(
     if !is_same(copy.layout()) {
         return Ok(None);
     }
-    let is_unnamed = !names_copy(layout) && copy.uuid() == primary.uuid();
+    // Where the primary one names other groups, or checksums vouch for it, the block may hold anything.
+    let is_unnamed = !names_copy(layout)
+        && copy.uuid() == primary.uuid()
+        && layout.superblock_groups().count() == 1
+        && !layout.features().has_metadata_checksums();
     let has_other_seed = layout.checksum_seed().is_some()
         && layout.checksum_seed() != copy.layout().checksum_seed()
         && sound_descriptors(device, layout)? == 0

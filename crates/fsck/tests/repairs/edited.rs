@@ -5,6 +5,7 @@ use crate::targeted::place_of;
 use drystone_blockdev::{BlockDevice, MemoryDevice};
 use drystone_ext4_format::InodeNumber;
 use drystone_ext4_format::inode::{Inode, InodeFlags};
+use drystone_ext4_format::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, Superblock};
 use drystone_ext4_format::xattr::{AttributeName, AttributeSet, AttributeValue};
 use drystone_fsck::{CheckOptions, Issue, Problem, QuotaIssue, RepairOutcome, check};
 use drystone_testkit::contents::ImageContents;
@@ -132,6 +133,34 @@ fn edited_images_are_repaired() {
             let found = contents.names.contains_key(name.as_bytes());
             assert!(found, "{what}: {name} isn't among {:?}", contents.names);
         }
+    }
+}
+
+/// A superblock that names a user's file, or the file of another kind, for a quota file costs neither.
+#[test]
+fn no_file_is_overwritten_by_quota() {
+    if !have("debugfs") {
+        return;
+    }
+    let scratch = Scratch::new("fsck-quota-file").unwrap();
+    for (requests, left) in [
+        ("write SMALL /a\nssv usr_quota_inum 12", (None, Some(InodeNumber::GROUP_QUOTA))),
+        ("write SMALL /a\nssv usr_quota_inum 4", (None, Some(InodeNumber::GROUP_QUOTA))),
+        ("write SMALL /a\nssv grp_quota_inum 3", (Some(InodeNumber::USER_QUOTA), None)),
+    ] {
+        let damaged = fs::read(make(&scratch, "-t ext4 -O quota", requests)).unwrap();
+        let before = ImageContents::of(MemoryDevice::from_bytes(&damaged)).unwrap();
+        let after = repaired_contents(&scratch, &damaged);
+        let number = before.names[&b"/a"[..]];
+        assert_eq!(after.names.get(&b"/a"[..]), Some(&number), "{requests}");
+        assert!(after.files[&number] == before.files[&number], "{requests}");
+        let device = MemoryDevice::from_bytes(&damaged);
+        repair_all(&device).unwrap();
+        let mut bytes = [0; SUPERBLOCK_BYTES];
+        device.read_at(SUPERBLOCK_OFFSET_BYTES, &mut bytes).unwrap();
+        let superblock = Superblock::check(&bytes).unwrap();
+        let files = (superblock.user_quota_inode(), superblock.group_quota_inode());
+        assert_eq!(files, left, "{requests}");
     }
 }
 
