@@ -5,13 +5,13 @@ use serde::{Deserialize, Serialize};
 /// The machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
-    /// The processor, as it calls itself.
+    /// The processor, as it calls itself; for a simulation, the simulated machine.
     pub processor: String,
     /// Cores that this process may use.
     pub cores: usize,
-    /// Memory in MiB.
+    /// Memory in MiB; 0 for a simulation.
     pub memory_mib: u64,
-    /// The kernel's release.
+    /// The kernel's release; empty for a simulation.
     pub kernel: String,
     /// Whether the program was compiled without optimisation, which makes every figure worthless.
     pub debug_build: bool,

@@ -22,7 +22,7 @@ use drystone_sync::sim::{self, SpinLocks};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Runs workloads of `drystone bench` on virtual cores in virtual time.
+/// Runs workloads of `drystone bench` on up to 256 virtual processors in virtual time.
 #[derive(Parser)]
 #[command(args_conflicts_with_subcommands = true)]
 struct Arguments {
@@ -56,7 +56,7 @@ struct Benchmark {
     /// List the machines that have names.
     #[arg(long)]
     machines: bool,
-    /// Measure this machine, and print its machine file.
+    /// Measure this machine, and print its machine file; what can't be measured is marked there.
     #[arg(long)]
     measure: bool,
     /// Measure the work between events with one worker, and write its table.
@@ -69,7 +69,8 @@ struct Benchmark {
     /// The table of work between events. [default: the one in the program]
     #[arg(long, value_name = "FILE")]
     work: Option<String>,
-    /// How spinlocks go from one thread to the next.
+    /// How the engine's spinlocks go from one thread to the next. Mutexes, such as those of block groups, stay
+    /// as they are.
     #[arg(long, value_name = "KIND", default_value = "engine")]
     spin_locks: SpinLockKind,
     /// A policy for the engine: baseline, scalable, KEY=VALUE,…; several are compared. [default: those
@@ -95,11 +96,11 @@ struct Benchmark {
 /// How spinlocks go from one thread to the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum SpinLockKind {
-    /// As the engine's: whoever is late sleeps.
+    /// As the engine's: a waiter that has spun for a while sleeps.
     Engine,
-    /// In the order of arrival, as in Linux before 4.2; costs grow with the number that waits.
+    /// In the order of arrival, as in Linux before 4.2; each hand-over costs more the more threads wait.
     Ticket,
-    /// In the order of arrival, as in Linux since.
+    /// In the order of arrival, as in Linux since; a hand-over costs the same with any number of waiters.
     Queued,
 }
 
@@ -220,7 +221,7 @@ fn run_all(
     let screen = Screen::new(runs.sum(), true, arguments.explain);
     let mut targets: Vec<Box<dyn Target>> = vec![Box::new(target)];
     let stop = AtomicBool::new(false);
-    let described = Described { cores: cpus, ..Described::this() };
+    let described = describe_machine(arguments, machine);
     let mut results = Results { machine: described.clone(), rows: Vec::new() };
     for workload in workloads {
         let plan = Plan {
@@ -238,9 +239,40 @@ fn run_all(
     Ok((results, screen.finish()))
 }
 
+/// What results are of: the simulated machine, and what they depend on besides.
+fn describe_machine(arguments: &Benchmark, machine: &SimulatedMachine) -> Described {
+    let spin_locks = arguments.spin_locks.to_possible_value();
+    let processor = format!(
+        "simulated: {} ({}), spin locks: {}, work table: {}",
+        arguments.machine,
+        machine.description,
+        spin_locks.as_ref().map_or("", |kind| kind.get_name()),
+        arguments.work.as_deref().unwrap_or("built in"),
+    );
+    Described {
+        processor,
+        cores: machine.model.cpus(),
+        memory_mib: 0,
+        kernel: String::new(),
+        ..Described::this()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn results_name_the_simulated_machine() {
+        let line = ["simulate", "orphan", "--machine", "phenom-6", "--spin-locks", "ticket"];
+        let arguments = Arguments::parse_from(line).benchmark;
+        let machine = SimulatedMachine::load(&arguments.machine).unwrap();
+        let described = describe_machine(&arguments, &machine);
+        assert!(described.processor.starts_with("simulated: phenom-6 (Phenom"), "{described:?}");
+        let expected = "spin locks: ticket, work table: built in";
+        assert!(described.processor.ends_with(expected), "{described:?}");
+        assert_eq!((described.cores, described.memory_mib), (6, 0));
+    }
 
     #[test]
     fn numbers_of_workers() {

@@ -1,9 +1,10 @@
-//! Machine files: a simulated machine as TOML, each figure with its source in a comment.
+//! Machine files: a simulated machine as TOML.
 
 use anyhow::{Context, Result, bail, ensure};
 use drystone_sync::sim::{CPUS_MAX, DeviceModel, MachineModel, MeasuredMachine};
 use serde::Deserialize;
 use std::fs;
+use std::ops::RangeInclusive;
 
 /// The machines that the program knows by name, the first one being the default.
 const MACHINES: [(&str, &str); 6] = [
@@ -14,6 +15,9 @@ const MACHINES: [(&str, &str); 6] = [
     ("xeon-16", include_str!("../machines/xeon-16.toml")),
     ("haswell-48", include_str!("../machines/haswell-48.toml")),
 ];
+
+/// Clocks of processors. What lies outside has another unit.
+pub const CLOCK_GHZ: RangeInclusive<f64> = 0.1..=10.0;
 
 /// The machine of runs that name none.
 pub const DEFAULT_MACHINE: &str = MACHINES[0].0;
@@ -130,15 +134,20 @@ fn parse(text: &str) -> Result<SimulatedMachine> {
         ensure!((1..=most).contains(&count), "shape.{name} is {count}; it is 1 to {most}");
     }
     let (core, threads, device) = (&file.core, &file.threads, &file.device);
-    ensure!(core.shared_core >= 1.0, "core.shared_core is {}; it is 1 at least", core.shared_core);
-    ensure!(core.clock_ghz > 0.0, "core.clock_ghz is {}; it is above 0", core.clock_ghz);
+    let bandwidth = device.gigabytes_per_second;
+    for (name, value, range) in [
+        ("core.clock_ghz", core.clock_ghz, CLOCK_GHZ),
+        ("core.shared_core", core.shared_core, 1.0..=4.0),
+        ("device.gigabytes_per_second", bandwidth, 0.001..=100_000.0),
+    ] {
+        let (least, most) = (range.start(), range.end());
+        ensure!(range.contains(&value), "{name} is {value}; it is {least} to {most}");
+    }
     ensure!(
         (1..=4096).contains(&device.depth),
         "device.depth is {}; it is 1 to 4096",
         device.depth
     );
-    let bandwidth = device.gigabytes_per_second;
-    ensure!(bandwidth > 0.0, "device.gigabytes_per_second is {bandwidth}; it is above 0");
     let lines = Distances { lines: &file.lines };
     let model = MachineModel {
         threads_per_core: shape.threads_per_core,
@@ -200,7 +209,7 @@ impl Distances<'_> {
     }
 }
 
-/// A machine file of what was measured. The device can't be measured: it is the default machine's.
+/// A machine file of what was measured. The device isn't measured: it is the default machine's.
 pub fn file_of(machine: &MeasuredMachine, processor: &str) -> String {
     let line = |name: &str, value: Option<f64>| match value {
         Some(value) => format!("{name} = {value:.1}\n"),
@@ -213,15 +222,15 @@ pub fn file_of(machine: &MeasuredMachine, processor: &str) -> String {
          description = \"{processor}, {} CPUs, measured\"\n\n\
          [shape]\nsockets = {}\nclusters_per_socket = {}\ncores_per_cluster = {}\nthreads_per_core = {}\n\n\
          [core]\nclock_ghz = {:.2}\n\
-         shared_core = {} # not measured: two threads of a core do about 1.3 times the work of one\n\
+         shared_core = {} # assumed: two threads of a core do 1.3 times the work of one\n\
          hit_ns = {:.2} # a cycle: loads that hit overlap; one that waits for the other takes {:.1}\n\
          atomic_ns = {:.1}\n\n\
          [lines]\n{}{}{}{}memory_ns = {:.0}\n\n\
          [threads]\n\
-         spin_us = 3 # not measured: how long the engine's spinlock spins before it sleeps\n\
+         spin_us = 3 # assumed: before a waiter for a lock sleeps\n\
          wake_us = {:.2}\nwake_latency_us = {:.1}\nspawn_us = {:.1}\n\
-         slice_us = 3000 # not measured: what Linux gives\n\
-         switch_us = 1.5 # not measured\n\n\
+         slice_us = 3000 # assumed\n\
+         switch_us = 1.5 # assumed\n\n\
          [device]{device}",
         machine.threads_per_core
             * machine.cores_per_cluster
@@ -277,10 +286,15 @@ mod tests {
             ("far_ns = 197", "", "lines.far_ns is missing"),
             ("far_ns = 197", "far_ns = -3", "lines.far_ns is -3; it is 0 to"),
             ("far_ns = 197", "fur_ns = 197", "unknown field `fur_ns`"),
-            ("far_ns = 197", "far_ns = \"x\"", "line 19"),
+            ("far_ns = 197", "far_ns = \"x\"", "line 20"),
             ("sockets = 2", "sockets = 0", "shape.sockets is 0; it is 1 to"),
             ("sockets = 2", "sockets = 8", "512 processors are more than 256"),
-            ("clock_ghz = 3.5", "clock_ghz = 0", "core.clock_ghz is 0; it is above 0"),
+            ("clock_ghz = 3.5", "clock_ghz = 0", "core.clock_ghz is 0; it is 0.1 to 10"),
+            ("clock_ghz = 3.5", "clock_ghz = 3500", "core.clock_ghz is 3500; it is 0.1 to 10"),
+            ("clock_ghz = 3.5", "clock_ghz = inf", "core.clock_ghz is inf; it is 0.1 to 10"),
+            ("clock_ghz = 3.5", "clock_ghz = nan", "core.clock_ghz is NaN; it is 0.1 to 10"),
+            ("shared_core = 1.0", "shared_core = inf", "core.shared_core is inf; it is 1 to 4"),
+            ("second = 100", "second = 1e-12", "it is 0.001 to 100000"),
             ("depth = 128", "depth = 0", "device.depth is 0; it is 1 to"),
         ] {
             let error = format!("{:#}", parse(&good.replace(old, new)).unwrap_err());

@@ -88,16 +88,23 @@ impl Target for SimulatedTarget {
     }
 }
 
+/// With a smaller share of stretches found in the work table, it is out of date.
+const EXACT_MIN: f64 = 0.9;
+
 /// How the work before events was found.
 pub fn describe(uses: WorkUse) -> String {
     let all = (uses.exact + uses.by_files + uses.unknown).max(1) as f64;
-    let share = |events: u64| 100.0 * events as f64 / all;
+    let share = |events: u64| events as f64 / all;
+    let warning = match share(uses.exact) < EXACT_MIN {
+        true => "; the work table is out of date: make it again with --calibrate",
+        false => "",
+    };
     format!(
         "work before events: {:.1} % as measured, {:.1} % the median between the same files, {:.1} % \
-         the median of all",
-        share(uses.exact),
-        share(uses.by_files),
-        share(uses.unknown)
+         the median of all{warning}",
+        100.0 * share(uses.exact),
+        100.0 * share(uses.by_files),
+        100.0 * share(uses.unknown)
     )
 }
 
@@ -108,6 +115,15 @@ mod tests {
     #[test]
     fn shares_add_up() {
         let text = describe(WorkUse { exact: 90, by_files: 9, unknown: 1 });
-        assert!(text.contains("90.0 % as") && text.contains(", 1.0 % the median of all"), "{text}");
+        assert!(
+            text.contains("90.0 % as") && text.ends_with(", 1.0 % the median of all"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_table_that_misses_stretches_is_out_of_date() {
+        let text = describe(WorkUse { exact: 89, by_files: 10, unknown: 1 });
+        assert!(text.contains("the work table is out of date"), "{text}");
     }
 }

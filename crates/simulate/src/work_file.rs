@@ -5,6 +5,7 @@
 //! `place NUMBER FILE LINE STEP` names an end of stretches; `work FROM TO PICOSECONDS COUNT` is the median time from
 //! one place to another, and how often it was met.
 
+use crate::machine::CLOCK_GHZ;
 use anyhow::{Context, Result, bail, ensure};
 use drystone_sync::sim::{MeasuredStretch, Site, Step, WorkTable};
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,7 +51,8 @@ pub fn parse(text: &str) -> Result<CalibratedWork> {
         lines.add(line).with_context(|| format!("line {}", index + 1))?;
     }
     let clock_ghz = lines.clock_ghz.context("it has no line 'clock_ghz N'")?;
-    ensure!(clock_ghz > 0.0, "clock_ghz is {clock_ghz}; it is above 0");
+    let (least, most) = (CLOCK_GHZ.start(), CLOCK_GHZ.end());
+    ensure!(CLOCK_GHZ.contains(&clock_ghz), "clock_ghz is {clock_ghz}; it is {least} to {most}");
     Ok(CalibratedWork { table: WorkTable::new(lines.stretches), clock_ghz })
 }
 
@@ -167,7 +169,7 @@ mod tests {
         for (text, expected) in [
             ("", "no line 'clock_ghz N'"),
             ("clock_ghz x", "line 1"),
-            ("clock_ghz -1", "clock_ghz is -1; it is above 0"),
+            ("clock_ghz -1", "clock_ghz is -1; it is 0.1 to 10"),
             ("clock_ghz 2\nplace 0 a.rs 7 jump", "line 2: no step 'jump'"),
             ("\nwork 0 1 2 3", "line 2: there is no place 0"),
             ("play 1", "line 1: 'play' is neither"),

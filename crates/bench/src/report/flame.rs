@@ -78,8 +78,7 @@ pub fn draw(row: &Row) -> String {
     }
     let costs: f64 = frames.iter().map(|frame| frame.ns).sum();
     let ns = (total_ns - costs).max(0.0);
-    let work =
-        Frame { name: "work, and waiting for the last worker".to_string(), ns, parts: Vec::new() };
+    let work = Frame { name: "everything else".to_string(), ns, parts: Vec::new() };
     scale.draw(&mut picture, &work, left, 0, WORK);
     picture.finish()
 }
@@ -145,7 +144,7 @@ mod tests {
             "blocked: 30.00 %",
             "lock 'orphan list': 30.00 %",
             "a.rs:7: 25.00 %",
-            "waiting for the last worker: 69.",
+            "everything else: 69.",
         ] {
             assert!(drawn.contains(words), "{words}: {drawn}");
         }

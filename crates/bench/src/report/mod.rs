@@ -92,15 +92,23 @@ pub fn page(results: &Results) -> String {
 fn head(page: &mut String, results: &Results) {
     let machine = &results.machine;
     let rounds = results.rows.iter().map(|row| row.rounds.len()).max().unwrap_or(0);
+    // A simulated machine has neither.
+    let host = match machine.kernel.is_empty() {
+        true => String::new(),
+        false => format!(
+            ", {:.0} GiB, Linux {}",
+            machine.memory_mib as f64 / 1024.0,
+            escape(&machine.kernel)
+        ),
+    };
     let _ = write!(
         page,
-        "<header><h1>Drystone: measurements</h1>\n<p>{}, {} cores, {:.0} GiB, Linux {}. Medians of {} \
+        "<header><h1>Drystone: measurements</h1>\n<p>{}, {} cores{}. Medians of {} \
          rounds in which targets and policies take turns; bars span the slowest and the fastest. A \
          ratio within a run is a result, an absolute figure of a shared machine is not.</p>\n",
         escape(&machine.processor),
         machine.cores,
-        machine.memory_mib as f64 / 1024.0,
-        escape(&machine.kernel),
+        host,
         rounds,
     );
     if machine.debug_build {

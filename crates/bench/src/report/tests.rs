@@ -46,7 +46,11 @@ fn a_page_has_tables_curves_and_bars() {
 
 #[test]
 fn a_page_of_nothing_is_a_page() {
+    let simulated = Machine { kernel: String::new(), memory_mib: 0, ..Machine::this() };
+    let page_of_simulation = page(&Results { machine: simulated, rows: Vec::new() });
+    assert!(!page_of_simulation.contains("GiB, Linux"), "{page_of_simulation}");
     let page = page(&Results { machine: Machine::this(), rows: Vec::new() });
+    assert!(page.contains("GiB, Linux"), "{page}");
     assert!(page.contains("</html>"));
 }
 

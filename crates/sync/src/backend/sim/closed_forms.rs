@@ -130,7 +130,7 @@ fn a_ticket_lock_collapses_and_a_queued_one_does_not() {
     }
 }
 
-/// With twice as many threads as processors each gets half of one.
+/// With four times as many threads as processors each gets a quarter of one.
 #[test]
 fn more_threads_than_processors_take_turns() {
     let own = crate::PerCore::with_slots(64, |_| AtomicU64::new(0));

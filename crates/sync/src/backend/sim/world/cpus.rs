@@ -3,10 +3,12 @@
 //! A thread that goes on takes the processor that it was given at its start, if that is idle; else the
 //! nearest idle one; else it waits for its own. A thread that others wait for is preempted when its
 //! time slice has ended, at its next event. A processor that becomes idle takes a thread that waits for
-//! another. That is what Linux does, but for the many small decisions that it takes by load.
+//! another.
 //!
 //! # Limits
-//! A thread that spins for a lock has given its processor back.
+//! - A thread that spins for a lock has given its processor back.
+//! - Linux prefers an idle core to the idle second thread of a busy core, and spreads threads over sockets by load.
+//!   Here the second thread is nearer, and threads fill one socket after the other in the order of their starts.
 
 use super::super::machine::MachineModel;
 use super::ThreadId;
