@@ -621,7 +621,8 @@ int drystone_write_file(struct drystone_image *image,
 
 /*
  Copies a file or a tree of this machine into the image, with owners, permissions, times, extended attributes,
- hard links and holes. The file that the image is in is left out. `summary` may be NULL.
+ hard links and holes. The file that the image is in is left out of a tree. `summary` may be NULL; after a failure it
+ is as it was.
  */
 int drystone_copy_in(struct drystone_image *image,
                      const char *from,
