@@ -96,9 +96,7 @@ pub(crate) fn check(checker: &mut Checker<'_>) -> Result<(), Error> {
         (QuotaKind::Project, superblock.project_quota_inode(), &usage.projects),
     ];
     // Where two kinds name one inode, it is that of the kind that usually has it.
-    files.sort_by_key(|(kind, inode, _)| {
-        usual_inode(*kind).is_none() || *inode != usual_inode(*kind)
-    });
+    files.sort_by_key(|(kind, inode, _)| *inode != usual_inode(*kind));
     for (kind, inode, used) in files {
         let Some(inode) = inode else { continue };
         if taken.contains(&inode) {

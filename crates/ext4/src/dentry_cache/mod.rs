@@ -11,9 +11,10 @@
 //!
 //! # Locking
 //! The table has a lock of its own, inside the directory's content lock; a large one consists of several
-//! ([`DentryTables`]). A look-up needs no other lock, so it uses the target while the table is locked: it takes a reference to the inode before
-//! the name can be removed, and so before the inode can be freed. The list of tables with memory
-//! has a lock that is taken when a table grows; under it tables are only try-locked.
+//! ([`DentryTables`]). A look-up needs no other lock, so it uses the target while the table is locked: it
+//! takes a reference to the inode before the name can be removed, and so before the inode can be freed. The
+//! list of tables with memory has a lock that is taken when a table grows; under it tables are only
+//! try-locked.
 //!
 //! # Invariants
 //! - A thread adds a name with the name locked, by the content lock or by that of its leaf

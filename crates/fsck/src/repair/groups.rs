@@ -174,7 +174,10 @@ pub(super) fn relocate(
         // One copy may be damaged as well.
         best = match best {
             Some(other) if part != GroupPart::InodeTable => Some(other),
-            Some(other) if !is_better_table(repairer, group, place, other)? => Some(other),
+            // Copies often agree, and a look at a table reads it whole.
+            Some(other) if place == other || !is_better_table(repairer, group, place, other)? => {
+                Some(other)
+            }
             _ => Some(place),
         };
     }

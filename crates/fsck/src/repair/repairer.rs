@@ -109,7 +109,8 @@ impl<'m, 'i> Repairer<'m, 'i> {
         while self.free_groups.start < self.free_groups.end {
             let group = GroupNumber::new(self.free_groups.start % layout.group_count());
             let believes_bitmap = self.free_groups.start < layout.group_count();
-            if let Some(block) = self.take_run(group, 1, believes_bitmap)? {
+            if let Some((block, rest)) = self.take_run(group, 1, believes_bitmap)? {
+                self.free_run = rest;
                 return Ok(Some(block));
             }
             self.free_groups.start += 1;
@@ -128,26 +129,12 @@ impl<'m, 'i> Repairer<'m, 'i> {
         if is_flexible && count == 1 {
             return self.allocate();
         }
-        let free_run = self.free_run.clone();
-        let found = self.find_part(group, count)?;
-        // Others still take the blocks that come first.
-        self.free_run = free_run;
-        Ok(found)
-    }
-
-    fn find_part(
-        &mut self,
-        group: GroupNumber,
-        count: u64,
-    ) -> Result<Option<PhysicalBlock>, Error> {
-        let layout = self.checker.image.layout;
-        let is_flexible = layout.features().incompat.contains(Incompat::FLEX_BG);
         for believes_bitmap in [true, false] {
-            if let Some(block) = self.take_run(group, count, believes_bitmap)? {
+            if let Some((block, _)) = self.take_run(group, count, believes_bitmap)? {
                 return Ok(Some(block));
             }
             for other in layout.groups().filter(|_| is_flexible) {
-                if let Some(block) = self.take_run(other, count, believes_bitmap)? {
+                if let Some((block, _)) = self.take_run(other, count, believes_bitmap)? {
                     return Ok(Some(block));
                 }
             }
@@ -155,13 +142,14 @@ impl<'m, 'i> Repairer<'m, 'i> {
         Ok(None)
     }
 
-    /// Takes so many free blocks in a row of a group. If its bitmap is to be believed, it must have one.
+    /// Takes so many free blocks in a row of a group; the first, and the clusters behind them that are free too. If its
+    /// bitmap is to be believed, it must have one.
     fn take_run(
         &mut self,
         group: GroupNumber,
         count: u64,
         believes_bitmap: bool,
-    ) -> Result<Option<PhysicalBlock>, Error> {
+    ) -> Result<Option<(PhysicalBlock, Range<u64>)>, Error> {
         let layout = self.checker.image.layout;
         let per_group = u64::from(layout.clusters_per_group());
         let first = u64::from(group.get()) * per_group;
@@ -182,8 +170,8 @@ impl<'m, 'i> Repairer<'m, 'i> {
             if (end - bit) as u64 >= wanted {
                 let cluster = first + bit as u64;
                 self.checker.found.claims.used.add_range(cluster..cluster + wanted);
-                self.free_run = cluster + wanted..first + end as u64;
-                return Ok(Some(self.checker.found.claims.block(cluster)));
+                let rest = cluster + wanted..first + end as u64;
+                return Ok(Some((self.checker.found.claims.block(cluster), rest)));
             }
             from = end;
         }
