@@ -191,11 +191,9 @@ impl DentryTable {
 
     /// Copies all names to the tables that `shard_of` selects by their hashes.
     pub fn copy_to(&self, shards: &mut [DentryTable], shard_of: impl Fn(u32) -> usize) {
-        for key in self.short.keys() {
-            shards[shard_of(key.hash())].short.enter(&key);
-        }
-        for key in self.long.keys() {
-            shards[shard_of(key.hash())].long.enter(&key);
+        for (number, shard) in shards.iter_mut().enumerate() {
+            shard.short.enter(self.short.keys().filter(|key| shard_of(key.hash()) == number));
+            shard.long.enter(self.long.keys().filter(|key| shard_of(key.hash()) == number));
         }
     }
 }
@@ -318,28 +316,27 @@ impl<const WORDS: usize> DentryTablePart<WORDS> {
         self.count = 0;
         self.patience = 0;
         self.slots = Some(Arc::new(DentrySlots::new(places.max(PLACES.0))));
-        if let Some(old) = old {
+        if let Some(old) = &old {
             old.retire();
-            for key in old.keys() {
-                self.enter(&key);
-            }
         }
-        self.tell();
+        self.enter(old.iter().flat_map(|old| old.keys()));
     }
 
-    /// Adds a name that isn't here, with its number. It is forgotten if there is no free slot near its home.
-    fn enter(&mut self, key: &DentryKey<WORDS>) {
+    /// Adds names that aren't here, with their numbers, and tells readers whether the part is complete.
+    fn enter(&mut self, keys: impl Iterator<Item = DentryKey<WORDS>>) {
         let Some(slots) = &self.slots else { return };
-        match slots.free_place(key) {
-            Some(place) => {
-                slots.change().put(place, key, 0);
-                self.count += 1;
-            }
-            None => {
-                self.is_complete = false;
-                self.tell();
+        let change = slots.change();
+        for key in keys {
+            // A name without a free slot near its home is forgotten.
+            match slots.free_place(&key) {
+                Some(place) => {
+                    change.put(place, &key, 0);
+                    self.count += 1;
+                }
+                None => self.is_complete = false,
             }
         }
+        change.set_whole(self.is_whole());
     }
 
     fn reset(&mut self) -> usize {
@@ -367,9 +364,7 @@ impl<const WORDS: usize> DentryTablePart<WORDS> {
             .slots
             .as_ref()
             .map(|slots| Arc::new(DentrySlots::new((slots.len() / count * 2).max(PLACES.0))));
-        let shard = DentryTablePart { slots, is_complete: self.is_complete, ..Self::default() };
-        shard.tell();
-        shard
+        DentryTablePart { slots, is_complete: self.is_complete, ..Self::default() }
     }
 
     /// Gives a reader the current slots.

@@ -48,9 +48,25 @@ pub(super) fn better_backup(
     });
     let Some((copy, block)) = found else { return Ok(None) };
     // It was read without regard to its checksum.
+    let sealed = read_sealed_at(device, block.get() << copy.layout().log_block_size())?;
+    Ok(sealed.map(|copy| (copy, block)))
+}
+
+/// A superblock whose checksum holds.
+fn read_sealed_at(device: &dyn BlockDevice, offset: u64) -> Result<Option<Superblock>, Error> {
     let mut bytes = [0; SUPERBLOCK_BYTES];
-    device.read_at(block.get() << copy.layout().log_block_size(), &mut bytes)?;
-    Ok(Superblock::check(&bytes).is_ok().then_some((copy, block)))
+    if device.size_bytes() < offset.saturating_add(SUPERBLOCK_BYTES as u64) {
+        return Ok(None);
+    }
+    device.read_at(offset, &mut bytes)?;
+    Ok(Superblock::check(&bytes).ok())
+}
+
+/// A copy in place of the primary superblock: a mount has told only that one whether the journal has to be replayed.
+fn in_place_of(primary: &Superblock, copy: &Superblock) -> Option<Superblock> {
+    let mut features = copy.features();
+    features.incompat |= primary.features().incompat & Incompat::RECOVER;
+    copy.with_features(features).ok()
 }
 
 /// The copy in the second group, if it is of the same geometry, and the primary superblock either names no copy there,
@@ -66,14 +82,10 @@ pub(super) fn backup_of_second_group(
     }
     let names_copy = |layout: &Layout| layout.superblock_groups().any(|group| group == second);
     let block = layout.group_first_block(second);
-    let mut bytes = [0; SUPERBLOCK_BYTES];
-    let offset = block.get() << layout.log_block_size();
-    if device.size_bytes() < offset.saturating_add(SUPERBLOCK_BYTES as u64) {
-        return Ok(None);
-    }
-    device.read_at(offset, &mut bytes)?;
     // A damaged copy says nothing.
-    let Ok(copy) = Superblock::check(&bytes) else { return Ok(None) };
+    let Some(copy) = read_sealed_at(device, block.get() << layout.log_block_size())? else {
+        return Ok(None);
+    };
     let is_same = |copy: &Layout| {
         copy.blocks_count() == layout.blocks_count()
             && copy.inodes_count() == layout.inodes_count()
@@ -97,9 +109,7 @@ pub(super) fn backup_of_second_group(
     if !is_unnamed && !has_other_seed {
         return Ok(None);
     }
-    let mut features = copy.features();
-    features.incompat |= primary.features().incompat & Incompat::RECOVER;
-    Ok(copy.with_features(features).ok().map(|copy| (copy, block)))
+    Ok(in_place_of(primary, &copy).map(|copy| (copy, block)))
 }
 
 /// How many descriptors of the first block have the right checksum.
@@ -118,8 +128,7 @@ fn sound_descriptors(device: &dyn BlockDevice, layout: &Layout) -> Result<usize,
     Ok(sound.count())
 }
 
-/// A copy that leads to the root, if the primary superblock doesn't. A mount has told only the primary one whether the
-/// journal has to be replayed.
+/// A copy that leads to the root, if the primary superblock doesn't.
 pub(super) fn backup_with_root(
     device: &dyn BlockDevice,
     primary: &Superblock,
@@ -143,9 +152,7 @@ pub(super) fn backup_with_root(
         if !is_other || !leads_to_root(device, &copy)? {
             continue;
         }
-        let mut features = copy.features();
-        features.incompat |= primary.features().incompat & Incompat::RECOVER;
-        return Ok(copy.with_features(features).ok().map(|copy| (copy, block)));
+        return Ok(in_place_of(primary, &copy).map(|copy| (copy, block)));
     }
     Ok(None)
 }
