@@ -3,6 +3,7 @@
 use crate::machine::Machine;
 use crate::target::RunOutcome;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
 /// Everything that tables and plots are drawn from.
@@ -40,7 +41,7 @@ pub struct Row {
     /// Every round, in order.
     pub rounds: Vec<Round>,
     /// What was counted in the median round.
-    pub counters: serde_json::Value,
+    pub counters: Value,
     /// Whether the image was consistent after every round; `null` if none was checked.
     pub clean: Option<bool>,
     /// Medians of further figures.
@@ -74,6 +75,17 @@ pub struct Subject {
 }
 
 impl Row {
+    /// What the workers' time went to in a simulation: for each class of locks (none for atomics), the costs of
+    /// places in the source. Not where workers wait for each other before and after, which isn't measured. `None`
+    /// for a row that isn't simulated.
+    #[must_use]
+    pub fn simulated_costs(&self) -> Option<Vec<(&str, &Map<String, Value>)>> {
+        let classes = self.counters["places"]["scoped"].as_object()?;
+        let measured = classes.iter().filter(|(class, _)| *class != "barrier");
+        let places = measured.filter_map(|(class, places)| Some((&class[..], places.as_object()?)));
+        Some(places.collect())
+    }
+
     /// The row of some rounds; `None` without any.
     #[must_use]
     pub fn new(subject: &Subject, outcomes: &[RunOutcome], cores: usize) -> Option<Row> {

@@ -6,18 +6,11 @@ use serde_json::Value;
 /// Places that are shown.
 const PLACES_SHOWN: usize = 14;
 
-/// The threads that run a workload.
-const WORKERS: &str = "scoped";
-
-/// Where they wait for each other before and after: not a part of what is measured.
-const BARRIER: &str = "barrier";
-
 /// A place's share of all workers' time, dearest first.
 pub fn lines(row: &Row) -> Vec<String> {
-    let Value::Object(classes) = &row.counters["places"][WORKERS] else { return Vec::new() };
     let mut costs: Vec<(f64, String)> = Vec::new();
-    for (class, sources) in classes.iter().filter(|(class, _)| *class != BARRIER) {
-        for (source, place) in sources.as_object().into_iter().flatten() {
+    for (class, sources) in row.simulated_costs().into_iter().flatten() {
+        for (source, place) in sources {
             let (share, figures) = describe(row, place);
             costs.push((share, format!("{figures}  {class:<24} {source}")));
         }

@@ -4,7 +4,7 @@
 use super::svg::{Anchor, Picture, colour};
 use crate::counters::number;
 use crate::results::Row;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 const WIDTH: f64 = 1160.0;
 const MARGIN: f64 = 8.0;
@@ -19,10 +19,6 @@ const LETTER: f64 = 6.2;
 const INK: &str = "#1b1f24";
 const WORK: &str = "#c3c8ce";
 
-/// The threads that run a workload.
-const WORKERS: &str = "scoped";
-/// Where they wait for each other before and after: not a part of what is measured.
-const BARRIER: &str = "barrier";
 /// The costs of a place, by their names in the counters.
 const KINDS: [(&str, &str); 3] = [
     ("blocked_ns", "blocked"),
@@ -48,9 +44,9 @@ impl Frame {
 }
 
 /// The costs of a kind by lock and place.
-fn frame_of(classes: &serde_json::Map<String, Value>, field: &str, name: &str) -> Frame {
-    let classes = classes.iter().filter(|(class, _)| *class != BARRIER).map(|(class, places)| {
-        let places = places.as_object().into_iter().flatten().map(|(place, costs)| {
+fn frame_of(classes: &[(&str, &Map<String, Value>)], field: &str, name: &str) -> Frame {
+    let classes = classes.iter().map(|(class, places)| {
+        let places = places.iter().map(|(place, costs)| {
             let ns = number(costs, &[field]);
             Frame { name: place.clone(), ns, parts: Vec::new() }
         });
@@ -63,9 +59,9 @@ fn frame_of(classes: &serde_json::Map<String, Value>, field: &str, name: &str) -
 
 /// Draws a row that has the costs of places; nothing for others.
 pub fn draw(row: &Row) -> String {
-    let Value::Object(classes) = &row.counters["places"][WORKERS] else { return String::new() };
+    let Some(classes) = row.simulated_costs() else { return String::new() };
     let total_ns = row.seconds * 1e9 * row.workers as f64;
-    let frames = KINDS.map(|(field, name)| frame_of(classes, field, name));
+    let frames = KINDS.map(|(field, name)| frame_of(&classes, field, name));
     let height = TOP + LEVELS * STEP + MARGIN;
     let title = format!("{}, {}, {} workers: their time", row.workload, row.policy, row.workers);
     let mut picture = Picture::new(WIDTH, height, &title);
