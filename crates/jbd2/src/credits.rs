@@ -52,7 +52,7 @@ impl Credits {
     #[cold]
     fn refill(&self, core: usize, count: i64) -> bool {
         let chunk = self.chunk.max(count);
-        if take_from(&self.budget, chunk) {
+        if self.take_of_plenty(chunk) || take_from(&self.budget, chunk) {
             self.reserved.slot(core).fetch_add(chunk - count, Ordering::Relaxed);
             return true;
         }
@@ -63,6 +63,24 @@ impl Credits {
             self.budget.fetch_add(slot.swap(0, Ordering::Relaxed), Ordering::Relaxed);
         }
         take_from(&self.budget, count)
+    }
+
+    /// Takes `count` from a budget that has so much that all cores may take as much at once. When a transaction
+    /// begins, they do: a subtraction can't fail as an exchange does whenever another core was faster.
+    ///
+    /// More threads than cores may find plenty before any of them takes its part. A subtraction counts only if
+    /// there was enough before it, so no more is taken than there is. Until the others have given their parts
+    /// back, a thread may find less than there is. It waits at the gate then, and looks again when they leave it.
+    fn take_of_plenty(&self, count: i64) -> bool {
+        let plenty = count.saturating_mul(self.reserved.slot_count() as i64 + 1);
+        if self.budget.load(Ordering::Relaxed) < plenty {
+            return false;
+        }
+        let is_taken = self.budget.fetch_sub(count, Ordering::Relaxed) >= count;
+        if !is_taken {
+            self.budget.fetch_add(count, Ordering::Relaxed);
+        }
+        is_taken
     }
 
     /// Returns what a handle took and did not use.
@@ -85,7 +103,7 @@ impl Credits {
     }
 
     /// How many can be taken. Too low for an instant while a handle moves credits between a
-    /// reservation and the budget.
+    /// reservation and the budget, or gives back what was not there.
     pub(crate) fn available(&self) -> i64 {
         let reserved: i64 = self.reserved.iter().map(|slot| slot.load(Ordering::Relaxed)).sum();
         reserved + self.budget.load(Ordering::Relaxed)
@@ -116,4 +134,31 @@ fn take_from(room: &AtomicI64, count: i64) -> bool {
         }
     }
     false
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use drystone_sync::{Arc, thread};
+
+    /// Threads together get all the room, and no more.
+    #[test]
+    fn all_room_is_taken_once() {
+        for max in [1, 7, 100, 5000] {
+            let credits = Arc::new(Credits::new(max));
+            let takers = (0..4).map(|core| {
+                let credits = Arc::clone(&credits);
+                let take = move || (0..).take_while(|_| credits.take(core, 1)).count();
+                thread::spawn("taker", take).expect("a thread")
+            });
+            let takers: Vec<_> = takers.collect();
+            let taken = takers.into_iter().map(|taker| taker.join().expect("no panic"));
+            let taken = taken.sum::<usize>() as i64;
+            assert!(taken <= i64::from(max), "{taken} of {max}");
+            // A thread that finds nothing while another one moves credits gives up.
+            let left = (0..4).map(|core| (0..).take_while(|_| credits.take(core, 1)).count());
+            assert_eq!(taken + left.sum::<usize>() as i64, i64::from(max));
+            assert_eq!(credits.available(), 0);
+        }
+    }
 }

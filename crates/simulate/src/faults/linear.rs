@@ -128,8 +128,11 @@ mod tests {
     use drystone_testkit::operations::Outcome;
     use drystone_vfs::Errno;
 
-    /// Calls of threads, as their numbers, begin and end, and what they saw.
-    fn calls(lines: &[(usize, u64, u64, &str, Result<&str, Errno>)]) -> Vec<Vec<Call>> {
+    /// A call of a thread: its number, begin and end, the operation, and what the thread saw.
+    type Line<'a> = (usize, u64, u64, &'a str, Result<&'a str, Errno>);
+
+    /// The calls of each thread.
+    fn calls(lines: &[Line<'_>]) -> Vec<Vec<Call>> {
         let mut calls = vec![Vec::new(); 2];
         for &(thread, begun, ended, operation, outcome) in lines {
             let operation = operation.parse().expect("an operation");
