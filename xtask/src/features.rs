@@ -4,7 +4,7 @@ use crate::process;
 use anyhow::Context;
 
 /// The library's features.
-const FEATURES: [&str; 10] = [
+const FEATURES: [&str; 11] = [
     "mkfs",
     "tar",
     "build",
@@ -15,6 +15,7 @@ const FEATURES: [&str; 10] = [
     "containers",
     "fuse",
     "serde",
+    "tls",
 ];
 
 /// Compiles the library without features and with each alone.

@@ -1,4 +1,4 @@
-//! Addresses of NBD exports: `nbd://host:port/export`, `nbd+unix:///export?socket=/path`.
+//! Addresses of NBD exports: `nbd://host:port/export`, `nbd+unix:///export?socket=/path`; `nbds` for TLS.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,6 +20,17 @@ pub struct NbdAddress {
     pub(super) reconnect_timeout: Duration,
     /// How many connections are made, if the server allows several.
     pub(super) connections: usize,
+    /// The connections are encrypted.
+    pub(super) tls: Option<TlsWish>,
+}
+
+/// Whom to trust, and who we are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct TlsWish {
+    /// The name that the server's certificate must have.
+    pub(super) host: String,
+    /// The folder with the authority and our certificate; without it the authorities of the machine count.
+    pub(super) certificates: Option<PathBuf>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,7 +41,7 @@ pub(super) enum SocketAddress {
 
 impl NbdAddress {
     /// Reads an address. The words `timeout=` and `reconnect=`, in seconds, and `connections=` may follow
-    /// the `?`.
+    /// the `?`; with TLS `tls-certificates=` and `tls-hostname=` too.
     ///
     /// # Errors
     ///
@@ -40,20 +51,20 @@ impl NbdAddress {
         let Some((scheme, rest)) = text.split_once("://") else {
             return wrong("no address of an NBD export");
         };
-        if scheme.starts_with("nbds") {
-            return wrong(
-                "TLS isn't supported; a tunnel of stunnel(8) or ssh(1) can stand in for it",
-            );
+        let is_encrypted = scheme.starts_with("nbds");
+        if is_encrypted && !cfg!(feature = "tls") {
+            return wrong("this program was built without the feature `tls`");
         }
         let (location, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (host, export) = location.split_once('/').unwrap_or((location, ""));
-        let mut path = None;
+        let (mut path, mut certificates, mut certified_host) = (None, None, None);
         let mut address = NbdAddress {
             socket: SocketAddress::Tcp(String::new(), PORT),
             export: decoded(export)?,
             answer_timeout: TIMEOUT,
             reconnect_timeout: TIMEOUT,
             connections: CONNECTIONS,
+            tls: None,
         };
         for word in query.split('&').filter(|word| !word.is_empty()) {
             let (key, value) = word.split_once('=').unwrap_or((word, ""));
@@ -66,21 +77,40 @@ impl NbdAddress {
                 "connections" => {
                     address.connections = number()?.clamp(1, CONNECTIONS_MAX as u64) as usize;
                 }
+                "tls-certificates" if is_encrypted => {
+                    certificates = Some(PathBuf::from(decoded(value)?));
+                }
+                "tls-hostname" if is_encrypted => certified_host = Some(decoded(value)?),
+                _ if is_encrypted => {
+                    return wrong(
+                        "socket=, timeout=, reconnect=, connections=, tls-certificates= or \
+                         tls-hostname= may follow '?'",
+                    );
+                }
                 _ => return wrong("socket=, timeout=, reconnect= or connections= may follow '?'"),
             }
         }
         address.socket = match (scheme, path) {
-            ("nbd+unix", Some(path)) if host.is_empty() => SocketAddress::Unix(path),
-            ("nbd", None) if !host.is_empty() => {
+            ("nbd+unix" | "nbds+unix", Some(path)) if host.is_empty() => SocketAddress::Unix(path),
+            ("nbd" | "nbds", None) if !host.is_empty() => {
                 let (name, port) = split_port(host);
                 let Ok(port) = port.map_or(Ok(PORT), str::parse) else {
                     return wrong("the port isn't a number up to 65535");
                 };
                 SocketAddress::Tcp(name.to_owned(), port)
             }
-            ("nbd+unix", _) => return wrong("nbd+unix:///EXPORT?socket=PATH is expected"),
-            _ => return wrong("nbd://HOST[:PORT]/EXPORT is expected"),
+            ("nbd+unix" | "nbds+unix", _) => {
+                return wrong(&format!("{scheme}:///EXPORT?socket=PATH is expected"));
+            }
+            _ => return wrong(&format!("{scheme}://HOST[:PORT]/EXPORT is expected")),
         };
+        if is_encrypted {
+            let host = certified_host.unwrap_or_else(|| match &address.socket {
+                SocketAddress::Tcp(host, _) => host.clone(),
+                SocketAddress::Unix(_) => "localhost".to_owned(),
+            });
+            address.tls = Some(TlsWish { host, certificates });
+        }
         Ok(address)
     }
 
@@ -150,6 +180,24 @@ mod tests {
     }
 
     #[test]
+    fn addresses_with_tls_are_read() {
+        for (text, host, certificates) in [
+            ("nbds://Host:99/a", "Host", None),
+            ("nbds://[::1]/a", "::1", None),
+            ("nbds://h/?tls-hostname=other&tls-certificates=/a%20b", "other", Some("/a b")),
+            ("nbds+unix:///?socket=/s", "localhost", None),
+        ] {
+            let tls = NbdAddress::parse(text).unwrap().tls.unwrap();
+            assert_eq!(
+                (&*tls.host, tls.certificates),
+                (host, certificates.map(PathBuf::from)),
+                "{text}"
+            );
+        }
+        assert_eq!(NbdAddress::parse("nbd://h/").unwrap().tls, None);
+    }
+
+    #[test]
     fn what_is_no_address_is_refused() {
         for text in [
             "nbd://",
@@ -157,7 +205,9 @@ mod tests {
             "nbd://h:x/",
             "nbd+unix:///x",
             "nbd+unix://h/x?socket=/s",
-            "nbds://h/x",
+            "nbds:///x",
+            "nbds+unix://h/x?socket=/s",
+            "nbd://h/x?tls-hostname=h",
             "nbd://h/%zz",
             "nbd://h/%2",
             "nbd://h/%+1",

@@ -6,7 +6,7 @@
 //! awaited. A thread of its own reads the answers.
 
 use super::address::NbdAddress;
-use super::handshake::{Export, shake_hands, wrong};
+use super::handshake::{Export, shake_hands};
 use super::protocol::*;
 use super::stream::Stream;
 use drystone_sync::{Arc, Condvar, LockClass, Mutex, thread};
@@ -79,7 +79,7 @@ impl Connection {
     /// Connects within a time limit, and starts the thread that reads answers.
     pub fn open(address: &NbdAddress, timeout: Duration) -> io::Result<(Connection, Export)> {
         let mut stream = Stream::connect(&address.socket, timeout)?;
-        let export = shake_hands(&stream, &address.export)?;
+        let export = shake_hands(&mut stream, address)?;
         stream.end_handshake(address.answer_timeout);
         let shared = Arc::new(Shared {
             stream,

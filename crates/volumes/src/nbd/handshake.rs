@@ -1,8 +1,9 @@
 //! The fixed newstyle handshake.
 
+use super::address::NbdAddress;
 use super::protocol::*;
 use super::stream::Stream;
-use std::io;
+use std::io::{self, ErrorKind};
 
 /// Bytes of an answer to an option; those that are used have up to 14.
 const REPLY_BYTES_MAX: u32 = 64 << 10;
@@ -26,8 +27,9 @@ impl Export {
     }
 }
 
-/// Agrees with a server on an export.
-pub(super) fn shake_hands(stream: &Stream, name: &str) -> io::Result<Export> {
+/// Agrees with a server on an export, and before that on TLS if the address asks for it.
+pub(super) fn shake_hands(stream: &mut Stream, address: &NbdAddress) -> io::Result<Export> {
+    let name = &*address.export;
     if stream.read_u64()? != SERVER_MAGIC || stream.read_u64()? != OPTION_MAGIC {
         return Err(wrong("no NBD server, or one with the oldstyle handshake"));
     }
@@ -37,10 +39,30 @@ pub(super) fn shake_hands(stream: &Stream, name: &str) -> io::Result<Export> {
     }
     let shared = flags & (FIXED_NEWSTYLE | NO_ZEROES);
     stream.write_all(&[&u32::from(shared).to_be_bytes()])?;
+    if let Some(wish) = &address.tls {
+        send_option(stream, OPTION_START_TLS, &[])?;
+        let (kind, data) = read_reply(stream, OPTION_START_TLS)?;
+        if kind != REPLY_ACK || !data.is_empty() {
+            return Err(wrong("the server offers no TLS; an address with nbd: goes without"));
+        }
+        stream.start_tls(wish)?;
+    }
     // A server without structured replies sends simple ones.
-    send_option(stream, OPTION_STRUCTURED_REPLY, &[])?;
-    if read_reply(stream, OPTION_STRUCTURED_REPLY)?.0 == REPLY_TLS_REQUIRED {
-        return Err(wrong("the server insists on TLS, which isn't supported"));
+    let asked = send_option(stream, OPTION_STRUCTURED_REPLY, &[]);
+    let replied = asked.and_then(|()| read_reply(stream, OPTION_STRUCTURED_REPLY));
+    // A server judges our certificate after we have judged its own, and may just hang up.
+    let (kind, _) = match address.tls {
+        Some(_) => replied.map_err(|error| match error.kind() {
+            ErrorKind::BrokenPipe | ErrorKind::ConnectionReset | ErrorKind::UnexpectedEof => {
+                let refused = "the server ends the connection: it may want a certificate of ours";
+                io::Error::new(error.kind(), format!("{refused} ({error})"))
+            }
+            _ => error,
+        })?,
+        None => replied?,
+    };
+    if kind == REPLY_TLS_REQUIRED {
+        return Err(wrong("the server insists on TLS: an address with nbds: asks for it"));
     }
     let mut request = (name.len() as u32).to_be_bytes().to_vec();
     request.extend_from_slice(name.as_bytes());
@@ -58,7 +80,7 @@ pub(super) fn shake_hands(stream: &Stream, name: &str) -> io::Result<Export> {
             REPLY_UNSUPPORTED => return by_export_name(stream, name, shared),
             REPLY_UNKNOWN => return Err(wrong(&format!("the server has no export '{name}'"))),
             REPLY_TLS_REQUIRED => {
-                return Err(wrong("the export insists on TLS, which isn't supported"));
+                return Err(wrong("the export insists on TLS: an address with nbds: asks for it"));
             }
             _ => {
                 let text = String::from_utf8_lossy(&data);
@@ -130,8 +152,4 @@ fn read_reply(stream: &Stream, option: u32) -> io::Result<(u32, Vec<u8>)> {
     let mut data = vec![0; length as usize];
     stream.read_exact(&mut data)?;
     Ok((kind, data))
-}
-
-pub(super) fn wrong(problem: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, problem)
 }

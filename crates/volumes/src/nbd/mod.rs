@@ -19,12 +19,20 @@ mod connection;
 mod device;
 mod handshake;
 mod log;
+#[cfg(not(feature = "tls"))]
+mod no_tls;
 mod pool;
 mod protocol;
 mod stream;
+#[cfg(feature = "tls")]
+mod tls;
 
 pub use address::NbdAddress;
 pub use device::NbdDevice;
+#[cfg(not(feature = "tls"))]
+use no_tls::NoSession as Session;
+#[cfg(feature = "tls")]
+use tls::Session;
 
 /// Whether a name is one of a volume behind a server.
 pub(crate) fn is_address(name: &[u8]) -> bool {

@@ -6,7 +6,6 @@
 
 use super::connection::{Connection, Failed, Request};
 use super::device::NbdDevice;
-use super::handshake::wrong;
 use super::protocol::*;
 use drystone_sync::{Arc, clock, thread};
 use std::io;

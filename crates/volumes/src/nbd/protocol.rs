@@ -1,4 +1,6 @@
-//! Numbers of the protocol.
+//! Numbers of the protocol, and the error of a server that breaks it.
+
+use std::io;
 
 pub(super) const SERVER_MAGIC: u64 = u64::from_be_bytes(*b"NBDMAGIC");
 pub(super) const OPTION_MAGIC: u64 = u64::from_be_bytes(*b"IHAVEOPT");
@@ -12,6 +14,7 @@ pub(super) const FIXED_NEWSTYLE: u16 = 1;
 pub(super) const NO_ZEROES: u16 = 1 << 1;
 
 pub(super) const OPTION_EXPORT_NAME: u32 = 1;
+pub(super) const OPTION_START_TLS: u32 = 5;
 pub(super) const OPTION_GO: u32 = 7;
 pub(super) const OPTION_STRUCTURED_REPLY: u32 = 8;
 pub(super) const REPLY_ACK: u32 = 1;
@@ -46,3 +49,7 @@ pub(super) const CHUNK_DATA: u16 = 1;
 pub(super) const CHUNK_HOLE: u16 = 2;
 /// Kinds of chunks that say that the request failed have this bit.
 pub(super) const CHUNK_ERROR: u16 = 1 << 15;
+
+pub(super) fn wrong(problem: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, problem)
+}

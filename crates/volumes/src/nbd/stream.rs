@@ -1,15 +1,16 @@
-//! A connection's bytes, over TCP or a Unix socket.
+//! A connection's bytes, over TCP or a Unix socket, as they are or in TLS.
 //!
 //! A time limit of a socket is for one wait, so a server that takes or sends a few bytes now and then could
 //! stretch an exchange without end. So the limits here are deadlines, and each wait has what is left.
 
-use super::address::SocketAddress;
+use super::Session;
+use super::address::{SocketAddress, TlsWish};
 use drystone_sync::clock::{self, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
-use std::io;
+use std::io::{self, Read};
 use std::net::{Shutdown, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
@@ -19,6 +20,8 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(super) struct Stream {
     socket: Socket,
+    /// What encrypts, once the server has agreed.
+    tls: Option<Session>,
     /// When all of the handshake must be over; `None` after it.
     deadline: Option<Instant>,
     /// How long a request may take to be sent.
@@ -54,7 +57,7 @@ impl Stream {
                 Socket::Tcp(stream)
             }
         };
-        Ok(Stream { socket, deadline: Some(deadline), timeout })
+        Ok(Stream { socket, tls: None, deadline: Some(deadline), timeout })
     }
 
     /// Ends the handshake: answers are awaited without a limit from here on, and a request may take so long
@@ -72,14 +75,75 @@ impl Stream {
         };
     }
 
+    /// Encrypts all that follows; the server has agreed to that.
+    pub fn start_tls(&mut self, wish: &TlsWish) -> io::Result<()> {
+        let session = Session::new(wish)?;
+        loop {
+            self.send(&session.outgoing()?, self.send_deadline())?;
+            if !session.is_shaking_hands() {
+                self.tls = Some(session);
+                return Ok(());
+            }
+            match session.take_in(&mut Arrived(&self.socket)) {
+                Ok(true) => {}
+                Ok(false) => self.wait_for_input()?,
+                Err(error) => {
+                    // The server learns why; it may not listen any more.
+                    let alert = session.outgoing().unwrap_or_default();
+                    let _ = self.send(&alert, self.send_deadline());
+                    return Err(error);
+                }
+            }
+        }
+    }
+
     pub fn read_exact(&self, mut bytes: &mut [u8]) -> io::Result<()> {
         while !bytes.is_empty() {
-            if let Some(deadline) = self.deadline {
-                self.wait(PollFlags::IN, deadline)?;
+            let arrived = match &self.tls {
+                None => {
+                    if self.deadline.is_some() {
+                        self.wait_for_input()?;
+                    }
+                    let flags = RecvFlags::empty();
+                    Some(retry_on_intr(|| rustix::net::recv(&self.socket, &mut *bytes, flags))?.0)
+                }
+                Some(session) => session.read(bytes, &mut Arrived(&self.socket))?,
+            };
+            match arrived {
+                None => self.wait_for_input()?,
+                Some(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Some(count) => bytes = &mut bytes[count..],
             }
-            match rustix::net::recv(&self.socket, &mut *bytes, RecvFlags::empty()) {
-                Ok((0, _)) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok((count, _)) => bytes = &mut bytes[count..],
+        }
+        Ok(())
+    }
+
+    /// Sends all parts. One thread at a time may do so.
+    pub fn write_all(&self, parts: &[&[u8]]) -> io::Result<()> {
+        let deadline = self.send_deadline();
+        for part in parts {
+            let Some(session) = &self.tls else {
+                self.send(part, deadline)?;
+                continue;
+            };
+            let mut bytes = *part;
+            while !bytes.is_empty() {
+                let (count, encrypted) = session.encrypt(bytes)?;
+                self.send(&encrypted, deadline)?;
+                bytes = &bytes[count..];
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends bytes as they are.
+    fn send(&self, mut bytes: &[u8], deadline: Instant) -> io::Result<()> {
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        while !bytes.is_empty() {
+            match rustix::net::send(&self.socket, bytes, flags) {
+                Ok(count) => bytes = &bytes[count..],
+                // A server that doesn't take requests is as lost as one that doesn't answer.
+                Err(Errno::AGAIN) => self.wait(PollFlags::OUT, Some(deadline))?,
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -87,29 +151,20 @@ impl Stream {
         Ok(())
     }
 
-    pub fn write_all(&self, parts: &[&[u8]]) -> io::Result<()> {
-        let deadline = self.deadline.unwrap_or_else(|| clock::now() + self.timeout);
-        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        for part in parts {
-            let mut bytes = *part;
-            while !bytes.is_empty() {
-                match rustix::net::send(&self.socket, bytes, flags) {
-                    Ok(count) => bytes = &bytes[count..],
-                    // A server that doesn't take requests is as lost as one that doesn't answer.
-                    Err(Errno::AGAIN) => self.wait(PollFlags::OUT, deadline)?,
-                    Err(Errno::INTR) => {}
-                    Err(error) => return Err(error.into()),
-                }
-            }
-        }
-        Ok(())
+    fn send_deadline(&self) -> Instant {
+        self.deadline.unwrap_or_else(|| clock::now() + self.timeout)
+    }
+
+    fn wait_for_input(&self) -> io::Result<()> {
+        self.wait(PollFlags::IN, self.deadline)
     }
 
     /// Waits until it can be read or written.
-    fn wait(&self, flags: PollFlags, deadline: Instant) -> io::Result<()> {
+    fn wait(&self, flags: PollFlags, deadline: Option<Instant>) -> io::Result<()> {
         loop {
+            let left = deadline.map(time_left).transpose()?;
             // A limit that the system can't express is none.
-            let left = Timespec::try_from(time_left(deadline)?).ok();
+            let left = left.and_then(|left| Timespec::try_from(left).ok());
             match poll(&mut [PollFd::new(&self.socket, flags)], left.as_ref()) {
                 Ok(0) | Err(Errno::INTR) => {}
                 Ok(_) => return Ok(()),
@@ -145,6 +200,17 @@ impl Stream {
             length -= piece as u64;
         }
         Ok(())
+    }
+}
+
+/// What has arrived on a socket; reading more fails with `WouldBlock`.
+struct Arrived<'s>(&'s Socket);
+
+impl Read for Arrived<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let received =
+            retry_on_intr(|| rustix::net::recv(self.0, &mut *bytes, RecvFlags::DONTWAIT));
+        Ok(received?.0)
     }
 }
 
