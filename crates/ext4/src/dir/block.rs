@@ -7,6 +7,7 @@ use super::{DirectoryForm, EntrySearch, FoundEntry, Vacancy, corrupt, shape};
 use crate::block_use;
 use crate::content::ContentStore;
 use crate::content::SoughtName;
+use crate::directory_index_lock::DirectoryIndexLock;
 use crate::error::{Error, Result};
 use crate::inode::{Inode, InodeSummary};
 use crate::mapping::{self, StepProgress};
@@ -31,7 +32,7 @@ pub(super) struct Directory<'a> {
     pub inode: &'a Inode,
     pub layout: DirectoryLayout,
     pub shape: DirectoryForm,
-    /// Number of blocks.
+    /// Number of blocks when it was opened. A hashed directory may get more while its content lock is shared.
     pub blocks: u32,
     /// Whose quota pays for new blocks; `None` has no limit.
     pub grows_for: Option<&'a RequestContext>,
@@ -86,10 +87,21 @@ impl<'a> Directory<'a> {
         DirectoryPlace { inode: self.inode.number, block }
     }
 
-    /// The limits for the check of index blocks.
+    /// The limits for the check of index blocks that were read before.
     pub fn limits(&self) -> IndexLimits {
-        let large_directory = self.fs.volume.features.incompat.contains(Incompat::LARGE_DIR);
-        IndexLimits { directory_blocks: self.blocks, large_directory }
+        let blocks = self.inode.size_bytes() >> self.fs.volume.layout().log_block_size();
+        let directory_blocks =
+            u32::try_from(blocks).map_or(self.blocks, |now| now.max(self.blocks));
+        IndexLimits { directory_blocks, large_directory: self.is_large() }
+    }
+
+    /// Most levels of index nodes below the root.
+    pub fn levels_max(&self) -> u8 {
+        IndexLimits { directory_blocks: 0, large_directory: self.is_large() }.levels_max()
+    }
+
+    fn is_large(&self) -> bool {
+        self.fs.volume.features.incompat.contains(Incompat::LARGE_DIR)
     }
 
     /// A block's buffer, and a record that may have room; `None` for a hole.
@@ -98,7 +110,10 @@ impl<'a> Directory<'a> {
         {
             return Ok(Some(known));
         }
-        let mapped = mapping::map(self.fs, self.inode, block, 1)?;
+        let mapped = {
+            let _mapping = self.inode.index_lock().map(DirectoryIndexLock::read_mapping);
+            mapping::map(self.fs, self.inode, block, 1)?
+        };
         match mapped.physical {
             // Directories are never preallocated, so an unwritten block counts as a hole.
             Some(physical) if !mapped.unwritten => {
@@ -210,11 +225,11 @@ impl<'a> Directory<'a> {
         let end = first.checked_add(N as u32).ok_or(Error::NoSpace)?;
         let volume = &self.fs.volume;
         let size_bytes = u64::from(end) << volume.layout().log_block_size();
-        let is_large = volume.features.incompat.contains(Incompat::LARGE_DIR);
         let is_indexable = end <= INDEXED_BLOCKS_MAX;
-        if (!is_large && u32::try_from(size_bytes).is_err()) || !is_indexable {
+        if (!self.is_large() && u32::try_from(size_bytes).is_err()) || !is_indexable {
             return Err(Error::NoSpace);
         }
+        let _mapping = self.inode.index_lock().map(DirectoryIndexLock::write_mapping);
         let none = NewBlock { block: LogicalBlock::FIRST, physical: PhysicalBlock::new(0) };
         let mut added = [none; N];
         for (number, slot) in (first..).zip(&mut added) {

@@ -1,26 +1,32 @@
 //! Locked names: threads change names of one hashed directory at the same time.
 //!
 //! # Locking
-//! A thread that adds or removes one name of a hashed directory, and moves no other name to another leaf, holds
-//! the content lock shared and locks the leaf that has the name, or gets it. So the index stays as it is, and
-//! changes in other leaves go on. All other changes hold the content lock exclusively: those of directories
-//! without an index, splits, names whose hash several leaves may have, new and removed subdirectories, and
-//! renames, except that a file's rename only locks the new name in the directory that it moves to.
+//! A thread that adds or removes one name of a hashed directory holds the content lock shared and locks the leaf
+//! that has the name, or gets it. So changes in other leaves go on. If the leaf has no room, the thread unlocks it,
+//! splits it with the index locked too, in a handle of its own, and begins anew ([`lock_new_name`]). Other leaves
+//! change meanwhile; why that is safe is argued in [`directory_index_lock`](crate::directory_index_lock).
 //!
-//! A look-up that the dentry cache can't answer shares both locks until it has a reference to the inode. A
-//! listing shares both while it copies a leaf: it never shows a name whose change goes on, which the dentry
-//! cache may already, or still, say is absent.
+//! All other changes hold the content lock exclusively: those of directories without an index, splits of
+//! index blocks, names whose hash several leaves may have, new and removed subdirectories, and renames, except that
+//! a file's rename only locks the new name in the directory that it moves to, if its leaf has room.
+//!
+//! A look-up that the dentry cache can't answer shares the locks of content and leaf until it has a reference to the
+//! inode. A listing shares both, and the index, while it copies a leaf: it never shows a name whose change goes
+//! on, which the dentry cache may already, or still, say is absent.
 
 use super::block::Directory;
-use super::htree::HtreeLeaf;
+use super::htree::{self, HtreeLeaf};
 use super::{DirectoryForm, EntrySearch, Vacancy, is_known_absent, search, search_for_room};
+use crate::alloc::with_space_retry;
 use crate::content::{ContentStore, SoughtName};
+use crate::credits;
+use crate::directory_index_lock::DirectoryIndexLock;
 use crate::error::Result;
 use crate::inode::{Inode, InodeSummary};
 use drystone_ext4_format::LogicalBlock;
 use drystone_ext4_format::inode::InodeFlags;
 use drystone_sync::{RwLockReadGuard, RwLockWriteGuard};
-use drystone_vfs::Errno;
+use drystone_vfs::RequestContext;
 
 /// The lock of a leaf whose names a thread may change, until dropped.
 pub(crate) struct LeafLock<'a>(#[allow(dead_code)] Option<RwLockWriteGuard<'a, ()>>);
@@ -40,10 +46,7 @@ impl LockedName<'_> {
     /// # Errors
     /// `EEXIST` if it is there.
     pub fn vacancy(&self) -> Result<Option<&Vacancy>> {
-        match &self.search {
-            EntrySearch::Found(_) => Err(Errno::EEXIST.into()),
-            EntrySearch::Absent(vacancy) => Ok(vacancy.as_ref()),
-        }
+        self.search.vacancy()
     }
 }
 
@@ -53,7 +56,7 @@ enum NameLocks<'a> {
     Directory { _content: RwLockWriteGuard<'a, ()> },
 }
 
-/// Locks a name of a directory that a caller adds, if `wants_room`, or else removes, and searches for it.
+/// Locks a name of a directory that a caller removes, and searches for it.
 ///
 /// # Errors
 /// `ENOENT` if the directory itself is removed; otherwise its blocks can't be read or are damaged.
@@ -61,14 +64,84 @@ pub(crate) fn lock_name<'a>(
     fs: &'a ContentStore,
     directory: &'a Inode,
     name: &[u8],
-    wants_room: bool,
 ) -> Result<LockedName<'a>> {
-    if directory.flags().contains(InodeFlags::INDEX)
-        && let Some(locked) = lock_name_in_leaf(fs, directory, name, wants_room)?
-    {
-        return Ok(locked);
+    if directory.flags().contains(InodeFlags::INDEX) {
+        let content = directory.content.read();
+        directory.check_linked()?;
+        let summary = directory.summary();
+        if let Some((search, leaf)) = search_leaf(fs, directory, &summary, name, false)? {
+            let locks = NameLocks::Leaf { _leaf: leaf, _content: content };
+            return Ok(LockedName { summary, search, _locks: locks });
+        }
     }
-    lock_name_alone(fs, directory, name, wants_room)
+    lock_name_alone(fs, directory, name, false)
+}
+
+/// Locks a name of a directory that a caller adds, and finds room for it, after `may_add` has agreed.
+///
+/// # Errors
+/// As [`lock_name`]; `EEXIST` if the name is there; those of `may_add`; there is no space for another leaf.
+pub(crate) fn lock_new_name<'a>(
+    fs: &'a ContentStore,
+    context: &RequestContext,
+    directory: &'a Inode,
+    name: &[u8],
+    may_add: impl Fn(&InodeSummary) -> Result<()>,
+) -> Result<LockedName<'a>> {
+    if directory.flags().contains(InodeFlags::INDEX) {
+        let content = directory.content.read();
+        directory.check_linked()?;
+        loop {
+            let summary = directory.summary();
+            let Some((search, leaf)) = search_leaf(fs, directory, &summary, name, true)? else {
+                break;
+            };
+            search.vacancy()?;
+            may_add(&summary)?;
+            if search.found_name_or_room() {
+                let locks = NameLocks::Leaf { _leaf: leaf, _content: content };
+                return Ok(LockedName { summary, search, _locks: locks });
+            }
+            // The index is locked before a leaf.
+            drop(leaf);
+            if !split_leaf(fs, context, directory, name)? {
+                break;
+            }
+        }
+    }
+    let locked = lock_name_alone(fs, directory, name, true)?;
+    locked.vacancy()?;
+    may_add(&locked.summary)?;
+    Ok(locked)
+}
+
+/// Splits the leaf for a name, if that still has no room for it, in a handle of its own. False if more of the
+/// directory has to be locked. The content lock is held shared.
+fn split_leaf(
+    fs: &ContentStore,
+    context: &RequestContext,
+    directory: &Inode,
+    name: &[u8],
+) -> Result<bool> {
+    let Some(index) = directory.index_lock().map(DirectoryIndexLock::write) else {
+        return Ok(false);
+    };
+    let mut directory = Directory::open(fs, directory)?;
+    directory.grows_for = Some(context);
+    let sought = directory.seek(name, true)?;
+    let Some(number) = leaf_of(&directory, &sought)? else { return Ok(false) };
+    let _names = fs.leaves.write(directory.inode.number, number);
+    // Another thread may have split it, or taken names out, or added this one.
+    if search_in(&directory, number, &sought, name)?.found_name_or_room() {
+        return Ok(true);
+    }
+    let split = with_space_retry(&fs.volume, || {
+        let mut handle = fs.volume.start(credits::DIRECTORY_SPLIT)?;
+        let split = htree::split_leaf(&mut directory, &mut handle, &sought);
+        fs.settle(handle, split)
+    });
+    index.note_split();
+    split
 }
 
 /// Locks a name, and the whole directory with it.
@@ -90,26 +163,20 @@ pub(crate) fn lock_name_alone<'a>(
     Ok(LockedName { summary, search, _locks: NameLocks::Directory { _content: content } })
 }
 
-/// `None` if the lock of the leaf isn't enough.
-fn lock_name_in_leaf<'a>(
+/// Locks a name of a directory with this summary, whose content lock is held shared, and searches for it.
+/// `None` if to add it more of the directory has to be locked.
+pub(crate) fn search_locked_leaf<'a>(
     fs: &'a ContentStore,
     directory: &'a Inode,
+    summary: &InodeSummary,
     name: &[u8],
-    wants_room: bool,
-) -> Result<Option<LockedName<'a>>> {
-    let content = directory.content.read();
-    directory.check_linked()?;
-    let summary = directory.summary();
-    let locked = search_locked_leaf(fs, directory, &summary, name, wants_room)?;
-    Ok(locked.map(|(search, leaf)| {
-        let locks = NameLocks::Leaf { _leaf: leaf, _content: content };
-        LockedName { summary, search, _locks: locks }
-    }))
+) -> Result<Option<(EntrySearch, LeafLock<'a>)>> {
+    let found = search_leaf(fs, directory, summary, name, true)?;
+    Ok(found.filter(|(search, _)| search.found_name_or_room()))
 }
 
-/// Locks a name of a directory with this summary, whose content lock is held shared, and searches for it.
-/// `None` if to add it, or to remove it, more of the directory has to be locked.
-pub(crate) fn search_locked_leaf<'a>(
+/// Locks the leaf of a name and searches it. `None` if the lock of a leaf isn't enough.
+fn search_leaf<'a>(
     fs: &'a ContentStore,
     directory: &'a Inode,
     summary: &InodeSummary,
@@ -118,31 +185,49 @@ pub(crate) fn search_locked_leaf<'a>(
 ) -> Result<Option<(EntrySearch, LeafLock<'a>)>> {
     let directory = Directory::open_by(fs, directory, summary)?;
     let sought = directory.seek(name, wants_room)?;
-    let Some(number) = leaf_of(&directory, &sought)? else { return Ok(None) };
-    let lock = match drystone_sync::planted!("leaf-without-lock") {
-        true => LeafLock(None),
-        false => LeafLock(Some(fs.leaves.write(directory.inode.number, number))),
-    };
+    let locked = lock_leaf(&directory, &sought, |leaf| {
+        match drystone_sync::planted!("leaf-without-lock") {
+            true => LeafLock(None),
+            false => LeafLock(Some(fs.leaves.write(directory.inode.number, leaf))),
+        }
+    })?;
+    let Some((number, lock)) = locked else { return Ok(None) };
+    Ok(Some((search_in(&directory, number, &sought, name)?, lock)))
+}
+
+/// Searches a locked leaf for a name, and for room for it if that is sought.
+fn search_in(
+    directory: &Directory<'_>,
+    number: LogicalBlock,
+    sought: &SoughtName<'_>,
+    name: &[u8],
+) -> Result<EntrySearch> {
     let leaf = directory.leaf(number)?;
-    let search = match wants_room && is_known_absent(&directory, name) {
+    let search = match sought.wants_room && is_known_absent(directory, name) {
         true => EntrySearch::Absent(None),
-        false => leaf.search(&sought),
+        false => leaf.search(sought),
     };
-    let search = match search {
-        EntrySearch::Absent(None) if wants_room => EntrySearch::Absent(Some(leaf.vacancy(name))),
+    Ok(match search {
+        EntrySearch::Absent(None) if sought.wants_room => {
+            EntrySearch::Absent(Some(leaf.vacancy(name)))
+        }
         search => search,
-    };
-    let must_split =
-        matches!(&search, EntrySearch::Absent(Some(vacancy)) if vacancy.room.is_none());
-    Ok((!must_split).then_some((search, lock)))
+    })
+}
+
+/// Locks the leaf that has a name, or would have it, with `lock`; see [`leaf_of`].
+pub(super) fn lock_leaf<G>(
+    directory: &Directory<'_>,
+    sought: &SoughtName<'_>,
+    lock: impl Fn(LogicalBlock) -> G,
+) -> Result<Option<(LogicalBlock, G)>> {
+    let Some(index) = directory.inode.index_lock() else { return Ok(None) };
+    index.lock_leaf(|| leaf_of(directory, sought), lock)
 }
 
 /// The leaf that has a name, or would have it, where its lock protects the name. `None` if names of the
 /// directory only change with the content lock held exclusively, or if several leaves may have the name.
-pub(super) fn leaf_of(
-    directory: &Directory<'_>,
-    sought: &SoughtName<'_>,
-) -> Result<Option<LogicalBlock>> {
+fn leaf_of(directory: &Directory<'_>, sought: &SoughtName<'_>) -> Result<Option<LogicalBlock>> {
     if directory.shape != DirectoryForm::Hashed || directory.layout.encrypted {
         return Ok(None);
     }

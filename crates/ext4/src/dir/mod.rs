@@ -10,14 +10,14 @@
 //! all, and `content::name_rules` says when two names are the same.
 //!
 //! There is a look-up for each purpose: [`inode_named`] returns the inode of a name; [`lock_name`] locks
-//! a name and finds its entry for [`remove`], or room for [`add`]; [`entry_named`] and [`entry_or_room`]
+//! a name and finds its entry for [`remove`]; [`lock_new_name`] finds or makes room for [`add`]; [`entry_named`] and [`entry_or_room`]
 //! do so in a directory that is locked already, and find entries for [`replace`]. Before a caller adds a
 //! name that the dentry cache may have as absent, it calls [`forget_name`]; when the whole change has
 //! succeeded, it calls [`remember`].
 //!
 //! # Locking
 //! The caller holds the directory's content lock: shared to read, exclusive to change, or as
-//! [`lock_name`] takes it. Blocks are locked one at a time, for one read or change.
+//! [`lock_name`] and [`lock_new_name`] take it. Blocks are locked one at a time, for one read or change.
 //!
 //! Before a name changes, it is dropped from the dentry cache here. The caller adds it again when
 //! the whole change has succeeded.
@@ -38,11 +38,14 @@ mod linear;
 mod locked_name;
 mod read;
 
-pub(crate) use locked_name::{LeafLock, lock_name, lock_name_alone, search_locked_leaf};
+pub(crate) use locked_name::{
+    LeafLock, lock_name, lock_name_alone, lock_new_name, search_locked_leaf,
+};
 pub(crate) use read::read;
 
 use crate::content::{ContentStore, SoughtName};
 use crate::dentry_cache::DentryTarget;
+use crate::directory_index_lock::DirectoryIndexLock;
 use crate::error::{Error, Result};
 use crate::inode::{Inode, InodeSummary};
 use block::Directory;
@@ -78,6 +81,24 @@ pub(crate) enum EntrySearch {
     Found(FoundEntry),
     /// The name is absent. Where it could be inserted, if known.
     Absent(Option<Vacancy>),
+}
+
+impl EntrySearch {
+    /// Where the name can be added, if known.
+    ///
+    /// # Errors
+    /// `EEXIST` if it is there.
+    fn vacancy(&self) -> Result<Option<&Vacancy>> {
+        match self {
+            EntrySearch::Found(_) => Err(Errno::EEXIST.into()),
+            EntrySearch::Absent(vacancy) => Ok(vacancy.as_ref()),
+        }
+    }
+
+    /// Whether a search of one leaf found the name or, if it looked for room, room for it.
+    fn found_name_or_room(&self) -> bool {
+        !matches!(self, EntrySearch::Absent(Some(Vacancy { room: None, .. })))
+    }
 }
 
 /// Where a name could be inserted. Valid as long as the name is locked, and nothing is added there.
@@ -123,8 +144,14 @@ pub(crate) fn inode_named<T>(
 ) -> Result<Option<T>> {
     let directory = Directory::open(fs, inode)?;
     let sought = directory.seek(name, false)?;
-    let leaf = locked_name::leaf_of(&directory, &sought)?;
-    let _lock = leaf.map(|leaf| fs.leaves.read(inode.number, leaf));
+    let locked =
+        locked_name::lock_leaf(&directory, &sought, |leaf| fs.leaves.read(inode.number, leaf))?;
+    // Several leaves may have to be searched.
+    let _index = match &locked {
+        Some(_) => None,
+        None => inode.index_lock().map(DirectoryIndexLock::read),
+    };
+    let leaf = locked.as_ref().map(|(leaf, _)| *leaf);
     let number = match inode.dentry_cache().and_then(|names| names.look(name, |target| target)) {
         Some(DentryTarget::Inode(number)) => Some(number),
         Some(DentryTarget::Nothing) => None,

@@ -15,7 +15,7 @@
 //! # Locking
 //!
 //! A directory is listed part by part. [`read`] takes a part under the content lock: the bytes of a leaf,
-//! with that locked too, or of a block. The visitor gets the entries without a lock, and the next part is sought by its position,
+//! with that and the index locked too, or of a block. The visitor gets the entries without a lock, and the next part is sought by its position,
 //! since the directory may have changed meanwhile.
 
 use super::block::Directory;
@@ -23,6 +23,7 @@ use super::htree::HtreePath;
 use super::{DirectoryForm, htree, inline};
 use crate::content::ContentStore;
 use crate::content::minor_for_listing;
+use crate::directory_index_lock::DirectoryIndexLock;
 use crate::error::{Error, Result};
 use crate::inode::Inode;
 use drystone_cache::BlockBytes;
@@ -136,6 +137,7 @@ fn read_index(directory: &Directory<'_>, cookie: u64) -> Result<(PartEntries, Op
         false => None,
     };
     let hasher = htree::hasher(directory)?;
+    let _index = directory.inode.index_lock().map(DirectoryIndexLock::read);
     let mut path = HtreePath::to(directory, hash)?;
     let bound = path.lower_bound();
     let mut blocks: Vec<BlockBytes> = Vec::new();

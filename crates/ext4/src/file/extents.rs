@@ -3,6 +3,7 @@
 
 use super::{block_of, is_inline, offset_of};
 use crate::content::ContentStore;
+use crate::directory_index_lock::DirectoryIndexLock;
 use crate::error::Result;
 use crate::inode::Inode;
 use crate::mapping;
@@ -21,6 +22,7 @@ pub(crate) fn extents(
     extents_max: usize,
 ) -> Result<Vec<FileExtent>> {
     let _content = inode.content.read();
+    let _mapping = inode.index_lock().map(DirectoryIndexLock::read_mapping);
     let block_size = fs.volume.block_size() as u64;
     if length == 0 || offset / block_size >= mapping::END {
         return Ok(Vec::new());

@@ -9,10 +9,11 @@
 //!
 //! # Locking
 //! - `content` (class directory or file) is held shared to read names, data or mappings, and
-//!   exclusively to change them, except that names of a hashed directory have locks of their own
-//!   (`dir::lock_name`). It is taken before a handle is started.
+//!   exclusively to change them, except that names, size and mapping of a hashed directory have locks of their own
+//!   (`dir::lock_name`, [`DirectoryIndexLock`]). It is taken before a handle is started.
 //! - `fields` is held only while the fields are read or changed. What `content` protects (size, mapping
-//!   root) changes only with both held, so either suffices to read it.
+//!   root; for a directory `content` or the lock of its mapping) changes only with both held, so either suffices to
+//!   read it.
 //! - The attributes that callers see can be read without a lock (`shown`).
 //!
 //! # Crash
@@ -42,6 +43,7 @@ pub(crate) use table::InodeTable;
 use crate::alloc::FileSpace;
 use crate::dentry_cache::DentryCache;
 use crate::directory_block_cache::DirectoryBlockCache;
+use crate::directory_index_lock::DirectoryIndexLock;
 use crate::error::{Error, Result};
 use crate::extent_status::InodeExtents;
 use crate::lock_classes;
@@ -137,8 +139,9 @@ pub(crate) struct Inode {
 }
 
 /// The facts about an inode that permissions depend on, at one moment. They stay the same while its
-/// content lock is held, except `has_attributes`, and the permission bits of `mode`: they
-/// follow an access list, which changes under the lock of the attributes.
+/// content lock is held, except `has_attributes`, the permission bits of `mode`, which
+/// follow an access list that changes under the lock of the attributes, and the size of a hashed directory, which
+/// may grow while the content lock is shared.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InodeSummary {
     pub mode: u16,
@@ -157,6 +160,7 @@ struct DirectoryParts {
     names: DentryCache,
     /// The blocks that are known.
     blocks: DirectoryBlockCache,
+    index: DirectoryIndexLock,
     seal: OnceLock<Arc<dyn Seal>>,
 }
 
@@ -165,6 +169,7 @@ impl DirectoryParts {
         DirectoryParts {
             names: DentryCache::new(&store.dentry_budget),
             blocks: DirectoryBlockCache::new(&store.dentry_budget),
+            index: DirectoryIndexLock::new(),
             seal: OnceLock::new(),
         }
     }
@@ -297,6 +302,12 @@ impl Inode {
     #[inline]
     pub fn directory_block_cache(&self) -> Option<&DirectoryBlockCache> {
         self.directory.as_ref().map(|parts| &parts.blocks)
+    }
+
+    /// The lock of a directory's index and mapping; `None` for other types.
+    #[inline]
+    pub fn index_lock(&self) -> Option<&DirectoryIndexLock> {
+        self.directory.as_ref().map(|parts| &parts.index)
     }
 
     /// The flags.

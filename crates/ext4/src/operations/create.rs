@@ -1,7 +1,7 @@
 //! Adding names: of new inodes, and of inodes that have names already.
 //!
 //! # Locking
-//! The name, as [`dir::lock_name`] locks it. A new directory changes its parent's link count, so it locks
+//! The name, as [`dir::lock_new_name`] locks it. A new directory changes its parent's link count, so it locks
 //! all of the parent. A link locks its inode as well: whether the inode is on the orphan record is decided
 //! under that lock.
 //!
@@ -46,13 +46,16 @@ impl Engine {
         }
         let directory = self.searchable(context, parent)?;
         let is_directory = node.file_type() == FileType::Directory;
+        let may_add = |summary: &InodeSummary| self.check_may_add(context, &directory, summary);
         let locked = match is_directory {
             true => dir::lock_name_alone(self, &directory, name, true)?,
-            false => dir::lock_name(self, &directory, name, true)?,
+            false => dir::lock_new_name(self, context, &directory, name, may_add)?,
         };
         let vacancy = locked.vacancy()?;
         let summary = locked.summary;
-        self.check_may_add(context, &directory, &summary)?;
+        if is_directory {
+            may_add(&summary)?;
+        }
         self.check_node(context, &node)?;
         if is_directory {
             links::check_room(self, &directory)?;
@@ -158,9 +161,9 @@ impl Engine {
         check_name(name)?;
         let directory = self.searchable(context, parent)?;
         let inode = self.held(number)?;
-        let locked = dir::lock_name(self, &directory, name, true)?;
+        let may_add = |summary: &InodeSummary| self.check_may_add(context, &directory, summary);
+        let locked = dir::lock_new_name(self, context, &directory, name, may_add)?;
         let vacancy = locked.vacancy()?;
-        self.check_may_add(context, &directory, &locked.summary)?;
         if inode.is_directory()
             || inode.flags().intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND)
         {

@@ -29,7 +29,7 @@ impl Engine {
         let directory = self.searchable(context, parent)?;
         check_removable_name(name, Errno::EISDIR, Errno::EISDIR)?;
         let inode = {
-            let locked = dir::lock_name(self, &directory, name, false)?;
+            let locked = dir::lock_name(self, &directory, name)?;
             let dir::EntrySearch::Found(found) = &locked.search else {
                 return Err(Errno::ENOENT.into());
             };

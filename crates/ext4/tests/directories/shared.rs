@@ -11,6 +11,8 @@ const THREADS: u64 = 4;
 const OPERATIONS: usize = 3000;
 /// Names that stay: enough for a few leaves of 1 KiB.
 const STAYING: u32 = 150;
+/// Long names that stay in a directory whose leaves split, and that each thread adds there. A leaf has room for 9.
+const LONG: u32 = 900;
 /// Names that all threads add and remove.
 const CONTESTED: usize = 6;
 
@@ -18,6 +20,8 @@ const CONTESTED: usize = 6;
 struct Shared {
     fs: Ext4,
     directory: InodeNumber,
+    /// Names that are there from the start, and stay.
+    staying: u32,
     /// For each contested name, how often it was added less how often it was removed.
     counts: [AtomicI64; CONTESTED],
     is_done: AtomicBool,
@@ -91,6 +95,32 @@ impl Shared {
         own
     }
 
+    /// Adds long names, which split leaves, and returns them. Short ones come and go.
+    fn split(&self, thread: u64, link: InodeNumber) -> Vec<String> {
+        let mut random = fastrand::Rng::with_seed(seed() + thread);
+        let mut left = Vec::new();
+        for number in 0..LONG {
+            let name = format!("lasting {thread} {number:090}");
+            assert!(self.add(&name, random.bool().then_some(link)), "{name}");
+            left.push(name);
+            let short = format!("short {thread} {number}");
+            assert!(self.add(&short, Some(link)) && self.remove(&short), "{short}");
+        }
+        left
+    }
+
+    /// Looks each name that stays up in the blocks, where no dentry is known.
+    fn look_up_staying(&self, thread: u64) {
+        let mut random = fastrand::Rng::with_seed(seed() + thread);
+        let mut numbers: Vec<u32> = (0..self.staying).collect();
+        random.shuffle(&mut numbers);
+        for number in numbers {
+            let name = staying_name(number);
+            assert!(self.has(&name), "{name}");
+            assert!(!self.has(&format!("{name}, not")), "{name}");
+        }
+    }
+
     /// Each name that stays is in each listing once. A name that was listed, and isn't removed, is found.
     fn list(&self) -> u32 {
         let mut listings = 0;
@@ -105,11 +135,54 @@ impl Shared {
                 true
             };
             self.fs.read_directory(&RequestContext::superuser(), self.directory, 0, visit).unwrap();
-            assert_eq!(staying, STAYING);
+            assert_eq!(staying, self.staying);
             listings += 1;
         }
         listings
     }
+}
+
+/// A long name that is there from the start.
+fn staying_name(number: u32) -> String {
+    format!("staying {number:090}")
+}
+
+#[test]
+fn leaves_split_while_their_names_are_used() {
+    let Some(image) = Image::new(&["-t", "ext4", "-b", "1024"], "64M") else { return };
+    {
+        let fs = image.mount();
+        let mut subject = Subject::new(&fs, None);
+        for number in 0..LONG {
+            subject.insert(staying_name(number).as_bytes(), subject.files[0]);
+        }
+        fs.close().unwrap();
+    }
+    let fs = image.mount();
+    let context = RequestContext::superuser();
+    let [directory, file] =
+        [&b"d"[..], b"file 1"].map(|name| fs.lookup(&context, fs.root(), name).unwrap().inode);
+    let (counts, is_done) = (Default::default(), AtomicBool::new(false));
+    let shared = Arc::new(Shared { fs, directory, staying: LONG, counts, is_done });
+    let lister = {
+        let shared = Arc::clone(&shared);
+        thread::spawn("lister", move || shared.list()).unwrap()
+    };
+    let splitters: Vec<_> = (0..THREADS)
+        .map(|number| {
+            let shared = Arc::clone(&shared);
+            thread::spawn("splitter", move || shared.split(number, file)).unwrap()
+        })
+        .collect();
+    shared.look_up_staying(THREADS);
+    for name in splitters.into_iter().flat_map(|splitter| splitter.join().unwrap()) {
+        assert!(shared.has(&name), "{name}");
+    }
+    shared.is_done.store(true, Ordering::Relaxed);
+    assert!(lister.join().unwrap() > 0);
+    shared.fs.close().unwrap();
+    drop(shared);
+    image.check();
 }
 
 #[test]
@@ -127,6 +200,7 @@ fn threads_change_names_of_one_hashed_directory() {
     let shared = Arc::new(Shared {
         fs,
         directory,
+        staying: STAYING,
         counts: Default::default(),
         is_done: AtomicBool::new(false),
     });

@@ -2,7 +2,7 @@
 //! (`drystone_sync::planted!`), to show that they would be found.
 
 /// All names.
-pub const NAMES: [&str; 15] = [
+pub const NAMES: [&str; 16] = [
     // The journal.
     "commit-without-flush",
     "checkpoint-without-flush",
@@ -18,6 +18,7 @@ pub const NAMES: [&str; 15] = [
     "inode-claimed-twice",
     "stale-dentry",
     "leaf-without-lock",
+    "leaf-not-sought-again",
     "reuse-before-commit",
     "half-an-operation",
 ];

@@ -124,6 +124,18 @@ pub(super) fn insert(
     Ok(())
 }
 
+/// Splits the leaf for a name, whose directory's index is locked; false if the index block above the leaf is full.
+pub(super) fn split_leaf(
+    directory: &mut Directory<'_>,
+    handle: &mut Handle<'_>,
+    sought: &SoughtName<'_>,
+) -> Result<bool> {
+    let hasher = hasher(directory)?;
+    let path = HtreePath::to(directory, sought.hash(hasher).major)?;
+    let leaf = directory.leaf(path.leaf(directory)?)?;
+    split::split_below(directory, handle, &path, &leaf, hasher)
+}
+
 pub(super) fn set_parent(
     directory: &Directory<'_>,
     handle: &mut Handle<'_>,

@@ -18,7 +18,7 @@ pub(crate) struct HtreeLeaf {
 }
 
 impl HtreeLeaf {
-    /// Finds the leaf for a name.
+    /// Finds the leaf for a name. Leaves may be split meanwhile.
     pub fn to(directory: &Directory<'_>, sought: &SoughtName<'_>) -> Result<HtreeLeaf> {
         let mut node = directory.root()?;
         let around = |view: &IndexBlock<'_>, hash| {
@@ -50,7 +50,7 @@ impl HtreeLeaf {
 /// The index levels below a root, bounded even if the block has changed since its check.
 fn check_levels(directory: &Directory<'_>, levels: Option<u8>) -> Result<u8> {
     let levels = levels.unwrap_or(0);
-    let limit = directory.limits().levels_max();
+    let limit = directory.levels_max();
     if levels > limit {
         let (inode, block) = (directory.inode.number, LogicalBlock::FIRST);
         let problem = IndexProblem::Levels { found: levels, limit };
@@ -73,7 +73,8 @@ pub(crate) struct HtreeStep {
     pub position: u16,
 }
 
-/// The index blocks from the root to one leaf. Valid as long as the index does not change.
+/// The index blocks from the root to one leaf. Valid as long as the index does not change: the content lock is
+/// held exclusively, or the lock of the index.
 pub(crate) struct HtreePath {
     /// From the root down; never empty.
     pub steps: Vec<HtreeStep>,
@@ -100,7 +101,8 @@ impl HtreePath {
         let levels = check_levels(directory, root.look(|view| view.levels()))?;
         let steps = Vec::with_capacity(1 + usize::from(LEVELS_MAX_LARGE));
         let height = 1 + usize::from(levels);
-        let mut path = HtreePath { steps, height, leaves_left: directory.blocks };
+        let mut path =
+            HtreePath { steps, height, leaves_left: directory.limits().directory_blocks };
         path.push(root, hash);
         path.complete(directory, hash)?;
         Ok(path)
@@ -150,7 +152,7 @@ impl HtreePath {
         };
         self.leaves_left = self.leaves_left.checked_sub(1).ok_or_else(|| {
             let (inode, block) = (directory.inode.number, LogicalBlock::FIRST);
-            let problem = IndexProblem::Leaves { blocks: directory.blocks };
+            let problem = IndexProblem::Leaves { blocks: directory.limits().directory_blocks };
             Error::Corrupt(Corrupt::DirectoryIndex { inode, block, problem })
         })?;
         self.steps.truncate(depth + 1);

@@ -1,13 +1,31 @@
 //! Makes room for an entry: splits the leaf, or first a full index block above it.
 
-use super::super::block::{Directory, EntryBlock};
+use super::super::block::{Directory, EntryBlock, IndexNode};
 use super::path::{HtreePath, HtreeStep};
 use crate::error::{Error, Result};
-use drystone_ext4_format::LogicalBlock;
 use drystone_ext4_format::dir::{DirectoryBlock, Entry, NoRoom};
+use drystone_ext4_format::error::IndexProblem;
 use drystone_ext4_format::hash::NameHasher;
-use drystone_ext4_format::htree::{IndexBlockMut, IndexEntry, IndexKind, LeafSplit};
+use drystone_ext4_format::htree::{IndexBlock, IndexBlockMut, IndexEntry, IndexKind, LeafSplit};
+use drystone_ext4_format::{Corrupt, LogicalBlock};
 use drystone_jbd2::Handle;
+
+/// Splits a full leaf, if the index block above it has room for one more; false if not.
+pub(super) fn split_below(
+    directory: &mut Directory<'_>,
+    handle: &mut Handle<'_>,
+    path: &HtreePath,
+    leaf: &EntryBlock,
+    hasher: NameHasher,
+) -> Result<bool> {
+    let Some(parent) = path.steps.last().filter(|parent| !parent.is_full()) else {
+        return Ok(false);
+    };
+    // In a damaged image one block may have two uses, and only the other one was checked.
+    directory.check_index(&parent.node)?;
+    split_full_leaf(directory, handle, parent, leaf, hasher)?;
+    Ok(true)
+}
 
 /// Takes one step towards room in a leaf, which adds one block to the directory.
 pub(super) fn make_room(
@@ -26,7 +44,7 @@ pub(super) fn make_room(
             split_full_leaf(directory, handle, &path.steps[lowest], leaf, hasher)
         }
         Some(parent) => split_node(directory, handle, &path.steps[parent], &path.steps[parent + 1]),
-        None if path.steps.len() <= usize::from(directory.limits().levels_max()) => {
+        None if path.steps.len() <= usize::from(directory.levels_max()) => {
             raise(directory, handle, &path.steps[0])
         }
         None => Err(Error::NoSpace),
@@ -105,8 +123,13 @@ fn insert_after(
     block: LogicalBlock,
 ) -> Result<()> {
     let mut bytes = directory.write(handle, &parent.node.buffer)?;
-    let mut index = IndexBlockMut::trusted(&mut bytes, parent.node.kind);
-    let inserted = index.insert_after(parent.position, IndexEntry { hash, block });
-    assert!(inserted.is_ok(), "an index block that was seen to have room has it");
-    Ok(())
+    let IndexNode { block: number, kind, .. } = parent.node;
+    let entry = IndexEntry { hash, block };
+    let inserted = IndexBlockMut::trusted(&mut bytes, kind).insert_after(parent.position, entry);
+    inserted.map_err(|NoRoom| {
+        // The block was seen to have room, and no other thread takes that: the block has two uses.
+        let view = IndexBlock::trusted(&bytes, kind);
+        let problem = IndexProblem::Count { count: view.count(), limit: view.limit() };
+        Corrupt::DirectoryIndex { inode: directory.inode.number, block: number, problem }.into()
+    })
 }

@@ -204,9 +204,7 @@ impl Engine {
             let old_content = first.unwrap_or_else(|| old.content.write());
             let is_there = EntryPositions::find_old(self, from, to)?.ok_or(Errno::ENOENT)?;
             let summary = new.summary();
-            if let Some((search, leaf)) =
-                dir::search_locked_leaf(self, new, &summary, to.name, true)?
-            {
+            if let Some((search, leaf)) = dir::search_locked_leaf(self, new, &summary, to.name)? {
                 let locks = ParentLocks::NewName { _leaf: leaf, _new: shared, _old: old_content };
                 return Ok((locks, EntryPositions { from: Some(is_there), to: search }));
             }
