@@ -46,11 +46,19 @@ impl ChecksumSeed {
     /// The seed of an inode.
     #[must_use]
     pub fn inode(self, inode: InodeNumber, generation: u32) -> InodeSeed {
-        let mut identity = [0; 8];
-        identity[..4].copy_from_slice(&inode.get().to_le_bytes());
-        identity[4..].copy_from_slice(&generation.to_le_bytes());
-        InodeSeed(crc32c(self.0, &identity))
+        InodeSeed(crc32c(self.0, &identity(inode, generation)))
     }
+}
+
+/// Bytes of an inode's identity.
+pub(crate) const IDENTITY_BYTES: usize = 8;
+
+/// What distinguishes an inode, and comes before its bytes in its checksum.
+pub(crate) fn identity(inode: InodeNumber, generation: u32) -> [u8; IDENTITY_BYTES] {
+    let mut identity = [0; IDENTITY_BYTES];
+    identity[..4].copy_from_slice(&inode.get().to_le_bytes());
+    identity[4..].copy_from_slice(&generation.to_le_bytes());
+    identity
 }
 
 impl InodeSeed {

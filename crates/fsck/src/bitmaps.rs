@@ -2,7 +2,6 @@
 
 use crate::checker::Checker;
 use crate::image::Error;
-use crate::inodes;
 use crate::issue::{GroupIssue, Issue, SuperblockIssue};
 use crate::report::Pass;
 use drystone_ext4_format::bitmap_checksum::{check_block_bitmap, check_inode_bitmap};
@@ -100,7 +99,6 @@ fn check_inodes(checker: &mut Checker<'_>, group: GroupNumber) -> Result<u32, Er
     let used = checker.states.bitmap(group);
     let bits = 0..count as usize;
     let free = bitmap::count_zeros(&used, bits.clone()) as u32;
-    inodes::check_unused(checker, group);
     let state = &checker.image.groups[group.index()];
     let inode_at =
         |bit: usize| layout.inode_of_bit(group, bit as u32).unwrap_or(InodeNumber::new(0));

@@ -43,7 +43,7 @@ pub fn check(
     };
     let is_clean = image.superblock.state().contains(StateFlags::CLEAN);
     let counts_settled = is_clean && !needs_recovery;
-    Ok(match examine(image, reporter, counts_settled, options, None, |_| true)? {
+    Ok(match examine(image, reporter, counts_settled, options, None, |_, _| true)? {
         Examined::Whole(mut checker) => {
             let mut report = std::mem::take(&mut checker.reporter.report);
             paths::resolve(&checker, &mut report.problems)?;
@@ -73,14 +73,15 @@ pub(crate) enum Examined<'a> {
 
 /// Runs all passes over an image. The superblock's counters count only if they are settled. Pieces that the examination
 /// before has kept are reused if they would be found the same; without `kept` this one keeps none either.
-/// `wants_owners` says whether the owners of shared blocks are looked for, given what was found before.
+/// `wants` says whether a pass is run, given what was found before: the one that looks for the owners of shared blocks,
+/// and the one over links, without which those over bitmaps and quota aren't run either.
 pub(crate) fn examine<'a>(
     mut image: Image<'a>,
     mut reporter: Reporter<'a>,
     counts_settled: bool,
     options: &CheckOptions,
     kept: Option<Kept>,
-    wants_owners: impl Fn(&Report) -> bool,
+    wants: impl Fn(Pass, &Report) -> bool,
 ) -> Result<Examined<'a>, Error> {
     let Some(groups) = groups::load(&image, &mut reporter)? else {
         return Ok(Examined::Hopeless(reporter.report));
@@ -105,7 +106,7 @@ pub(crate) fn examine<'a>(
         memory,
         kept,
     });
-    run(&mut checker, wants_owners)?;
+    run(&mut checker, wants)?;
     Ok(Examined::Whole(checker))
 }
 
@@ -142,24 +143,27 @@ impl MemoryPlan {
     }
 }
 
-fn run(checker: &mut Checker<'_>, wants_owners: impl Fn(&Report) -> bool) -> Result<(), Error> {
+fn run(checker: &mut Checker<'_>, wants: impl Fn(Pass, &Report) -> bool) -> Result<(), Error> {
     superblock::check(checker);
     superblock::check_backups(checker)?;
     groups::claim(checker)?;
     orphans::load(checker)?;
     checker.reporter.step(Pass::Groups, 1, 1);
     inodes::scan(checker)?;
+    inodes::check_unused(checker);
     special::check(checker)?;
     superblock::check_large_files(checker);
     orphans::check(checker);
     xattrs::check_references(checker)?;
-    if wants_owners(&checker.reporter.report) {
+    if wants(Pass::Duplicates, &checker.reporter.report) {
         duplicates::name_owners(checker)?;
     }
     directories::check(checker)?;
-    links::check(checker)?;
-    bitmaps::check(checker)?;
-    quota::check(checker)?;
+    if wants(Pass::Links, &checker.reporter.report) {
+        links::check(checker)?;
+        bitmaps::check(checker)?;
+        quota::check(checker)?;
+    }
     summarize(checker);
     Ok(())
 }

@@ -67,7 +67,7 @@ pub(crate) fn name_owners(checker: &mut Checker<'_>) -> Result<(), Error> {
     for group in layout.groups() {
         let Checker { image, reporter, states, found, .. } = &mut *checker;
         let Findings { claims, visited, .. } = found;
-        let inodes = states.used_in(group).filter(|inode| !without.contain(inode.get()));
+        let inodes = without.rest_of(states.used_in(group));
         image.visit_inodes(inodes, |inode| {
             let number = inode.number;
             let mut runs = Vec::new();

@@ -1,6 +1,7 @@
 //! Sets of inodes that are few runs.
 
 use crate::inode_list::InodeList;
+use drystone_ext4_format::InodeNumber;
 
 /// Inodes in a row, by their numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +33,18 @@ impl InodeRuns {
 
     pub fn contain(&self, inode: u32) -> bool {
         self.meet(InodeRun { first: inode, last: inode })
+    }
+
+    /// Of inodes in rising order, those that are in none of the runs.
+    pub fn rest_of(
+        &self,
+        inodes: impl Iterator<Item = InodeNumber>,
+    ) -> impl Iterator<Item = InodeNumber> {
+        let mut runs = self.0.iter().peekable();
+        inodes.filter(move |inode| {
+            while runs.next_if(|run| run.last < inode.get()).is_some() {}
+            runs.peek().is_none_or(|run| run.first > inode.get())
+        })
     }
 
     /// Whether an inode of a run is in one of these.

@@ -204,10 +204,16 @@ impl InodeStates {
             state.store(before + (1 << SEEN_SHIFT), Ordering::Relaxed);
         }
         if before >> SEEN_SHIFT >= SEEN_MANY - 1 {
-            let mut seen_many = self.seen_many.lock();
-            let count = seen_many.entry(inode).or_insert(u32::from(SEEN_MANY) - 1);
-            *count = count.saturating_add(1);
+            self.add_to_many(inode);
         }
+    }
+
+    /// Counts a further name of an inode that has as many as a state counts. Most have one.
+    #[cold]
+    fn add_to_many(&self, inode: u32) {
+        let mut seen_many = self.seen_many.lock();
+        let count = seen_many.entry(inode).or_insert(u32::from(SEEN_MANY) - 1);
+        *count = count.saturating_add(1);
     }
 
     /// Counts names of inodes that exist and come in order.

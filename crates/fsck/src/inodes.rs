@@ -189,7 +189,13 @@ fn check_one(pass: &mut InodePass<'_, '_>, number: InodeNumber, bytes: &[u8]) ->
     if let Err(corrupt) = Inode::check_checksum(bytes, number, &layout) {
         pass.reporter.report(corrupt);
     }
-    let Ok(inode) = pass.image.parse_inode(bytes, number) else { return Ok(()) };
+    let (inode, problem) = match Inode::read(bytes, number, &layout) {
+        Ok(inode) => (inode, None),
+        Err(problem) => match pass.image.parse_inode(bytes, number) {
+            Ok(inode) => (inode, Some(problem)),
+            Err(_) => return Ok(()),
+        },
+    };
     // Where an orphan list was, the time of deletion is the number of the next inode.
     let was_listed = (1..=layout.inodes_count()).contains(&inode.deletion_time);
     let is_free = inode.links_count == 0 && !is_reserved;
@@ -203,8 +209,8 @@ fn check_one(pass: &mut InodePass<'_, '_>, number: InodeNumber, bytes: &[u8]) ->
         }
         return Ok(());
     }
-    if let Err(corrupt) = Inode::read(bytes, number, &layout) {
-        pass.reporter.report(corrupt);
+    if let Some(problem) = problem {
+        pass.reporter.report(problem);
     }
     let kind = EntryType::from_mode(inode.mode);
     let holds_value = inode.flags.contains(InodeFlags::EA_INODE);
@@ -215,23 +221,29 @@ fn check_one(pass: &mut InodePass<'_, '_>, number: InodeNumber, bytes: &[u8]) ->
     inode_content::check(pass, &inode, bytes)
 }
 
-/// Reports inodes in use where the descriptor says that there are none.
-pub(crate) fn check_unused(checker: &mut Checker<'_>, group: GroupNumber) {
+/// Reports inodes in use where the descriptor says that there are none: only the reserved ones are in use whatever
+/// it says.
+pub(crate) fn check_unused(checker: &mut Checker<'_>) {
     let layout = checker.image.layout;
+    let holds_reserved = |group: &GroupNumber| {
+        layout.inode_of_bit(*group, 0).is_some_and(|first| first < layout.first_inode())
+    };
     if layout.checksums() == Checksums::None {
         return;
     }
-    let state = &checker.image.groups[group.index()];
-    let unused = state.descriptor.unused_inodes_count.min(layout.inodes_per_group());
-    let flagged = state.flags.contains(GroupFlags::INODE_UNINIT);
-    let boundary = layout.inodes_per_group() - unused;
-    let Some(last) = checker.states.used_in(group).last() else { return };
-    let bit = layout.bit_of_inode(last).map_or(0, |(_, bit)| bit);
-    if flagged {
-        let issue = GroupIssue::InodeInUninitialised { inode: last };
-        checker.reporter.report(Issue::Group { group, issue });
-    } else if bit >= boundary {
-        let issue = GroupIssue::InodeAmongUnused { inode: last, unused };
-        checker.reporter.report(Issue::Group { group, issue });
+    for group in layout.groups().take_while(holds_reserved) {
+        let state = &checker.image.groups[group.index()];
+        let unused = state.descriptor.unused_inodes_count.min(layout.inodes_per_group());
+        let flagged = state.flags.contains(GroupFlags::INODE_UNINIT);
+        let boundary = layout.inodes_per_group() - unused;
+        let Some(last) = checker.states.used_in(group).last() else { continue };
+        let bit = layout.bit_of_inode(last).map_or(0, |(_, bit)| bit);
+        if flagged {
+            let issue = GroupIssue::InodeInUninitialised { inode: last };
+            checker.reporter.report(Issue::Group { group, issue });
+        } else if bit >= boundary {
+            let issue = GroupIssue::InodeAmongUnused { inode: last, unused };
+            checker.reporter.report(Issue::Group { group, issue });
+        }
     }
 }

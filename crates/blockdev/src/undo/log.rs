@@ -25,6 +25,9 @@ pub(super) const PIECE_BYTES: usize = 4096;
 const SECTOR_BYTES: usize = 512;
 const SECTORS: usize = PIECE_BYTES / SECTOR_BYTES;
 
+/// A piece that was never written, or was freed.
+const ZEROS: [u8; PIECE_BYTES] = [0; PIECE_BYTES];
+
 const MAGIC: &[u8; 8] = b"drysund2";
 const HEADER_BYTES: usize = 32;
 const ENTRY_HEADER_BYTES: usize = 24;
@@ -178,7 +181,7 @@ impl<L: BlockDevice> LogWriter<L> {
                 entry.resize(start + PIECE_BYTES, 0);
                 read_old(piece.number, &mut entry[start..])?;
                 kept = OLD_BYTES;
-                if entry[start..].iter().all(|&byte| byte == 0) {
+                if entry[start..] == ZEROS {
                     entry.truncate(start);
                     kept = OLD_ZEROS;
                 }

@@ -7,7 +7,7 @@
 
 use super::raw::{RawExtra, RawInode};
 use super::{BASE, Inode, read_extra_size, u32_at, whole};
-use crate::checksum::InodeSeed;
+use crate::checksum::{ChecksumSeed, IDENTITY_BYTES, InodeSeed, identity};
 use crate::error::Corrupt;
 use crate::ids::InodeNumber;
 use crate::layout::Layout;
@@ -28,9 +28,7 @@ impl Inode {
     ) -> Result<(), Corrupt> {
         let bytes = whole(bytes, layout)?;
         let Some(seed) = layout.checksum_seed() else { return Ok(()) };
-        let generation = offset_of!(RawInode, generation);
-        let seed = seed.inode(number, u32_at(bytes, generation));
-        let computed = checksum(bytes, seed);
+        let computed = checksum(bytes, seed, number);
         let mut stored = u32::from(u16_at(bytes, CHECKSUM_LO));
         if has_wide_checksum(bytes) {
             stored |= u32::from(u16_at(bytes, CHECKSUM_HI)) << 16;
@@ -76,17 +74,26 @@ fn has_wide_checksum(bytes: &[u8]) -> bool {
     usize::from(read_extra_size(bytes)) + BASE >= CHECKSUM_HI + 2
 }
 
+/// Bytes up to the end of the upper half of the checksum.
+const HEAD_BYTES: usize = CHECKSUM_HI + 2;
+
 /// The checksum of one inode's bytes: its own fields count as zero.
-fn checksum(bytes: &[u8], seed: InodeSeed) -> u32 {
-    let mut register = seed.append(&bytes[..CHECKSUM_LO]);
-    register = crc32c(register, &[0; 2]);
-    if has_wide_checksum(bytes) {
-        register = crc32c(register, &bytes[CHECKSUM_LO + 2..CHECKSUM_HI]);
-        register = crc32c(register, &[0; 2]);
-        crc32c(register, &bytes[CHECKSUM_HI + 2..])
-    } else {
-        crc32c(register, &bytes[CHECKSUM_LO + 2..]) & 0xffff
+fn checksum(bytes: &[u8], seed: ChecksumSeed, number: InodeNumber) -> u32 {
+    let is_wide = has_wide_checksum(bytes);
+    let (head, rest) = bytes.split_at(bytes.len().min(HEAD_BYTES));
+    // In one piece, as the set-up for each of several would take most of the time.
+    let mut start = [0; IDENTITY_BYTES + HEAD_BYTES];
+    let (start_identity, start_head) = start.split_at_mut(IDENTITY_BYTES);
+    let generation = u32_at(bytes, offset_of!(RawInode, generation));
+    start_identity.copy_from_slice(&identity(number, generation));
+    start_head[..head.len()].copy_from_slice(head);
+    start_head[CHECKSUM_LO..CHECKSUM_LO + 2].fill(0);
+    if is_wide {
+        start_head[CHECKSUM_HI..].fill(0);
     }
+    let register = seed.append(&start[..IDENTITY_BYTES + head.len()]);
+    let register = crc32c(register, rest);
+    if is_wide { register } else { register & 0xffff }
 }
 
 fn u16_at(bytes: &[u8], offset: usize) -> u16 {

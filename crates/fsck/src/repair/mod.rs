@@ -290,16 +290,21 @@ impl<'a> Session<'a> {
         kept.note_written(device.take_written());
         let kept = Some(kept).filter(|_| self.keeps_pieces);
         let is_kept = self.is_journal_kept;
-        // Who shares a block is of use once the inodes are repaired.
-        let wants_owners = |report: &Report| is_last || is_kept || !self.repairs_inodes(report);
-        match check::examine(image, reporter, true, &options, kept, wants_owners)? {
+        let wants = |pass: Pass, report: &Report| {
+            let stage = stage::first_of(pass);
+            is_last || is_kept || stage.is_none_or(|stage| !self.repairs_before(stage, report))
+        };
+        match check::examine(image, reporter, true, &options, kept, wants)? {
             Examined::Hopeless(report) => {
                 self.conclude(report);
                 Ok(Round::Settled)
             }
             Examined::Whole(mut checker) => {
                 let mut report = std::mem::take(&mut checker.reporter.report);
-                let has_owners = wants_owners(&report);
+                let is_left_out = |pass: &Pass| !wants(*pass, &report);
+                let left_out = [Pass::Duplicates, Pass::Links].into_iter().find(is_left_out);
+                // Without owners nothing behind the inodes is judged rightly.
+                let end = left_out.and_then(stage::first_of);
                 // What the log holds may be newer than what is checked.
                 if !is_last && !is_kept {
                     self.suspect(&report);
@@ -311,13 +316,11 @@ impl<'a> Session<'a> {
                     if self.had_lost_and_found.is_none() {
                         self.had_lost_and_found = Some(connections::has_lost_and_found(&repairer)?);
                     }
-                    // Without owners nothing behind the inodes is judged rightly.
-                    let last = if has_owners { Stage::Totals } else { Stage::Inodes };
-                    let is_changed = self.repair(&report, last, &mut repairer)?;
+                    let is_changed = self.repair(&report, end, &mut repairer)?;
                     self.suspects = std::mem::take(&mut repairer.suspects);
                     self.lost_tables = std::mem::take(&mut repairer.lost_tables);
                     self.unindexed.append(&mut repairer.unindexed);
-                    if is_changed || !has_owners && !self.report.is_cancelled {
+                    if is_changed || end.is_some() && !self.report.is_cancelled {
                         self.kept = checker.into_kept();
                         return Ok(Round::Changed);
                     }
@@ -341,11 +344,11 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Whether a round that finds this repairs inodes, or what comes before them.
-    fn repairs_inodes(&self, report: &Report) -> bool {
+    /// Whether a round that finds this repairs what comes before a stage.
+    fn repairs_before(&self, end: Stage, report: &Report) -> bool {
         report.problems.iter().any(|problem| {
             let key = || key_of(problem);
-            stage::of(&problem.issue) <= Stage::Inodes
+            stage::of(&problem.issue) < end
                 && !self.left.contains_key(&key())
                 && self.tries.get(&key()).is_none_or(|tries| *tries < TRIES_MAX)
         })
@@ -394,17 +397,17 @@ impl<'a> Session<'a> {
         self.suspects.extend(damaged.difference(&self.victims));
     }
 
-    /// Repairs the problems of the first stage that has any, and the totals together with counts of links; nothing
-    /// behind `last`. Whether something was changed.
+    /// Repairs the problems of the first stage that has any, and the totals together with counts of links; of those
+    /// before `end`, if there is one. Whether something was changed.
     fn repair(
         &mut self,
         report: &Report,
-        last: Stage,
+        end: Option<Stage>,
         repairer: &mut Repairer<'_, '_>,
     ) -> Result<bool, Error> {
         let mut is_changed = false;
         let mut is_blocked = false;
-        for stage in Stage::ALL.into_iter().filter(|stage| *stage <= last) {
+        for stage in Stage::ALL.into_iter().filter(|stage| end.is_none_or(|end| *stage < end)) {
             let is_open = |problem: &&Problem| !self.left.contains_key(&key_of(problem));
             let of_stage = |problem: &&Problem| stage::of(&problem.issue) == stage;
             let urgent = stage.urgent(report, repairer)?;

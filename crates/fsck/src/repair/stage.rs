@@ -7,7 +7,7 @@ use crate::issue::{
     AttributeIssue, BackupIssue, BlockIssue, DirectoryIssue, FixedPart, GroupIssue, InodeIssue,
     Issue, OrphanIssue, QuotaIssue, SuperblockIssue,
 };
-use crate::report::{Problem, Report};
+use crate::report::{Pass, Problem, Report};
 use drystone_ext4_format::Corrupt;
 use std::collections::BTreeSet;
 
@@ -94,6 +94,16 @@ impl Stage {
             }
         }
         Ok(urgent)
+    }
+}
+
+/// The first stage that needs what a pass finds, if rounds that repair something before leave the pass out.
+pub(super) const fn first_of(pass: Pass) -> Option<Stage> {
+    match pass {
+        // Who shares a block is of use once the inodes are repaired.
+        Pass::Duplicates => Some(Stage::Blocks),
+        Pass::Links => Some(Stage::Connections),
+        _ => None,
     }
 }
 

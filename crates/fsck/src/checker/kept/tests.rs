@@ -94,7 +94,7 @@ fn examined(device: &dyn BlockDevice, kept: Option<Kept>) -> Option<(Report, Kep
     let mut ignore = |_: CheckProgress<'_>| {};
     let mut reporter = Reporter::new(&options, &mut ignore);
     let image = open(device, &mut reporter).ok()??;
-    match examine(image, reporter, true, &options, kept, |_| true).ok()? {
+    match examine(image, reporter, true, &options, kept, |_, _| true).ok()? {
         Examined::Hopeless(_) => None,
         Examined::Whole(mut checker) => {
             let report = std::mem::take(&mut checker.reporter.report);
