@@ -99,6 +99,45 @@ fn changes_are_seen_kept_and_taken_back() {
     }
 }
 
+/// More is changed than is held in memory, and neighbours are more than is written at once.
+#[test]
+fn changes_of_several_batches_are_taken_back() {
+    const BYTES: u64 = 12 << 20;
+    for seed in seed()..seed() + 4 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let image = MemoryDevice::new(BYTES);
+        let bytes: Vec<u8> = (0..BYTES / 2).map(|_| random.u8(..)).collect();
+        image.write_at(0, &bytes).unwrap();
+        let (before, model) = (image.to_vec(), image.snapshot());
+        let log = MemoryDevice::new(2 * BYTES);
+        let device = UndoDevice::begin(&image, &log, BYTES).unwrap();
+        for turn in 0..12 {
+            let length = random.u64(1..3 << 20);
+            let offset = random.u64(..BYTES - length);
+            if turn % 4 == 3 {
+                device.zero_range(offset, length).unwrap();
+                model.zero_range(offset, length).unwrap();
+            } else {
+                let bytes: Vec<u8> = (0..length).map(|_| random.u8(..)).collect();
+                device.write_at(offset, &bytes).unwrap();
+                model.write_at(offset, &bytes).unwrap();
+            }
+            let mut found = vec![0; BYTES as usize];
+            device.read_at(0, &mut found).unwrap();
+            assert!(found == model.to_vec(), "{turn}: DRYSTONE_SEED={seed}");
+        }
+        // It was written without a flush, but for what is still held.
+        assert!(image.to_vec() != before);
+        let (interrupted, log_then) = (image.snapshot(), log.snapshot());
+        roll_back(&interrupted, &log_then).unwrap();
+        assert!(interrupted.to_vec() == before, "DRYSTONE_SEED={seed}");
+        device.finish().unwrap();
+        assert!(image.to_vec() == model.to_vec(), "DRYSTONE_SEED={seed}");
+        roll_back(&image, &log).unwrap();
+        assert!(image.to_vec() == before, "DRYSTONE_SEED={seed}");
+    }
+}
+
 /// Other programs, which don't look for the log, see the mark until the change is complete or rolled back.
 #[test]
 fn an_image_is_marked_while_it_is_half_changed() {

@@ -35,7 +35,8 @@ const PIECE_HEADER_BYTES: usize = 12 + 4 * SECTORS;
 /// A last batch of one piece that was logged before, the end of a change with one piece, the begin of a rollback,
 /// and its end.
 const SPARE_BYTES: usize = 4 * ENTRY_HEADER_BYTES + 2 * PIECE_HEADER_BYTES;
-/// Pieces of an entry; more are damage. A writer holds fewer, and adds the first of the image.
+/// Pieces of an entry; more are damage, and no reason to take memory. Writers hold fewer, and add the first of the
+/// image. How many they hold may grow up to this without another version of the format.
 const PIECES_MAX: u32 = 4097;
 const _: () = assert!(PIECES_MAX as usize > super::HELD_PIECES_MAX);
 

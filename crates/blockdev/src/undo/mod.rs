@@ -8,7 +8,8 @@
 //!
 //! Changes are held in memory, in pieces of 4 KiB, until a flush or until they take 2 MiB. Then they are written as
 //! one *batch*; with its log entry it takes twice as much. The entry holds checksums of each
-//! piece's new bytes, and the old bytes of each piece that no earlier batch has logged.
+//! piece's new bytes, and the old bytes of each piece that no earlier batch has logged. Which those are takes a bit for
+//! each piece.
 //!
 //! Other programs know nothing of the log. A device with a *mark* ([`UndoDevice::marked_by`]) writes the mark to the
 //! first piece before anything else, so that they refuse the image while it is half changed. The final content of the
@@ -32,6 +33,7 @@
 
 mod file;
 mod log;
+mod piece_set;
 mod roll_back;
 
 pub use file::{UndoFile, UndoTarget};
@@ -41,7 +43,8 @@ use crate::lock_classes::UNDO;
 use crate::{BlockDevice, DeviceError, DeviceOperation, DeviceResult, check_range};
 use drystone_sync::RwLock;
 use log::{LogWriter, NewPiece, PIECE_BYTES, SectorSums, pieces};
-use std::collections::{BTreeMap, HashSet};
+use piece_set::PieceSet;
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// Pieces that are held in memory before they are written.
@@ -71,7 +74,7 @@ struct UndoState<L> {
     log: LogWriter<L>,
     held: BTreeMap<u64, NewBytes>,
     /// Pieces whose old bytes the log has.
-    saved: HashSet<u64>,
+    saved: PieceSet,
     /// Whether unlogged writes may not be durable yet.
     has_unlogged: bool,
     has_failed: bool,
@@ -95,7 +98,7 @@ impl<D: BlockDevice, L: BlockDevice> UndoDevice<D, L> {
         let state = UndoState {
             log,
             held: BTreeMap::new(),
-            saved: HashSet::new(),
+            saved: PieceSet::default(),
             has_unlogged: false,
             has_failed: false,
         };
@@ -131,7 +134,7 @@ impl<D: BlockDevice, L: BlockDevice> UndoDevice<D, L> {
         let mut run = 0..0;
         for (number, _, range) in pieces(offset, data.len()) {
             // A piece that is logged in part is logged as a whole.
-            if state.saved.contains(&number) || state.held.contains_key(&number) {
+            if state.saved.contains(number) || state.held.contains_key(&number) {
                 self.write_through(&mut state, offset, data, &run)?;
                 self.hold(&mut state, offset + range.start as u64, &data[range.clone()])?;
                 run = range.end..range.end;
@@ -235,7 +238,7 @@ impl<D: BlockDevice, L: BlockDevice> UndoDevice<D, L> {
     /// Writes the mark, if it isn't there yet: before anything else is changed.
     fn mark_image(&self, state: &mut UndoState<L>) -> DeviceResult {
         let Some(mark) = self.mark.filter(|_| self.protected_bytes > 0) else { return Ok(()) };
-        if state.saved.contains(&0) {
+        if state.saved.contains(0) {
             return Ok(());
         }
         let old = self.read_piece(0)?;
@@ -280,7 +283,7 @@ impl<D: BlockDevice, L: BlockDevice> UndoDevice<D, L> {
         let pieces = held.iter().map(|(&number, new)| {
             let new = new.as_deref().unwrap_or(&zeros);
             let sums = SectorSums::of(&new[..self.protected_length(number)]);
-            NewPiece { number, sums, is_logged: saved.contains(&number) }
+            NewPiece { number, sums, is_logged: saved.contains(number) }
         });
         let pieces: Vec<NewPiece> = pieces.collect();
         let read_old = |number: u64, bytes: &mut [u8]| self.read_piece_into(number, bytes);
@@ -288,7 +291,7 @@ impl<D: BlockDevice, L: BlockDevice> UndoDevice<D, L> {
             true => log.append_last_batch(&pieces, read_old)?,
             false => log.append_batch(&pieces, read_old)?,
         }
-        saved.extend(pieces.iter().map(|piece| piece.number));
+        pieces.iter().for_each(|piece| saved.insert(piece.number));
         let held = std::mem::take(&mut state.held);
         let mut run: Vec<u8> = Vec::new();
         let mut run_start = 0;

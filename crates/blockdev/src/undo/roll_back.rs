@@ -4,10 +4,15 @@
 //!
 //! An interrupted rollback is run again: the log is complete until the image is restored. Each sector of the
 //! image then is what it was before the change or what the change made it, and anything else is refused.
+//!
+//! # State
+//! What the last batch of a log has, and the last checksums of pieces that several batches have. Where those are too
+//! many for memory, the log is read once more for each part of them. Old bytes are never held but for one batch.
 
 use super::log::{Entry, LogReader, LogWriter, PIECE_BYTES, PieceChange, SectorSums};
 use crate::{BlockDevice, DeviceError, DeviceResult};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 
 /// Why an image isn't rolled back.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -75,15 +80,15 @@ pub(super) fn begin_roll_back<L: BlockDevice>(
     trust: Trust,
 ) -> Result<(u64, LogWriter<L>), UndoError> {
     let mut log = open(image, log)?;
-    let expected = Expected::read(&mut log)?;
-    if trust == Trust::Nothing {
-        expected.check(image, &mut log)?;
-    }
+    let is_rolling_back = match trust {
+        Trust::Nothing => check(image, &mut log, REWRITTEN_MAX)?,
+        Trust::Image => Expected::read(&mut log, 0, REWRITTEN_MAX)?.is_rolling_back,
+    };
     let mut log = LogWriter::after(log);
     log.append_rolling_back()?;
     // Opening cannot find less than before.
     let Some(mut log) = LogReader::open(log.into_log())? else { return Err(UndoError::NoLog) };
-    let size_bytes = restore(image, &mut log, expected.is_rolling_back)?;
+    let size_bytes = restore(image, &mut log, is_rolling_back)?;
     Ok((size_bytes, LogWriter::after(log)))
 }
 
@@ -93,9 +98,8 @@ pub(super) fn roll_back_as_change(
     log: impl BlockDevice,
 ) -> Result<u64, UndoError> {
     let mut log = open(image, log)?;
-    let expected = Expected::read(&mut log)?;
-    expected.check(image, &mut log)?;
-    restore(image, &mut log, expected.is_rolling_back)
+    let is_rolling_back = check(image, &mut log, REWRITTEN_MAX)?;
+    restore(image, &mut log, is_rolling_back)
 }
 
 fn open<L: BlockDevice>(
@@ -150,39 +154,99 @@ fn restore<L: BlockDevice>(
     Ok(protected_bytes)
 }
 
-/// What an image should hold.
+/// Compares what an image holds with what the log says; whether a rollback has begun. Leaves the log behind the last
+/// entry.
+fn check<L: BlockDevice>(
+    image: &(impl BlockDevice + ?Sized),
+    log: &mut LogReader<L>,
+    rewritten_max: usize,
+) -> Result<bool, UndoError> {
+    let mut from = 0;
+    loop {
+        let expected = Expected::read(log, from, rewritten_max)?;
+        expected.check(image, log)?;
+        match expected.pieces.end {
+            u64::MAX => return Ok(expected.is_rolling_back),
+            end => from = end,
+        }
+    }
+}
+
+/// Pieces of several batches whose last checksums are held: some ten MiB.
+const REWRITTEN_MAX: usize = 1 << 18;
+
+/// What some pieces of an image should hold. What isn't told here is what the only batch of a piece has made it.
 struct Expected {
-    /// What the pieces hold for sure, unless a rollback has begun.
-    settled: HashMap<u64, SectorSums>,
-    /// The last batch, which may have been written in part.
+    /// Of which pieces this tells.
+    pieces: Range<u64>,
+    /// What pieces of several batches hold for sure, unless a rollback has begun.
+    rewritten: BTreeMap<u64, SectorSums>,
+    /// The last batch, which may have been written in part; none if the change is complete.
     last: HashMap<u64, SectorSums>,
+    /// How many batches come before that.
+    batches_before: u64,
     is_rolling_back: bool,
 }
 
 impl Expected {
-    /// Leaves the log behind the last entry.
-    fn read<L: BlockDevice>(log: &mut LogReader<L>) -> Result<Self, UndoError> {
-        let sums = |changes: Vec<PieceChange>| {
-            changes.into_iter().map(|change| (change.number, change.new))
+    /// Reads what a log says of pieces from `from` on: of all of them, or until so many were rewritten. Leaves the log
+    /// behind the last entry.
+    fn read<L: BlockDevice>(
+        log: &mut LogReader<L>,
+        from: u64,
+        rewritten_max: usize,
+    ) -> Result<Self, UndoError> {
+        let mut expected = Self {
+            pieces: from..u64::MAX,
+            rewritten: BTreeMap::new(),
+            last: HashMap::new(),
+            batches_before: 0,
+            is_rolling_back: false,
         };
-        let (mut settled, mut last) = (HashMap::new(), HashMap::new());
-        let mut is_rolling_back = false;
+        // The batch before, and the pieces of it that an earlier one has.
+        let mut last: Vec<(u64, SectorSums, bool)> = Vec::new();
         log.rewind();
         while let Some(entry) = log.next()? {
             match entry {
                 Entry::Batch(changes) => {
-                    settled.extend(last.drain());
-                    last.extend(sums(changes));
+                    expected.batches_before += u64::from(!last.is_empty());
+                    expected.settle(&last, rewritten_max);
+                    last.clear();
+                    last.extend(
+                        changes
+                            .iter()
+                            .map(|change| (change.number, change.new, change.old.is_none())),
+                    );
                 }
                 Entry::Finished(changes) => {
-                    settled.extend(last.drain());
-                    settled.extend(sums(changes));
+                    expected.batches_before += u64::from(!last.is_empty());
+                    expected.settle(&last, rewritten_max);
+                    last.clear();
+                    let finished: Vec<_> =
+                        changes.iter().map(|change| (change.number, change.new, true)).collect();
+                    expected.settle(&finished, rewritten_max);
                 }
-                Entry::RollingBack => is_rolling_back = true,
+                Entry::RollingBack => expected.is_rolling_back = true,
                 Entry::RolledBack => return Err(UndoError::TakenBack),
             }
         }
-        Ok(Self { settled, last, is_rolling_back })
+        expected.last = last.into_iter().map(|(number, sums, _)| (number, sums)).collect();
+        Ok(expected)
+    }
+
+    /// Notes pieces that are written for sure, of those that an earlier batch has.
+    fn settle(&mut self, batch: &[(u64, SectorSums, bool)], rewritten_max: usize) {
+        for &(number, sums, is_rewritten) in batch {
+            if !is_rewritten || !self.pieces.contains(&number) {
+                continue;
+            }
+            self.rewritten.insert(number, sums);
+            if self.rewritten.len() > rewritten_max
+                && let Some((number, _)) = self.rewritten.pop_last()
+            {
+                self.pieces.end = number;
+            }
+        }
     }
 
     /// Compares what the image holds with what the log says. Leaves the log behind the last entry.
@@ -193,28 +257,47 @@ impl Expected {
     ) -> Result<(), UndoError> {
         let protected_bytes = log.protected_bytes();
         let mut bytes = [0; PIECE_BYTES];
+        let mut compare = |change: &PieceChange, allowed: &[SectorSums]| {
+            let (start, length) = protected(change, protected_bytes);
+            image.read_at(start, &mut bytes[..length])?;
+            match SectorSums::of(&bytes[..length]).is_made_of(allowed) {
+                true => Ok(()),
+                false => Err(UndoError::OtherImage { offset: start }),
+            }
+        };
+        let mut batch = 0;
         log.rewind();
         while let Some(entry) = log.next()? {
-            let (Entry::Batch(changes) | Entry::Finished(changes)) = entry else { continue };
-            for change in changes {
-                let (start, length) = protected(&change, protected_bytes);
-                let old = change.old.map(|old| SectorSums::of(&old[..length]));
-                let settled = self.settled.get(&change.number).copied();
+            let changes = match entry {
+                Entry::Batch(changes) => changes,
+                // Its piece may be in no batch.
+                Entry::Finished(changes) if !self.is_rolling_back => {
+                    let of_these = |change: &&PieceChange| self.pieces.contains(&change.number);
+                    let mut finished = changes.iter().filter(of_these);
+                    finished.try_for_each(|change| compare(change, &[change.new]))?;
+                    continue;
+                }
+                _ => continue,
+            };
+            let is_settled = batch < self.batches_before;
+            batch += 1;
+            for change in &changes {
+                // The first batch of a piece has its old bytes; one look at it is enough.
+                let Some(old) = &change.old else { continue };
+                if !self.pieces.contains(&change.number) {
+                    continue;
+                }
+                let (_, length) = protected(change, protected_bytes);
+                let old = Some(SectorSums::of(&old[..length]));
+                let only = is_settled.then_some(change.new);
+                let settled = self.rewritten.get(&change.number).copied().or(only);
                 let last = self.last.get(&change.number).copied();
                 let allowed: Vec<SectorSums> = match (self.is_rolling_back, last) {
                     (true, _) => [old, settled, last].into_iter().flatten().collect(),
                     (false, Some(last)) => settled.or(old).into_iter().chain([last]).collect(),
                     (false, None) => settled.into_iter().collect(),
                 };
-                // The first batch of a piece has its old bytes; one look at it is enough. The end of a
-                // change has none for its piece, which may be in no batch.
-                if old.is_none() && (self.is_rolling_back || last.is_some()) {
-                    continue;
-                }
-                image.read_at(start, &mut bytes[..length])?;
-                if !SectorSums::of(&bytes[..length]).is_made_of(&allowed) {
-                    return Err(UndoError::OtherImage { offset: start });
-                }
+                compare(change, &allowed)?;
             }
         }
         Ok(())
@@ -253,4 +336,45 @@ pub(super) fn change_state(log: impl BlockDevice) -> DeviceResult<Option<ChangeS
         };
     }
     Ok(Some(state))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::UndoDevice;
+    use super::*;
+    use crate::MemoryDevice;
+
+    /// With room for few pieces that several batches have, the log is read several times, and says the same.
+    #[test]
+    fn rewritten_pieces_are_compared_in_parts() {
+        const PIECES: u64 = 40;
+        let image = MemoryDevice::new(PIECES * PIECE_BYTES as u64);
+        let log = MemoryDevice::new(4 << 20);
+        let device = UndoDevice::begin(&image, &log, image.size_bytes()).unwrap();
+        for round in 1..4 {
+            for piece in (0..PIECES).filter(|piece| piece % 4 != round) {
+                let place = piece * PIECE_BYTES as u64;
+                device.write_at(place, &[round as u8; PIECE_BYTES]).unwrap();
+            }
+            device.flush().unwrap();
+        }
+        let interrupted = (image.snapshot(), log.snapshot());
+        device.finish().unwrap();
+        for (image, log) in [(image, log), interrupted] {
+            for rewritten_max in [1, 7, 1000] {
+                let mut reader = LogReader::open(&log).unwrap().unwrap();
+                check(&image, &mut reader, rewritten_max).unwrap();
+                for piece in 0..PIECES {
+                    let other = image.snapshot();
+                    other.write_at(piece * PIECE_BYTES as u64 + 600, &[9]).unwrap();
+                    let mut reader = LogReader::open(&log).unwrap().unwrap();
+                    let refused = check(&other, &mut reader, rewritten_max);
+                    assert!(
+                        matches!(refused, Err(UndoError::OtherImage { .. })),
+                        "{rewritten_max} {piece}: {refused:?}"
+                    );
+                }
+            }
+        }
+    }
 }
