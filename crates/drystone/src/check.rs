@@ -95,7 +95,7 @@ pub fn repair_image(
             if report.is_cancelled {
                 return Err(ErrorCause::RepairCancelled.into());
             }
-            if report.repaired > 0 {
+            if report.is_changed {
                 note_change(device)?;
             }
             Ok(report)

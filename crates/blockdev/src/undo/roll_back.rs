@@ -338,7 +338,7 @@ pub(super) fn change_state(log: impl BlockDevice) -> DeviceResult<Option<ChangeS
     Ok(Some(state))
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::super::UndoDevice;
     use super::*;

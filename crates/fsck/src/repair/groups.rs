@@ -2,7 +2,8 @@
 
 use super::repairer::{Done, Repairer};
 use super::tables::{
-    find_table, is_better_table, is_empty_table, is_foreign_table, usual_table, weaker_table,
+    carry_over, find_table, is_better_table, is_empty_under, is_foreign_table, usual_table,
+    weaker_table,
 };
 use super::{superblock, totals};
 use crate::groups::is_location;
@@ -241,7 +242,8 @@ fn move_part(
     Ok(Some("the group's part was given its place again, or another one"))
 }
 
-/// Gives a group whose table isn't found one where mke2fs puts it, or else an empty one.
+/// Gives a group whose table isn't found one where mke2fs puts it, or else one that holds what of its table can be told
+/// from what overlaps it.
 fn replace_table(repairer: &mut Repairer<'_, '_>, group: GroupNumber) -> Result<Done, Error> {
     let layout = repairer.checker.image.layout;
     let count = u64::from(layout.inode_table_blocks());
@@ -259,8 +261,15 @@ fn replace_table(repairer: &mut Repairer<'_, '_>, group: GroupNumber) -> Result<
     let Some(place) = repairer.allocate_part(group, count)? else { return Ok(None) };
     let log_block_size = layout.log_block_size();
     repairer.device().zero_range(place.get() << log_block_size, count << log_block_size)?;
+    let has_table = repairer.checker.image.groups[group.index()].has_inode_table;
+    if has_table {
+        carry_over(repairer, group, place)?;
+    }
     move_part(repairer, group, GroupPart::InodeTable, place)?;
-    Ok(Some("the group got an empty inode table"))
+    Ok(Some(match has_table {
+        true => "the group got an inode table with what was left of the other one",
+        false => "the group got an empty inode table",
+    }))
 }
 
 /// Finds the root again, or makes an empty one. What was in it is connected to `lost+found` then.
@@ -312,7 +321,9 @@ pub(super) fn separate(
             replace_table(repairer, weaker)
         }
         // What every image has lies where it is; inodes there would show that it doesn't.
-        [FixedPart::Base(_), FixedPart::InodeTable(group)] if is_empty_table(repairer, group)? => {
+        [base @ FixedPart::Base(_), FixedPart::InodeTable(group)]
+            if is_empty_under(repairer, group, base)? =>
+        {
             replace_table(repairer, group)
         }
         _ => Ok(None),

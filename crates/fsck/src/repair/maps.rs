@@ -226,43 +226,39 @@ pub(super) fn unshare(
 /// Bytes that are copied at once.
 const COPY_BYTES_MAX: u64 = 256 << 10;
 
-/// Copies of blocks: neighbours are read and written together.
+/// Copies of blocks that are to be made. Neighbours are copied together.
 #[derive(Default)]
 struct BlockCopies {
-    from: u64,
-    to: u64,
-    count: u64,
+    /// From where to where, and how many.
+    runs: Vec<(u64, u64, u64)>,
+    /// The clusters that were taken for them.
+    taken: Vec<PhysicalBlock>,
 }
 
 impl BlockCopies {
-    fn add(
-        &mut self,
-        repairer: &Repairer<'_, '_>,
-        from: PhysicalBlock,
-        to: PhysicalBlock,
-    ) -> Result<(), Error> {
+    fn add(&mut self, from: PhysicalBlock, to: PhysicalBlock) {
         let (from, to) = (from.get(), to.get());
-        let goes_on = self.from + self.count == from && self.to + self.count == to;
-        let count_max = COPY_BYTES_MAX >> repairer.checker.image.layout.log_block_size();
-        if !goes_on || self.count >= count_max {
-            self.finish(repairer)?;
-            (self.from, self.to) = (from, to);
+        match self.runs.last_mut() {
+            Some((start, target, count)) if *start + *count == from && *target + *count == to => {
+                *count += 1;
+            }
+            _ => self.runs.push((from, to, 1)),
         }
-        self.count += 1;
-        Ok(())
     }
 
-    /// Writes what is added.
-    fn finish(&mut self, repairer: &Repairer<'_, '_>) -> Result<(), Error> {
-        let count = std::mem::take(&mut self.count);
-        if count == 0 {
-            return Ok(());
-        }
+    fn make(&self, repairer: &Repairer<'_, '_>) -> Result<(), Error> {
         let image = &repairer.checker.image;
         let log_block_size = image.layout.log_block_size();
-        let mut buffer = vec![0; (count << log_block_size) as usize];
-        image.read_blocks(PhysicalBlock::new(self.from), &mut buffer)?;
-        Ok(image.device.write_at(self.to << log_block_size, &buffer)?)
+        let count_max = COPY_BYTES_MAX >> log_block_size;
+        let mut buffer = Vec::new();
+        for (from, to, count) in &self.runs {
+            for done in (0..*count).step_by(count_max as usize) {
+                buffer.resize((count_max.min(count - done) << log_block_size) as usize, 0);
+                image.read_blocks(PhysicalBlock::new(from + done), &mut buffer)?;
+                image.device.write_at((to + done) << log_block_size, &buffer)?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -305,6 +301,7 @@ fn unshare_map(
                     if stays {
                         cluster
                     } else if let Some(block) = repairer.allocate()? {
+                        copies.taken.push(block);
                         repairer.checker.found.claims.cluster(block.get())
                     } else {
                         done = NO_ROOM;
@@ -319,7 +316,7 @@ fn unshare_map(
                 let place = PhysicalBlock::new(start + logical.as_u64() % ratio);
                 // What was never written reads as zeros wherever it lies.
                 if !extent.unwritten {
-                    copies.add(repairer, physical, place)?;
+                    copies.add(physical, place);
                 }
                 physical = place;
             }
@@ -330,14 +327,18 @@ fn unshare_map(
             }
         }
     }
-    copies.finish(repairer)?;
+    let (inode, nodes) = (pieces.inode.clone(), pieces.nodes.clone());
+    if store(repairer, Pieces { inode, extents: unshared, nodes })?.is_some() {
+        copies.make(repairer)?;
+        return Ok(done);
+    }
+    repairer.give_back(copies.taken);
     // Where there is no room for the nodes of such a map either, the inode keeps what needs fewer or none.
     let few: Vec<Extent> = own.iter().take(map_writer::ROOT_ENTRIES).copied().collect();
-    for (extents, done) in [(unshared, done), (own, NO_ROOM), (few, NO_ROOM), (Vec::new(), NO_ROOM)]
-    {
+    for extents in [own, few, Vec::new()] {
         let (inode, nodes) = (pieces.inode.clone(), pieces.nodes.clone());
         if store(repairer, Pieces { inode, extents, nodes })?.is_some() {
-            return Ok(done);
+            return Ok(NO_ROOM);
         }
     }
     Ok(None)

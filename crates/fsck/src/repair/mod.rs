@@ -9,8 +9,8 @@
 //! as far as memory permits ([`Kept`]). Its report is that of a check of the whole image.
 //!
 //! # State
-//! Between rounds the device and what was written, what the check keeps, and what was left and why, by the text of the
-//! problem.
+//! Between rounds the device and what was written, what the check keeps, and what was left and why, by hashes of the
+//! problems' texts.
 //!
 //! # Crash
 //! A repair is not atomic by itself. The caller gives it a device with an undo log, so that one that is
@@ -57,7 +57,9 @@ use drystone_ext4_format::superblock::StateFlags;
 use repairer::Repairer;
 use serde::Serialize;
 use stage::Stage;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::fmt::{self, Write};
+use std::hash::{DefaultHasher, Hasher};
 
 /// A repair ends after this many rounds, whatever is left.
 const ROUNDS_MAX: u32 = 64;
@@ -128,6 +130,9 @@ pub struct RepairReport {
     pub warnings: u64,
     /// Whether the caller has ended the repair.
     pub is_cancelled: bool,
+    /// Whether anything was written, be it only what was tried about problems that are left.
+    #[serde(skip)]
+    pub is_changed: bool,
     /// What the image holds.
     pub summary: CheckSummary,
 }
@@ -164,6 +169,7 @@ pub fn repair(
         }
     }
     session.report.summary.transactions_replayed = session.transactions;
+    session.report.is_changed = device.writes() > 0;
     Ok(session.report)
 }
 
@@ -180,10 +186,12 @@ struct Session<'a> {
     options: CheckOptions,
     now_seconds: u64,
     choose: &'a mut Choose<'a>,
-    /// Problems that are left, by their text.
-    left: HashMap<String, RepairOutcome>,
-    /// How often problems were repaired, by their text.
-    tries: HashMap<String, u8>,
+    /// Problems that are left.
+    left: HashMap<ProblemKey, RepairOutcome>,
+    /// Those of them about which something was written.
+    attempted: Vec<Problem>,
+    /// How often problems were repaired.
+    tries: HashMap<ProblemKey, u8>,
     report: RepairReport,
     transactions: u64,
     /// Whether the journal can't be replayed, or holds what only the engine replays.
@@ -221,6 +229,7 @@ impl<'a> Session<'a> {
             now_seconds,
             choose,
             left: HashMap::new(),
+            attempted: Vec::new(),
             tries: HashMap::new(),
             report: RepairReport::default(),
             transactions: 0,
@@ -426,16 +435,17 @@ impl<'a> Session<'a> {
                 let outcome = if is_blocked {
                     RepairOutcome::Waiting
                 } else {
-                    self.repair_one(problem, &key, repairer)?
+                    self.repair_one(problem, key, repairer)?
                 };
                 if self.report.is_cancelled {
                     return Ok(false);
                 }
                 // A rule may have written before it failed.
-                is_stage_changed |=
-                    outcome == RepairOutcome::Repaired || self.device.writes() > writes_before;
+                let has_written = self.device.writes() > writes_before;
+                is_stage_changed |= outcome == RepairOutcome::Repaired || has_written;
                 if outcome != RepairOutcome::Repaired {
                     self.left.insert(key, outcome);
+                    self.attempted.extend(has_written.then(|| problem.clone()));
                 }
             }
             is_changed |= is_stage_changed;
@@ -457,14 +467,14 @@ impl<'a> Session<'a> {
     fn repair_one(
         &mut self,
         problem: &Problem,
-        key: &str,
+        key: ProblemKey,
         repairer: &mut Repairer<'_, '_>,
     ) -> Result<RepairOutcome, Error> {
-        let is_full = self.tries.len() >= TRACKED_MAX && !self.tries.contains_key(key);
+        let is_full = self.tries.len() >= TRACKED_MAX && !self.tries.contains_key(&key);
         if is_full {
             return Ok(RepairOutcome::Impossible);
         }
-        let tries = self.tries.entry(key.to_owned()).or_default();
+        let tries = self.tries.entry(key).or_default();
         if *tries == TRIES_MAX {
             return Ok(RepairOutcome::Impossible);
         }
@@ -496,22 +506,45 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Takes what the last check has found as what is left.
+    /// Takes what the last check has found as what is left. What is gone although its rule failed was repaired, too.
     fn conclude(&mut self, report: Report) {
         self.report.errors = report.errors;
         self.report.warnings = report.warnings;
         self.report.summary = report.summary;
+        if !self.attempted.is_empty() {
+            let found: HashSet<ProblemKey> = report.problems.iter().map(key_of).collect();
+            for problem in std::mem::take(&mut self.attempted) {
+                if !found.contains(&key_of(&problem)) {
+                    self.report.repaired += 1;
+                    self.add(problem, RepairOutcome::Repaired, Some("it was repaired in part"));
+                }
+            }
+        }
         for problem in report.problems {
-            let key = key_of(&problem);
-            let outcome = self.left.get(&key).copied().unwrap_or(RepairOutcome::Impossible);
-            self.add(problem, outcome, None);
+            let outcome = self.left.get(&key_of(&problem)).copied();
+            self.add(problem, outcome.unwrap_or(RepairOutcome::Impossible), None);
         }
     }
 }
 
-/// What a problem is known by in other rounds.
-fn key_of(problem: &Problem) -> String {
-    format!("{:?}", problem.issue)
+/// What a problem is known by in other rounds: two hashes of its text, which may be long.
+type ProblemKey = [u64; 2];
+
+fn key_of(problem: &Problem) -> ProblemKey {
+    struct Hashing([DefaultHasher; 2]);
+
+    impl fmt::Write for Hashing {
+        fn write_str(&mut self, text: &str) -> fmt::Result {
+            self.0.iter_mut().for_each(|hasher| hasher.write(text.as_bytes()));
+            Ok(())
+        }
+    }
+
+    let mut hashing = Hashing([DefaultHasher::new(), DefaultHasher::new()]);
+    hashing.0[1].write_u8(1);
+    let written = write!(hashing, "{:?}", problem.issue);
+    written.expect("an issue has a text, and hashing takes any");
+    hashing.0.map(|hasher| hasher.finish())
 }
 
 impl RepairReport {

@@ -57,6 +57,8 @@ pub(super) struct Repairer<'m, 'i> {
     free_groups: Range<u32>,
     /// Clusters behind the last that was taken, which were free then.
     free_run: Range<u64>,
+    /// First blocks of clusters that were taken, and weren't needed. They stay claimed.
+    given_back: Vec<PhysicalBlock>,
 }
 
 impl<'m, 'i> Repairer<'m, 'i> {
@@ -81,6 +83,7 @@ impl<'m, 'i> Repairer<'m, 'i> {
             lost_and_found_block: None,
             free_groups: 0..groups.saturating_mul(2),
             free_run: 0..0,
+            given_back: Vec::new(),
         }
     }
 
@@ -97,6 +100,9 @@ impl<'m, 'i> Repairer<'m, 'i> {
     /// Takes a cluster that nothing uses; its first block. What a damaged inode has lost is marked in
     /// the stored bitmaps still, so that clusters which are free there as well come first.
     pub fn allocate(&mut self) -> Result<Option<PhysicalBlock>, Error> {
+        if let Some(block) = self.given_back.pop() {
+            return Ok(Some(block));
+        }
         let claims = &mut self.checker.found.claims;
         if let Some(cluster) = self.free_run.next()
             && !claims.used.has_any(cluster..cluster + 1)
@@ -116,6 +122,12 @@ impl<'m, 'i> Repairer<'m, 'i> {
             self.free_groups.start += 1;
         }
         Ok(None)
+    }
+
+    /// Takes back clusters of [`allocate`](Self::allocate) that nothing was written to yet, in the order in which they
+    /// were taken. They are the next that it gives.
+    pub fn give_back(&mut self, blocks: Vec<PhysicalBlock>) {
+        self.given_back.extend(blocks.into_iter().rev());
     }
 
     /// Takes so many blocks in a row for a part of a group: in the group, where its parts have to be there.

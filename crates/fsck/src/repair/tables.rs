@@ -2,7 +2,7 @@
 
 use super::repairer::Repairer;
 use crate::groups::is_location;
-use crate::image::Error;
+use crate::image::{Error, TABLE_READ_BYTES};
 use crate::issue::FixedPart;
 use crate::mapping;
 use drystone_ext4_format::extent::{ExtentNode, NodePlace};
@@ -10,7 +10,7 @@ use drystone_ext4_format::features::Incompat;
 use drystone_ext4_format::inode::{Inode, InodeFlags, InodeTimestamp, ModeFileType};
 use drystone_ext4_format::{GroupNumber, InodeNumber, LogicalBlock, PhysicalBlock};
 use std::collections::BTreeSet;
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 
 /// Blocks at the start of a table by each of which it is found: the first may be lost.
 const LEADING_BLOCKS_MAX: u64 = 16;
@@ -49,7 +49,7 @@ fn search_table(
     let has_checksums = layout.checksum_seed().is_some();
     let state = &repairer.checker.image.groups[group.index()];
     let mut most = match state.has_inode_table {
-        true => sound_inodes(repairer, group, state.descriptor.inode_table)?.len(),
+        true => SoundInodes::of(repairer, group, state.descriptor.inode_table)?.count,
         false => 0,
     };
     let table_blocks = u64::from(layout.inode_table_blocks());
@@ -79,14 +79,13 @@ fn search_table(
             if !is_new || !is_free_for_table(repairer, group, start)? {
                 continue;
             }
-            let sound = sound_inodes(repairer, group, start)?;
-            if sound.len() <= most {
+            let sound = SoundInodes::of(repairer, group, start)?;
+            if sound.count <= most {
                 continue;
             }
-            (most, best) = (sound.len(), Some(start));
+            (most, best) = (sound.count, Some(start));
             // One block may have got elsewhere, but hardly several that belong together.
-            let block_of = |bit: Option<&usize>| bit.map(|bit| bit / per_block);
-            if block_of(sound.first()) != block_of(sound.last()) {
+            if sound.first / per_block != sound.last / per_block {
                 return Ok(best);
             }
         }
@@ -128,18 +127,84 @@ fn journal_runs(repairer: &Repairer<'_, '_>) -> Result<Vec<Range<u64>>, Error> {
     Ok(runs)
 }
 
-/// The inodes of a group that a table in this place holds, by their bits in rising order.
-fn sound_inodes(
+/// Calls `visit` for the records of a table in a place that aren't in a hole of the device, with their bits, until it
+/// breaks. Tables are read in pieces: those of a crafted image can be larger than all memory.
+fn for_each_record(
+    repairer: &Repairer<'_, '_>,
+    place: PhysicalBlock,
+    mut visit: impl FnMut(usize, &[u8]) -> Result<ControlFlow<()>, Error>,
+) -> Result<(), Error> {
+    let image = &repairer.checker.image;
+    let layout = &image.layout;
+    let inode_size = layout.inode_size();
+    let start = place.get() << layout.log_block_size();
+    let length = u64::from(layout.inode_table_blocks()) << layout.log_block_size();
+    let mut buffer = vec![0; TABLE_READ_BYTES.next_multiple_of(inode_size)];
+    let piece = buffer.len() as u64;
+    let mut from = 0;
+    while from < length {
+        let data = image.device.next_data(start + from)?.map(|next| next - start);
+        let Some(data) = data.filter(|data| *data < length) else { break };
+        from = data / piece * piece;
+        let bytes = &mut buffer[..piece.min(length - from) as usize];
+        image.device.read_at(start + from, bytes)?;
+        let first = (from / inode_size as u64) as usize;
+        for (bit, record) in (first..).zip(bytes.chunks_exact(inode_size)) {
+            if visit(bit, record)?.is_break() {
+                return Ok(());
+            }
+        }
+        from += piece;
+    }
+    Ok(())
+}
+
+/// The inodes of a group that a table in a place holds.
+#[derive(Default)]
+struct SoundInodes {
+    count: usize,
+    /// The bits of the first and the last.
+    first: usize,
+    last: usize,
+}
+
+impl SoundInodes {
+    fn of(
+        repairer: &Repairer<'_, '_>,
+        group: GroupNumber,
+        place: PhysicalBlock,
+    ) -> Result<Self, Error> {
+        let mut sound = Self::default();
+        for_each_record(repairer, place, |bit, record| {
+            sound.add(repairer, group, bit, record);
+            Ok(ControlFlow::Continue(()))
+        })?;
+        Ok(sound)
+    }
+
+    fn add(&mut self, repairer: &Repairer<'_, '_>, group: GroupNumber, bit: usize, record: &[u8]) {
+        if is_sound(repairer, group, bit, record) {
+            if self.count == 0 {
+                self.first = bit;
+            }
+            self.count += 1;
+            self.last = bit;
+        }
+    }
+}
+
+/// Whether a table in a place holds an inode of a group.
+fn holds_any(
     repairer: &Repairer<'_, '_>,
     group: GroupNumber,
     place: PhysicalBlock,
-) -> Result<Vec<usize>, Error> {
-    let layout = repairer.checker.image.layout;
-    let mut bytes = vec![0; layout.inode_table_blocks() as usize * layout.block_size()];
-    repairer.checker.image.read_blocks(place, &mut bytes)?;
-    let inodes = (0..).zip(bytes.chunks_exact(layout.inode_size()));
-    let sound = inodes.filter(|(bit, bytes)| is_sound(repairer, group, *bit, bytes));
-    Ok(sound.map(|(bit, _)| bit).collect())
+) -> Result<bool, Error> {
+    let mut is_found = false;
+    for_each_record(repairer, place, |bit, record| {
+        is_found = is_sound(repairer, group, bit, record);
+        Ok(if is_found { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+    })?;
+    Ok(is_found)
 }
 
 /// Whether a group's inodes rather lie in a place than in another one.
@@ -155,37 +220,133 @@ pub(super) fn is_better_table(
     Ok(worth(repairer, group, place)? > worth(repairer, group, other)?)
 }
 
-/// How much speaks for a group's table lying in a place: inodes that are the group's, and what looks like inodes.
+/// How much speaks for a group's table lying in a place: inodes that are the group's, and how many more records look
+/// like inodes in use than like something else.
 fn worth(
     repairer: &Repairer<'_, '_>,
     group: GroupNumber,
     place: PhysicalBlock,
 ) -> Result<(usize, i64), Error> {
-    let sound = sound_inodes(repairer, group, place)?.len();
-    Ok((sound, likely_inodes(repairer, place)?))
+    let (mut sound, mut balance) = (SoundInodes::default(), 0);
+    for_each_record(repairer, place, |bit, record| {
+        sound.add(repairer, group, bit, record);
+        balance += resemblance(repairer, record).balance();
+        Ok(ControlFlow::Continue(()))
+    })?;
+    Ok((sound.count, balance))
 }
 
-/// Whether nothing in a group's table looks like an inode.
-pub(super) fn is_empty_table(
+/// What a record of a table looks like.
+#[derive(PartialEq, Eq)]
+enum Resemblance {
+    InodeInUse,
+    /// Never used, or deleted.
+    Unknown,
+    SomethingElse,
+}
+
+impl Resemblance {
+    /// What it adds to how much more looks like an inode than like something else.
+    const fn balance(&self) -> i64 {
+        match self {
+            Self::InodeInUse => 1,
+            Self::Unknown => 0,
+            Self::SomethingElse => -1,
+        }
+    }
+}
+
+fn resemblance(repairer: &Repairer<'_, '_>, record: &[u8]) -> Resemblance {
+    if record.iter().all(|&byte| byte == 0) {
+        return Resemblance::Unknown;
+    }
+    match Inode::read(record, InodeNumber::new(1), &repairer.checker.image.layout) {
+        Ok(inode) if inode.links_count > 0 && inode.deletion_time == 0 => Resemblance::InodeInUse,
+        Ok(inode) if inode.links_count == 0 => Resemblance::Unknown,
+        _ => Resemblance::SomethingElse,
+    }
+}
+
+/// Whether nothing looks like an inode in those blocks of a group's table where another part lies: by their checksums,
+/// or if fewer records look like inodes in use than like something else.
+pub(super) fn is_empty_under(
     repairer: &Repairer<'_, '_>,
     group: GroupNumber,
+    other: FixedPart,
 ) -> Result<bool, Error> {
     let place = repairer.checker.image.groups[group.index()].descriptor.inode_table;
-    let (sound, likely) = worth(repairer, group, place)?;
-    Ok(sound == 0 && likely <= 0)
+    let has_checksums = repairer.checker.image.layout.checksum_seed().is_some();
+    let others = overlapping(repairer, group, place, |part| part == other);
+    let (mut sound, mut balance, mut is_used) = (SoundInodes::default(), 0, false);
+    for_each_record(repairer, place, |bit, record| {
+        if lies_in(repairer, place, bit, &others) {
+            sound.add(repairer, group, bit, record);
+            let resemblance = resemblance(repairer, record);
+            is_used |= resemblance == Resemblance::InodeInUse;
+            balance += resemblance.balance();
+        }
+        Ok(ControlFlow::Continue(()))
+    })?;
+    Ok(sound.count == 0 && (has_checksums || !is_used || balance < 0))
 }
 
-/// Of two groups whose tables overlap, the one whose table holds less of its group.
+/// The ranges of other fixed metadata, of those that are wanted, in a group's table in a place.
+fn overlapping(
+    repairer: &Repairer<'_, '_>,
+    group: GroupNumber,
+    place: PhysicalBlock,
+    is_wanted: impl Fn(FixedPart) -> bool,
+) -> Vec<Range<u64>> {
+    let count = u64::from(repairer.checker.image.layout.inode_table_blocks());
+    let (start, end) = (place.get(), place.get().saturating_add(count));
+    let others = repairer.checker.found.claims.fixed.iter().filter(|range| {
+        range.part != FixedPart::InodeTable(group)
+            && range.start < end
+            && range.end > start
+            && is_wanted(range.part)
+    });
+    others.map(|range| range.start..range.end).collect()
+}
+
+/// Whether a record of a table in a place lies in one of these ranges.
+fn lies_in(
+    repairer: &Repairer<'_, '_>,
+    place: PhysicalBlock,
+    bit: usize,
+    ranges: &[Range<u64>],
+) -> bool {
+    let layout = &repairer.checker.image.layout;
+    let block = place.get() + ((bit * layout.inode_size()) as u64 >> layout.log_block_size());
+    ranges.iter().any(|range| range.contains(&block))
+}
+
+/// Of two groups whose tables overlap, the one whose table holds less of its group. If they hold as much, it is the one
+/// whose table stands less in a row with those of its neighbours, and then the one behind.
 pub(super) fn weaker_table(
     repairer: &Repairer<'_, '_>,
     first: GroupNumber,
     second: GroupNumber,
 ) -> Result<GroupNumber, Error> {
-    let worth_of = |group: GroupNumber| {
+    let worth_of = |group: GroupNumber| -> Result<_, Error> {
         let place = repairer.checker.image.groups[group.index()].descriptor.inode_table;
-        worth(repairer, group, place)
+        Ok((worth(repairer, group, place)?, neighbours(repairer, group)))
     };
+    let [first, second] = [first.min(second), first.max(second)];
     Ok(if worth_of(first)? < worth_of(second)? { first } else { second })
+}
+
+/// With how many of the groups beside it a group's table stands in a row, as mke2fs puts them.
+fn neighbours(repairer: &Repairer<'_, '_>, group: GroupNumber) -> usize {
+    let image = &repairer.checker.image;
+    let count = u64::from(image.layout.inode_table_blocks());
+    let table_of = |group: Option<u32>| {
+        let state = group.and_then(|group| image.groups.get(group as usize));
+        state.filter(|state| state.has_inode_table).map(|state| state.descriptor.inode_table.get())
+    };
+    let Some(own) = table_of(Some(group.get())) else { return 0 };
+    let before = table_of(group.get().checked_sub(1)).map(|table| table + count);
+    let behind = table_of(group.get().checked_add(1));
+    usize::from(before == Some(own)) + usize::from(behind == Some(own + count))
 }
 
 /// Whether a group's table holds inodes, by their checksums, but none of the group's.
@@ -195,25 +356,35 @@ pub(super) fn is_foreign_table(
 ) -> Result<bool, Error> {
     let place = repairer.checker.image.groups[group.index()].descriptor.inode_table;
     let has_checksums = repairer.checker.image.layout.checksum_seed().is_some();
-    Ok(has_checksums
-        && likely_inodes(repairer, place)? > 0
-        && sound_inodes(repairer, group, place)?.is_empty())
+    let (sound, balance) = worth(repairer, group, place)?;
+    Ok(has_checksums && balance > 0 && sound == 0)
 }
 
-/// How many more records of a table look like inodes in use than like something else.
-fn likely_inodes(repairer: &Repairer<'_, '_>, place: PhysicalBlock) -> Result<i64, Error> {
+/// Copies what a group's table holds of the group to another place, which has zeros elsewhere: the table overlaps
+/// something else. What isn't known by its checksum counts where nothing else lies, unless all of the table seems to
+/// be another group's.
+pub(super) fn carry_over(
+    repairer: &Repairer<'_, '_>,
+    group: GroupNumber,
+    target: PhysicalBlock,
+) -> Result<(), Error> {
     let layout = repairer.checker.image.layout;
-    let mut bytes = vec![0; layout.inode_table_blocks() as usize * layout.block_size()];
-    repairer.checker.image.read_blocks(place, &mut bytes)?;
-    let records = bytes.chunks_exact(layout.inode_size());
-    let used = records.filter(|record| record.iter().any(|&byte| byte != 0));
-    let worths = used.map(|record| match Inode::read(record, InodeNumber::new(1), &layout) {
-        Ok(inode) if inode.links_count > 0 && inode.deletion_time == 0 => 1,
-        // What was deleted says nothing.
-        Ok(inode) if inode.links_count == 0 => 0,
-        _ => -1,
-    });
-    Ok(worths.sum())
+    let place = repairer.checker.image.groups[group.index()].descriptor.inode_table;
+    let has_checksums = layout.checksum_seed().is_some();
+    if has_checksums && !holds_any(repairer, group, place)? {
+        return Ok(());
+    }
+    let others = overlapping(repairer, group, place, |_| true);
+    for_each_record(repairer, place, |bit, record| {
+        let is_own = || has_checksums && is_sound(repairer, group, bit, record);
+        let is_kept = !lies_in(repairer, place, bit, &others) || is_own();
+        if is_kept && record.iter().any(|&byte| byte != 0) {
+            let offset = (bit * layout.inode_size()) as u64;
+            let target = (target.get() << layout.log_block_size()) + offset;
+            repairer.device().write_at(target, record)?;
+        }
+        Ok(ControlFlow::Continue(()))
+    })
 }
 
 /// Whether bytes are the inode with the number of a bit: by its checksum, or without checksums, if it is a
@@ -256,7 +427,7 @@ fn is_free_for_table(
             FixedPart::Base(_) => true,
             FixedPart::InodeTable(other) if other != group => {
                 layout.checksum_seed().is_none()
-                    || !sound_inodes(repairer, other, PhysicalBlock::new(range.start))?.is_empty()
+                    || holds_any(repairer, other, PhysicalBlock::new(range.start))?
             }
             _ => false,
         };

@@ -164,6 +164,45 @@ fn no_file_is_overwritten_by_quota() {
     }
 }
 
+/// The same for projects, whose file may be in any inode: one with a name, one without that is somebody's, and one that
+/// is only damaged.
+#[test]
+fn no_file_is_overwritten_by_quota_of_projects() {
+    if !have("debugfs") {
+        return;
+    }
+    let scratch = Scratch::new("fsck-project-quota-file").unwrap();
+    let options = "-t ext4 -I 256 -O quota,project";
+    let quota = |device: &MemoryDevice| {
+        let mut bytes = [0; SUPERBLOCK_BYTES];
+        device.read_at(SUPERBLOCK_OFFSET_BYTES, &mut bytes).unwrap();
+        Superblock::check(&bytes).unwrap().project_quota_inode()
+    };
+    let sound = fs::read(make(&scratch, options, "write SMALL /a")).unwrap();
+    let sound = ImageContents::of(MemoryDevice::from_bytes(&sound)).unwrap();
+    let number = sound.names[&b"/a"[..]];
+    let named = format!("write SMALL /a\nssv prj_quota_inum {number}");
+    let lost = format!("{named}\nsif /a mode 0100644\nunlink /a");
+    let name_lost = format!("/lost+found/#{number}");
+    for (requests, name) in [(named, "/a"), (lost, &name_lost)] {
+        let damaged = fs::read(make(&scratch, options, &requests)).unwrap();
+        let device = MemoryDevice::from_bytes(&damaged);
+        assert_eq!(quota(&device), Some(InodeNumber::new(number)));
+        let after = repaired_contents(&scratch, &damaged);
+        repair_all(&device).unwrap();
+        assert_eq!(quota(&device), None, "{requests}");
+        assert_eq!(after.names.get(name.as_bytes()), Some(&number), "{requests}");
+        assert!(after.files[&number].blocks == sound.files[&number].blocks, "{requests}");
+    }
+    // Its first block is lost.
+    let image = make(&scratch, options, "zap_block -f <12> 0");
+    let device = MemoryDevice::from_bytes(&fs::read(&image).unwrap());
+    assert_eq!(quota(&device), Some(InodeNumber::new(12)));
+    let report = repair_all(&device).unwrap();
+    assert!(report.is_clean() && report.repaired > 0, "{}", told(&Ok(report)));
+    assert_eq!(quota(&device), Some(InodeNumber::new(12)), "{}", told(&Ok(report)));
+}
+
 /// A quota file that needs another block, where there is none, stays as it is, and the report is that of a check.
 #[test]
 fn a_quota_file_without_room_stays_as_it_is() {

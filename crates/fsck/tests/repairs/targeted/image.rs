@@ -8,7 +8,7 @@ use drystone_blockdev::{BlockDevice, MemoryDevice};
 use drystone_ext4_format::superblock::mark_half_changed;
 use drystone_ext4_format::{GroupNumber, InodeNumber, PhysicalBlock};
 use drystone_fsck::CheckOptions;
-use drystone_testkit::judges::{Scratch, have};
+use drystone_testkit::judges::{Scratch, SmallImage, have};
 use drystone_testkit::metadata_map::BlockContent;
 
 /// The undo log of an interrupted change was lost: what the change has left is repaired.
@@ -287,6 +287,35 @@ fn the_usual_place_of_a_table_counts_more_than_a_damaged_copy() {
     }) else {
         return;
     };
+    assert!(all_is_saved(&treated), "{:?} {:?}", treated.ours, treated.sound);
+}
+
+/// A descriptor without a checksum is damaged, and so is the first of its copies: the table is where most inodes are.
+#[test]
+fn the_better_copy_of_a_descriptor_counts() {
+    if !have("mke2fs") {
+        return;
+    }
+    let scratch = Scratch::new("fsck-descriptor-copies").unwrap();
+    let arguments = "-t ext4 -b 1024 -N 512 -g 2048 -O ^metadata_csum,^uninit_bg";
+    let set = SmallImage { name: "no-checksums", arguments, size_mib: 8, names: 40 };
+    let patient = Patient::new(&scratch, &set, 300);
+    let map = &patient.map;
+    let device = MemoryDevice::from_bytes(&patient.bytes);
+    let layout = map.layout();
+    let size = layout.block_size() as u64;
+    let group = layout.groups().nth(1).unwrap();
+    let within = layout.descriptor_size() as u64 + 8;
+    let table = map.descriptor(group).inode_table.get() as u32;
+    let primary = blocks_of(map, |kind| matches!(kind, BlockContent::Descriptors))[0];
+    let copies = blocks_of(map, |kind| matches!(kind, BlockContent::DescriptorsBackup));
+    assert!(copies.len() > 1, "{copies:?}");
+    device.write_at(primary * size + within, &[0; 4]).unwrap();
+    device.write_at(copies[0] * size + within, &(table + 1024).to_le_bytes()).unwrap();
+    let treated = patient.judge(&content(&device), vec!["copies".to_owned()], true);
+    if let Verdict::Failed(why) = &treated.verdict {
+        panic!("{why}");
+    }
     assert!(all_is_saved(&treated), "{:?} {:?}", treated.ours, treated.sound);
 }
 
