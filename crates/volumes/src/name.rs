@@ -15,7 +15,7 @@ use uuid::Uuid;
 /// | `disk.img#root` | the one partition with this name, label, UUID or type |
 /// | `disk.img@offset=1M` | what begins there; `,size=64M` says how much it is |
 /// | `log.img@12` | a checkpoint of NILFS2 |
-/// | `nbd://host/export`, `nbd+unix:///export?socket=/path` | an export of an NBD server |
+/// | `nbd://host/export`, `nbd+unix:///export?socket=/path` | an export of an NBD server; `nbds` for TLS |
 /// | `rbd:pool/image`, `rbd:pool/image@snapshot` | an image in a Ceph cluster |
 ///
 /// These may follow one another. A name is taken apart only where a file is in front: `a#2` may also be the

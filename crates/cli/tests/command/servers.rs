@@ -42,7 +42,7 @@ fn images_are_made_filled_and_read_behind_a_server() {
             std::fs::remove_dir(log_folder).unwrap();
         }
     }
-    for (name, problem) in [("nbds://host/x", "TLS"), ("nbd://", "HOST"), ("nbd://h/?a=b", "?")] {
+    for (name, problem) in [("nbds:///x", "HOST"), ("nbd://", "HOST"), ("nbd://h/?a=b", "?")] {
         let message = fixture.line(&format!("ls {name}")).bad(1);
         assert!(message.contains(problem), "{message}");
     }

@@ -71,14 +71,14 @@ impl NbdAddress {
             let number =
                 || value.parse::<u64>().map_err(|_| format!("'{text}': {key} isn't a number"));
             match key {
-                "socket" => path = Some(PathBuf::from(decoded(value)?)),
+                "socket" => path = Some(absolute(value)?),
                 "timeout" => address.answer_timeout = Duration::from_secs(number()?.max(1)),
                 "reconnect" => address.reconnect_timeout = Duration::from_secs(number()?),
                 "connections" => {
                     address.connections = number()?.clamp(1, CONNECTIONS_MAX as u64) as usize;
                 }
                 "tls-certificates" if is_encrypted => {
-                    certificates = Some(PathBuf::from(decoded(value)?));
+                    certificates = Some(absolute(value)?);
                 }
                 "tls-hostname" if is_encrypted => certified_host = Some(decoded(value)?),
                 _ if is_encrypted => {
@@ -138,6 +138,11 @@ fn split_port(host: &str) -> (&str, Option<&str>) {
     host.split_once(':').map_or((host, None), |(name, port)| (name, Some(port)))
 }
 
+/// A path, which still names the same after the process has changed its directory.
+fn absolute(text: &str) -> Result<PathBuf, String> {
+    std::path::absolute(decoded(text)?).map_err(|error| format!("'{text}': {error}"))
+}
+
 /// Resolves `%20` and the like.
 fn decoded(text: &str) -> Result<String, String> {
     let wrong = || format!("'{text}': '%' must be followed by two hexadecimal digits");
@@ -195,6 +200,15 @@ mod tests {
             );
         }
         assert_eq!(NbdAddress::parse("nbd://h/").unwrap().tls, None);
+    }
+
+    /// A mount in the background works in another directory, and connects again from there.
+    #[test]
+    fn paths_are_made_absolute() {
+        let here = |name: &str| std::env::current_dir().unwrap().join(name);
+        let address = NbdAddress::parse("nbds+unix:///?socket=s&tls-certificates=c").unwrap();
+        assert_eq!(address.socket, SocketAddress::Unix(here("s")));
+        assert_eq!(address.tls.unwrap().certificates, Some(here("c")));
     }
 
     #[test]

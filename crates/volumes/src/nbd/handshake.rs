@@ -43,22 +43,17 @@ pub(super) fn shake_hands(stream: &mut Stream, address: &NbdAddress) -> io::Resu
         send_option(stream, OPTION_START_TLS, &[])?;
         let (kind, data) = read_reply(stream, OPTION_START_TLS)?;
         if kind != REPLY_ACK || !data.is_empty() {
-            return Err(wrong("the server offers no TLS; an address with nbd: goes without"));
+            let text = String::from_utf8_lossy(&data);
+            let told = "the server, or somebody on the way to it, refuses TLS";
+            return Err(wrong(&format!("{told}: {}", text.escape_debug())));
         }
-        stream.start_tls(wish)?;
+        stream.start_tls(wish).map_err(explained)?;
     }
     // A server without structured replies sends simple ones.
     let asked = send_option(stream, OPTION_STRUCTURED_REPLY, &[]);
     let replied = asked.and_then(|()| read_reply(stream, OPTION_STRUCTURED_REPLY));
-    // A server judges our certificate after we have judged its own, and may just hang up.
     let (kind, _) = match address.tls {
-        Some(_) => replied.map_err(|error| match error.kind() {
-            ErrorKind::BrokenPipe | ErrorKind::ConnectionReset | ErrorKind::UnexpectedEof => {
-                let refused = "the server ends the connection: it may want a certificate of ours";
-                io::Error::new(error.kind(), format!("{refused} ({error})"))
-            }
-            _ => error,
-        })?,
+        Some(_) => replied.map_err(explained)?,
         None => replied?,
     };
     if kind == REPLY_TLS_REQUIRED {
@@ -89,6 +84,19 @@ pub(super) fn shake_hands(stream: &mut Stream, address: &NbdAddress) -> io::Resu
         }
     }
     export.checked()
+}
+
+/// What an error in TLS may be due to: a server that doesn't like our certificate may just hang up, in the
+/// handshake or after it.
+fn explained(error: io::Error) -> io::Error {
+    match error.kind() {
+        ErrorKind::BrokenPipe | ErrorKind::ConnectionReset | ErrorKind::UnexpectedEof => {
+            let refused =
+                "TLS: the server hangs up: it may want another certificate of ours, or one";
+            io::Error::new(error.kind(), format!("{refused} ({error})"))
+        }
+        _ => error,
+    }
 }
 
 /// The exchange with servers that don't know the option above.

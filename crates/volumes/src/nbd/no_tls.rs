@@ -15,11 +15,11 @@ impl NoSession {
         match *self {}
     }
 
-    pub fn read(&self, _bytes: &mut [u8], _receive: &mut dyn Read) -> io::Result<Option<usize>> {
+    pub fn read(&self, _bytes: &mut [u8]) -> io::Result<Option<usize>> {
         match *self {}
     }
 
-    pub fn take_in(&self, _receive: &mut dyn Read) -> io::Result<bool> {
+    pub fn take_in(&self, _receive: &mut dyn Read) -> io::Result<usize> {
         match *self {}
     }
 

@@ -26,7 +26,14 @@ impl NbdDevice {
         };
         while connections.len() < count {
             match Connection::open(&self.address, timeout.min(FURTHER_TIMEOUT)) {
-                Ok((connection, _)) => connections.push(Arc::new(connection)),
+                Ok((connection, export)) if export == self.export => {
+                    connections.push(Arc::new(connection));
+                }
+                // A name may stand for several servers.
+                Ok(_) => {
+                    tracing::warn!("{}: another connection leads to another export", self.name);
+                    break;
+                }
                 Err(error) => {
                     let there = connections.len();
                     tracing::warn!("{}: no more than {there} connections: {error}", self.name);

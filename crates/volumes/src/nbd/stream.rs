@@ -5,6 +5,7 @@
 
 use super::Session;
 use super::address::{SocketAddress, TlsWish};
+use super::protocol::wrong;
 use drystone_sync::clock::{self, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, retry_on_intr};
@@ -16,6 +17,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
+
+/// Data comes in records of at most 16 KiB. What TLS itself has to say is much less than this.
+const BYTES_WITHOUT_DATA_MAX: usize = 1 << 20;
 
 #[derive(Debug)]
 pub(super) struct Stream {
@@ -85,8 +89,8 @@ impl Stream {
                 return Ok(());
             }
             match session.take_in(&mut Arrived(&self.socket)) {
-                Ok(true) => {}
-                Ok(false) => self.wait_for_input()?,
+                Ok(0) => self.wait_for_input()?,
+                Ok(_) => self.check_deadline()?,
                 Err(error) => {
                     // The server learns why; it may not listen any more.
                     let alert = session.outgoing().unwrap_or_default();
@@ -99,23 +103,40 @@ impl Stream {
 
     pub fn read_exact(&self, mut bytes: &mut [u8]) -> io::Result<()> {
         while !bytes.is_empty() {
-            let arrived = match &self.tls {
+            self.check_deadline()?;
+            let count = match &self.tls {
                 None => {
                     if self.deadline.is_some() {
                         self.wait_for_input()?;
                     }
                     let flags = RecvFlags::empty();
-                    Some(retry_on_intr(|| rustix::net::recv(&self.socket, &mut *bytes, flags))?.0)
+                    retry_on_intr(|| rustix::net::recv(&self.socket, &mut *bytes, flags))?.0
                 }
-                Some(session) => session.read(bytes, &mut Arrived(&self.socket))?,
+                Some(session) => self.read_decrypted(session, bytes)?,
             };
-            match arrived {
-                None => self.wait_for_input()?,
-                Some(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Some(count) => bytes = &mut bytes[count..],
+            if count == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
             }
+            bytes = &mut bytes[count..];
         }
         Ok(())
+    }
+
+    fn read_decrypted(&self, session: &Session, bytes: &mut [u8]) -> io::Result<usize> {
+        let mut taken_in = 0;
+        loop {
+            if let Some(count) = session.read(bytes)? {
+                return Ok(count);
+            }
+            match session.take_in(&mut Arrived(&self.socket))? {
+                0 => self.wait_for_input()?,
+                count => taken_in += count,
+            }
+            self.check_deadline()?;
+            if taken_in > BYTES_WITHOUT_DATA_MAX {
+                return Err(wrong("TLS: records without data, and no end of them"));
+            }
+        }
     }
 
     /// Sends all parts. One thread at a time may do so.
@@ -153,6 +174,11 @@ impl Stream {
 
     fn send_deadline(&self) -> Instant {
         self.deadline.unwrap_or_else(|| clock::now() + self.timeout)
+    }
+
+    /// Fails when the handshake takes too long, whether or not bytes arrive.
+    fn check_deadline(&self) -> io::Result<()> {
+        self.deadline.map_or(Ok(()), |deadline| time_left(deadline).map(drop))
     }
 
     fn wait_for_input(&self) -> io::Result<()> {

@@ -10,8 +10,9 @@
 use super::address::TlsWish;
 use super::protocol::wrong;
 use drystone_sync::{Arc, LockClass, Mutex};
+use rustls::client::WebPkiServerVerifier;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 use std::fs;
 use std::io::{self, Read, Write};
@@ -23,6 +24,7 @@ static NBD_TLS: LockClass = LockClass::new("nbd tls", 957);
 const AUTHORITY: &str = "ca-cert.pem";
 const CERTIFICATE: &str = "client-cert.pem";
 const KEY: &str = "client-key.pem";
+const REVOKED: &str = "ca-crl.pem";
 
 #[derive(Debug)]
 pub(super) struct Session(Mutex<ClientConnection>);
@@ -35,11 +37,19 @@ impl Session {
             Some(folder) => trusted_by(folder)?,
             None => trusted_by_system()?,
         };
+        let revoked = wish.certificates.as_deref().map(revoked_in).transpose()?.unwrap_or_default();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let verifier =
+            WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
+                .with_crls(revoked)
+                // An authority without a list has revoked nothing.
+                .allow_unknown_revocation_status()
+                .build()
+                .map_err(|error| wrong(&format!("TLS: {error}")))?;
         let config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
-            .map_err(|error| wrong(&error.to_string()))?
-            .with_root_certificates(roots);
+            .map_err(failed)?
+            .with_webpki_verifier(verifier);
         let own = wish.certificates.as_deref().map(own_certificate).transpose()?.flatten();
         let config = match own {
             Some((chain, key)) => config
@@ -58,23 +68,25 @@ impl Session {
         self.0.lock().is_handshaking()
     }
 
-    /// Moves what has arrived into `bytes`. `Ok(None)` if nothing has: `receive` would have to wait.
-    pub fn read(&self, bytes: &mut [u8], receive: &mut dyn Read) -> io::Result<Option<usize>> {
-        let mut session = self.0.lock();
-        loop {
-            match session.reader().read(bytes) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                done => return done.map(Some),
-            }
-            if !take_in(&mut session, receive)? {
-                return Ok(None);
-            }
+    /// Moves data that was taken in to `bytes`: how many, 0 after the last. `None` if more must be taken in.
+    pub fn read(&self, bytes: &mut [u8]) -> io::Result<Option<usize>> {
+        match self.0.lock().reader().read(bytes) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            read => read.map(Some),
         }
     }
 
-    /// Takes in what has arrived of the handshake. False if nothing has.
-    pub fn take_in(&self, receive: &mut dyn Read) -> io::Result<bool> {
-        take_in(&mut self.0.lock(), receive)
+    /// Takes in and decrypts some of what has arrived: how many bytes, 0 if `receive` would have to wait.
+    pub fn take_in(&self, receive: &mut dyn Read) -> io::Result<usize> {
+        let mut session = self.0.lock();
+        let count = match session.read_tls(receive) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(0),
+            Err(error) => return Err(error),
+        };
+        session.process_new_packets().map_err(failed)?;
+        Ok(count)
     }
 
     /// Encrypts the beginning of `bytes`: how many of them, and what has to be sent.
@@ -88,17 +100,6 @@ impl Session {
     pub fn outgoing(&self) -> io::Result<Vec<u8>> {
         outgoing(&mut self.0.lock())
     }
-}
-
-fn take_in(session: &mut ClientConnection, receive: &mut dyn Read) -> io::Result<bool> {
-    match session.read_tls(receive) {
-        Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-        Ok(_) => {}
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
-        Err(error) => return Err(error),
-    }
-    session.process_new_packets().map_err(failed)?;
-    Ok(true)
 }
 
 fn outgoing(session: &mut ClientConnection) -> io::Result<Vec<u8>> {
@@ -129,25 +130,46 @@ fn trusted_by_system() -> io::Result<RootCertStore> {
     let found = rustls_native_certs::load_native_certs();
     let (added, _) = roots.add_parsable_certificates(found.certs);
     if added == 0 {
-        return Err(wrong(
-            "this machine trusts no authority (Debian has ca-certificates); \
-             tls-certificates=FOLDER names one",
-        ));
+        let none = "this machine trusts no authority (Debian has ca-certificates); \
+                    tls-certificates=FOLDER names one";
+        let cause = found.errors.first().map(|error| format!(": {error}")).unwrap_or_default();
+        return Err(wrong(&format!("{none}{cause}")));
     }
     Ok(roots)
 }
 
-/// The client's own certificate and key in a folder, if it has any.
+/// The lists of revoked certificates in a folder, if it has any.
+fn revoked_in(folder: &Path) -> io::Result<Vec<CertificateRevocationListDer<'static>>> {
+    let path = folder.join(REVOKED);
+    let bytes = match read(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        bytes => bytes?,
+    };
+    let lists: Result<_, _> = CertificateRevocationListDer::pem_slice_iter(&bytes).collect();
+    lists.map_err(|error| wrong(&format!("{}: {error}", path.display())))
+}
+
+/// The client's own certificate and key in a folder, if it has both. In a shared folder not all users can
+/// read the key, and not all servers ask for a certificate.
 fn own_certificate(
     folder: &Path,
 ) -> io::Result<Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>> {
     let (path, key_path) = (folder.join(CERTIFICATE), folder.join(KEY));
-    if !path.try_exists()? {
-        return Ok(None);
-    }
-    let chain = certificates(&path)?;
-    let key = PrivateKeyDer::from_pem_slice(&read(&key_path)?);
-    let key = key.map_err(|error| wrong(&format!("{}: {error}", key_path.display())))?;
+    let (chain, key) = match (certificates(&path), read(&key_path)) {
+        (Ok(chain), Ok(key)) => (chain, key),
+        (Err(error), _) | (_, Err(error)) => {
+            return match error.kind() {
+                io::ErrorKind::NotFound => Ok(None),
+                io::ErrorKind::PermissionDenied => {
+                    tracing::warn!("the server is shown no certificate: {error}");
+                    Ok(None)
+                }
+                _ => Err(error),
+            };
+        }
+    };
+    let key = PrivateKeyDer::from_pem_slice(&key)
+        .map_err(|error| wrong(&format!("{}: {error}", key_path.display())))?;
     Ok(Some((chain, key)))
 }
 

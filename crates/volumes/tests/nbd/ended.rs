@@ -109,8 +109,13 @@ fn cutting_proxy(listener: UnixListener, server: PathBuf, mut random: fastrand::
 
 #[test]
 fn a_connection_may_be_cut_at_any_byte() {
+    cut_at_any_byte("memory 8M", "nbd+unix", "");
+}
+
+/// Cuts connections to nbdkit, with these arguments, that an address with this scheme and these words makes.
+pub(super) fn cut_at_any_byte(arguments: &str, scheme: &str, words: &str) {
     let scratch = Scratch::new("nbd-cut").unwrap();
-    let server = NbdServer::nbdkit(scratch.join("socket"), "memory 8M");
+    let server = NbdServer::nbdkit(scratch.join("socket"), arguments);
     let listener = UnixListener::bind(scratch.join("proxy")).unwrap();
     let target = server.socket.clone();
     thread::spawn("proxy", move || {
@@ -118,10 +123,11 @@ fn a_connection_may_be_cut_at_any_byte() {
     })
     .unwrap();
     let start = clock::now();
+    let address =
+        |socket: &str| format!("{scheme}:///?socket={}{words}", scratch.join(socket).display());
     let device = loop {
-        if let Ok(device) =
-            open(&scratch.join("proxy"), "&connections=2&timeout=5", OpenMode::ReadWrite)
-        {
+        let name = format!("{}&connections=2&timeout=5", address("proxy"));
+        if let Ok(device) = open_address(&name, OpenMode::ReadWrite) {
             break device;
         }
         assert!(start.elapsed() < Duration::from_secs(20));
@@ -138,7 +144,8 @@ fn a_connection_may_be_cut_at_any_byte() {
             device.flush().unwrap();
         }
     }
-    expect(&*open_server(&server, "").unwrap(), &model, 0);
+    expect(&*open_address(&address("socket"), OpenMode::ReadOnly).unwrap(), &model, 0);
+    drop(server);
 }
 
 /// A server that is to end waits for its clients.

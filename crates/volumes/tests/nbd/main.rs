@@ -24,8 +24,11 @@ fn open_server(server: &NbdServer, words: &str) -> Result<Arc<dyn BlockDevice>, 
 }
 
 fn open(socket: &Path, words: &str, mode: OpenMode) -> Result<Arc<dyn BlockDevice>, VolumeError> {
-    let name = format!("nbd+unix:///?socket={}{words}", socket.display());
-    open_as_named(&VolumeName::find(Path::new(&name)).unwrap(), mode)
+    open_address(&format!("nbd+unix:///?socket={}{words}", socket.display()), mode)
+}
+
+fn open_address(name: &str, mode: OpenMode) -> Result<Arc<dyn BlockDevice>, VolumeError> {
+    open_as_named(&VolumeName::find(Path::new(name)).unwrap(), mode)
 }
 
 /// Changes a device and what it should hold the same way.
