@@ -79,13 +79,8 @@ pub(super) fn repair(
         }
         SuperblockIssue::Field { field, .. } => match *field {
             // The check went on with the right number.
-            "s_inodes_count"
-            | "s_inodes_per_group"
-            | "s_first_meta_bg"
-            | "s_rev_level"
-            | "s_feature_compat"
-            | "s_feature_incompat"
-            | "s_feature_ro_compat" => {
+            "s_inodes_count" | "s_inodes_per_group" | "s_first_meta_bg" | "s_rev_level"
+            | "s_feature_incompat" => {
                 let bytes = repairer.checker.image.superblock.encode();
                 repairer.device().write_at(SUPERBLOCK_OFFSET_BYTES, &bytes)?;
                 Ok(Some("the superblock was corrected"))

@@ -14,8 +14,6 @@ use drystone_ext4_format::{Corrupt, FormatError, GroupNumber, PhysicalBlock};
 
 /// The largest group ends here; a smaller one has its copy before.
 const ODD_BACKUP_BYTES_MAX: u64 = 129 << 20;
-/// More copies say no more.
-const OWN_COPIES_MAX: usize = 16;
 /// Copies are looked for in pieces of this size.
 const SEARCH_BYTES: usize = 1 << 20;
 /// Where a superblock has its magic number.
@@ -157,24 +155,6 @@ pub(super) fn backup_with_root(
         return Ok(in_place_of(primary, &copy).map(|copy| (copy, block)));
     }
     Ok(None)
-}
-
-/// The copies of a superblock where it says that they are, if they are of the same image and its size.
-pub(super) fn own_copies(
-    device: &dyn BlockDevice,
-    primary: &Superblock,
-) -> Result<Vec<Superblock>, Error> {
-    let layout = primary.layout();
-    let mut copies = Vec::new();
-    for group in layout.superblock_groups().skip(1).take(OWN_COPIES_MAX) {
-        let Some((block, within)) = layout.superblock_location(group) else { continue };
-        let copy = read_at(device, (block.get() << layout.log_block_size()) + within as u64)?;
-        let is_own = |copy: &Superblock| {
-            copy.uuid() == primary.uuid() && copy.layout().blocks_count() == layout.blocks_count()
-        };
-        copies.extend(copy.ok().filter(is_own));
-    }
-    Ok(copies)
 }
 
 /// Looks for a copy wherever the first ones may be.

@@ -1,7 +1,7 @@
 //! Finds a superblock that can be used: the primary one, a copy, or what can be made of the primary one.
 
 use super::copies::{
-    backup_of_second_group, backup_with_root, better_backup, find_backup, own_copies, read_at,
+    backup_of_second_group, backup_with_root, better_backup, find_backup, read_at,
 };
 use crate::image::Error;
 use crate::issue::SuperblockIssue;
@@ -33,9 +33,6 @@ const KNOWN_FEATURES: Features = Features {
         .union(ReadOnlyCompat::SHARED_BLOCKS),
 };
 
-/// Fewer unknown features may have been set by a system that knows them, which changes no copies.
-const DAMAGED_FEATURES_MIN: u32 = 2;
-
 /// Where the fields lie that say how many inodes there are.
 const INODES_COUNT: usize = 0;
 const BLOCKS_COUNT: usize = 4;
@@ -52,39 +49,13 @@ pub(crate) fn find(
     device: &dyn BlockDevice,
     reporter: &mut Reporter<'_>,
 ) -> Result<Option<Superblock>, Error> {
-    let Some(found) = find_usable(device, reporter)? else { return Ok(None) };
-    let unknown = found.features().difference(KNOWN_FEATURES);
-    if unknown == Features::NONE {
-        return Ok(Some(found));
-    }
-    let Some(known) = without_damaged_features(device, &found, unknown)? else {
+    let found = find_usable(device, reporter)?;
+    let features = found.as_ref().map_or(Features::NONE, Superblock::features);
+    let unknown = features.difference(KNOWN_FEATURES);
+    if unknown != Features::NONE {
         return Err(Error::UnknownFeatures { features: unknown.to_string() });
-    };
-    let (field, value) = match unknown.compat.is_empty() {
-        true => ("s_feature_ro_compat", found.features().read_only_compat.bits()),
-        false => ("s_feature_compat", found.features().compat.bits()),
-    };
-    reporter.report(SuperblockIssue::Field { field, value: value.into() });
-    Ok(Some(known))
-}
-
-/// A superblock without features that nobody knows, if those are damage: no checksum vouches for them, there are more of
-/// them than an image gets at a time, and a copy has none.
-fn without_damaged_features(
-    device: &dyn BlockDevice,
-    found: &Superblock,
-    unknown: Features,
-) -> Result<Option<Superblock>, Error> {
-    let count = unknown.compat.bits().count_ones() + unknown.read_only_compat.bits().count_ones();
-    if found.features().has_metadata_checksums() || count < DAMAGED_FEATURES_MIN {
-        return Ok(None);
     }
-    let is_without =
-        |copy: &Superblock| copy.features().difference(KNOWN_FEATURES) == Features::NONE;
-    match own_copies(device, found)?.iter().any(is_without) {
-        true => Ok(found.with_features(found.features().difference(unknown)).ok()),
-        false => Ok(None),
-    }
+    Ok(found)
 }
 
 fn find_usable(

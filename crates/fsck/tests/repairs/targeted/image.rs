@@ -11,21 +11,6 @@ use drystone_fsck::CheckOptions;
 use drystone_testkit::judges::{Scratch, SmallImage, have};
 use drystone_testkit::metadata_map::BlockContent;
 
-/// Many features that nobody knows are damage where a copy has none of them.
-#[test]
-fn damaged_features_go() {
-    let Some(treated) = treat("group-checksums", |map, device| {
-        let mut superblock = vec![0; map.layout().block_size()];
-        device.read_at(1024, &mut superblock).unwrap();
-        // In s_feature_compat.
-        superblock[0x5e] = 0x7f;
-        device.write_at(1024, &superblock).unwrap();
-    }) else {
-        return;
-    };
-    assert!(all_is_saved(&treated), "{:?} {:?}", treated.ours, treated.sound);
-}
-
 /// The undo log of an interrupted change was lost: what the change has left is repaired.
 #[test]
 fn the_mark_of_an_interrupted_change_goes() {
