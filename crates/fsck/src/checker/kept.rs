@@ -115,9 +115,9 @@ fn without_counts(superblock: &Superblock) -> Vec<u8> {
 pub(crate) struct Kept {
     inputs: Option<SharedInputs>,
     states: Option<InodeStates>,
-    /// By their first inodes.
-    inodes: BTreeMap<u32, KeptInodes>,
-    directories: BTreeMap<u32, DirectoryPart>,
+    /// By their first inodes. Boxed, as half of the map's own room is empty.
+    inodes: BTreeMap<u32, Box<KeptInodes>>,
+    directories: BTreeMap<u32, Box<DirectoryPart>>,
     /// What the pieces take of the memory of the check; nothing before the first.
     memory: Option<MemoryShare>,
     bytes_max: u64,
@@ -158,8 +158,8 @@ impl Kept {
 
     /// Bytes that all pieces take, about.
     fn memory_bytes(&self) -> u64 {
-        let inodes = self.inodes.values().map(KeptInodes::memory_bytes);
-        let directories = self.directories.values().map(DirectoryPart::memory_bytes);
+        let inodes = self.inodes.values().map(|piece| piece.memory_bytes());
+        let directories = self.directories.values().map(|piece| piece.memory_bytes());
         inodes.chain(directories).sum()
     }
 
@@ -260,7 +260,7 @@ impl Kept {
     }
 
     pub fn inodes(&self, run: InodeRun) -> Option<&KeptInodes> {
-        self.inodes.get(&run.first)
+        self.inodes.get(&run.first).map(|piece| &**piece)
     }
 
     /// Of directories in order, those that may name one of these inodes.
@@ -295,7 +295,7 @@ impl Kept {
     pub fn keep_inodes(&mut self, mut piece: KeptInodes) {
         piece.found.directories.all.shrink_to_fit();
         if self.has_room(piece.memory_bytes()) {
-            self.inodes.insert(piece.run.first, piece);
+            self.inodes.insert(piece.run.first, Box::new(piece));
         }
     }
 
@@ -304,7 +304,7 @@ impl Kept {
             && self.has_room(piece.memory_bytes())
             && let Some(first) = piece.inodes.first()
         {
-            self.directories.insert(*first, piece);
+            self.directories.insert(*first, Box::new(piece));
         }
     }
 
