@@ -11,6 +11,7 @@ use drystone_ext4_format::group::GroupDescriptor;
 use drystone_ext4_format::layout::Layout;
 use drystone_ext4_format::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, Superblock};
 use drystone_ext4_format::{Corrupt, FormatError, GroupNumber, PhysicalBlock};
+use std::ops::Range;
 
 /// The largest group ends here; a smaller one has its copy before.
 const ODD_BACKUP_BYTES_MAX: u64 = 129 << 20;
@@ -18,6 +19,9 @@ const ODD_BACKUP_BYTES_MAX: u64 = 129 << 20;
 const SEARCH_BYTES: usize = 1 << 20;
 /// Where a superblock has its magic number.
 const MAGIC_OFFSET: usize = 56;
+/// Where it has what checksums start from.
+const UUID: Range<usize> = 0x68..0x78;
+const CHECKSUM_SEED: Range<usize> = 0x270..0x274;
 const MAGIC: [u8; 2] = [0x53, 0xef];
 
 /// Reads a superblock; a wrong checksum is an issue, anything else an error.
@@ -102,30 +106,75 @@ pub(super) fn backup_of_second_group(
         && copy.uuid() == primary.uuid()
         && layout.superblock_groups().count() == 1
         && !layout.features().has_metadata_checksums();
-    let has_other_seed = layout.checksum_seed().is_some()
-        && layout.checksum_seed() != copy.layout().checksum_seed()
-        && sound_descriptors(device, layout)? == 0
-        && sound_descriptors(device, copy.layout())? > 0;
-    if !is_unnamed && !has_other_seed {
+    if !is_unnamed && !has_better_seed(device, layout, copy.layout())? {
         return Ok(None);
     }
     Ok(in_place_of(primary, &copy).map(|copy| (copy, block)))
 }
 
-/// How many descriptors of the first block have the right checksum.
-fn sound_descriptors(device: &dyn BlockDevice, layout: &Layout) -> Result<usize, Error> {
-    let Some(block) = layout.descriptor_block(0) else { return Ok(0) };
-    let mut bytes = vec![0; layout.block_size()];
-    let offset = block.get() << layout.log_block_size();
-    if device.size_bytes() < offset.saturating_add(bytes.len() as u64) {
-        return Ok(0);
+/// The primary superblock with what checksums start from in the copy in the second group, whatever else of that one is
+/// damaged, if some checksums of descriptors hold by it, and none by what the primary one says.
+pub(super) fn with_seed_of_copy(
+    device: &dyn BlockDevice,
+    primary: &Superblock,
+) -> Result<Option<(Superblock, PhysicalBlock)>, Error> {
+    let layout = primary.layout();
+    let second = GroupNumber::new(1);
+    if layout.checksum_seed().is_none() || layout.group_count() < 2 {
+        return Ok(None);
     }
-    device.read_at(offset, &mut bytes)?;
-    let groups = (0..layout.group_count()).map(GroupNumber::new);
-    let descriptors = groups.zip(bytes.chunks_exact(layout.descriptor_size()));
-    let sound = descriptors
-        .filter(|(group, bytes)| GroupDescriptor::check_checksum(bytes, *group, layout).is_ok());
-    Ok(sound.count())
+    let Some((block, within)) = layout.superblock_location(second) else { return Ok(None) };
+    let offset = (block.get() << layout.log_block_size()) + within as u64;
+    if device.size_bytes() < offset.saturating_add(SUPERBLOCK_BYTES as u64) {
+        return Ok(None);
+    }
+    let mut copy = [0; SUPERBLOCK_BYTES];
+    device.read_at(offset, &mut copy)?;
+    let seed = match layout.features().incompat.contains(Incompat::CSUM_SEED) {
+        true => CHECKSUM_SEED,
+        false => UUID,
+    };
+    let mut bytes = primary.encode();
+    if bytes[seed.clone()] == copy[seed.clone()] {
+        return Ok(None);
+    }
+    bytes[seed.clone()].copy_from_slice(&copy[seed]);
+    let Ok(changed) = Superblock::check_unsealed(&bytes) else { return Ok(None) };
+    let is_better = has_better_seed(device, layout, changed.layout())?;
+    Ok(is_better.then_some((changed, block)))
+}
+
+/// Whether checksums of descriptors hold by another superblock only.
+fn has_better_seed(
+    device: &dyn BlockDevice,
+    layout: &Layout,
+    other: &Layout,
+) -> Result<bool, Error> {
+    Ok(layout.checksum_seed().is_some()
+        && layout.checksum_seed() != other.checksum_seed()
+        && sound_descriptors(device, layout)? == 0
+        && sound_descriptors(device, other)? > 0)
+}
+
+/// How many descriptors of the first block and of its first copy have the right checksum.
+fn sound_descriptors(device: &dyn BlockDevice, layout: &Layout) -> Result<usize, Error> {
+    let mut sound = 0;
+    let copies = layout.descriptor_backups(0);
+    for block in layout.descriptor_block(0).into_iter().chain(copies.into_iter().take(1)) {
+        let mut bytes = vec![0; layout.block_size()];
+        let offset = block.get() << layout.log_block_size();
+        if device.size_bytes() < offset.saturating_add(bytes.len() as u64) {
+            continue;
+        }
+        device.read_at(offset, &mut bytes)?;
+        let groups = (0..layout.group_count()).map(GroupNumber::new);
+        let descriptors = groups.zip(bytes.chunks_exact(layout.descriptor_size()));
+        let is_sound = |(group, bytes): &(GroupNumber, &[u8])| {
+            GroupDescriptor::check_checksum(bytes, *group, layout).is_ok()
+        };
+        sound += descriptors.filter(is_sound).count();
+    }
+    Ok(sound)
 }
 
 /// A copy that leads to the root, if the primary superblock doesn't.

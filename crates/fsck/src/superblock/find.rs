@@ -2,6 +2,7 @@
 
 use super::copies::{
     backup_of_second_group, backup_with_root, better_backup, find_backup, read_at,
+    with_seed_of_copy,
 };
 use crate::image::Error;
 use crate::issue::SuperblockIssue;
@@ -69,10 +70,13 @@ fn find_usable(
                 return Ok(Some(newer));
             }
             let Some(corrupt) = checksum_problem(device)? else {
-                let better = match backup_of_second_group(device, &superblock)? {
-                    None => backup_with_root(device, &superblock)?,
-                    better => better,
-                };
+                let mut better = backup_of_second_group(device, &superblock)?;
+                if better.is_none() {
+                    better = with_seed_of_copy(device, &superblock)?;
+                }
+                if better.is_none() {
+                    better = backup_with_root(device, &superblock)?;
+                }
                 return Ok(Some(match better {
                     Some((copy, backup)) => {
                         reporter.report(SuperblockIssue::Misleading { backup });

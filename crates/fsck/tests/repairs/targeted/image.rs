@@ -400,6 +400,32 @@ fn a_superblock_by_which_no_checksum_holds_comes_from_its_copy() {
     assert!(all_is_saved(&treated), "{:?} {:?}", treated.ours, treated.sound);
 }
 
+/// The same where the descriptors are lost, too, and the copy of the superblock is damaged elsewhere: their own copy fits.
+#[test]
+fn what_checksums_start_from_comes_from_a_damaged_copy() {
+    for (name, seed) in [("default", 0x68), ("modern", 0x270)] {
+        let Some((_scratch, patient)) = with_copies(name) else { return };
+        let map = &patient.map;
+        let size = map.layout().block_size() as u64;
+        let device = MemoryDevice::from_bytes(&patient.bytes);
+        let descriptors = blocks_of(map, |kind| matches!(kind, BlockContent::Descriptors))[0];
+        device.write_at(descriptors * size, &vec![0; size as usize]).unwrap();
+        let copy = blocks_of(map, |kind| matches!(kind, BlockContent::SuperblockBackup))[0];
+        device.write_at(copy * size + 0x78, b"another label").unwrap();
+        let block = 1024 / size;
+        let mut superblock = vec![0; size as usize];
+        device.read_at(block * size, &mut superblock).unwrap();
+        superblock[(1024 % size) as usize + seed] ^= 0x55;
+        map.seal(&device, block, map.blocks[&block], &mut superblock);
+        device.write_at(block * size, &superblock).unwrap();
+        let treated = patient.judge(&content(&device), vec![name.to_owned()], true);
+        if let Verdict::Failed(why) = &treated.verdict {
+            panic!("{name}: {why}");
+        }
+        assert!(all_is_saved(&treated), "{name}: {:?} {:?}", treated.ours, treated.sound);
+    }
+}
+
 /// Descriptors that are lost fit no superblock, and least of all a torn copy, by which nothing has checksums to fit.
 #[test]
 fn a_torn_copy_takes_no_superblock_s_place() {
