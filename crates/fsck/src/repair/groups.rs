@@ -1,10 +1,8 @@
 //! Group descriptors.
 
+use super::overlaps::{carry_over, is_empty_under, is_foreign_table, weaker_table};
 use super::repairer::{Done, Repairer};
-use super::tables::{
-    carry_over, find_table, is_better_table, is_empty_under, is_foreign_table, usual_table,
-    weaker_table,
-};
+use super::tables::{find_table, is_better_table, usual_table};
 use super::{superblock, totals};
 use crate::groups::is_location;
 use crate::image::Error;

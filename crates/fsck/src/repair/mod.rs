@@ -32,6 +32,7 @@ mod journal;
 mod map_writer;
 mod maps;
 mod orphans;
+mod overlaps;
 mod quota;
 mod repairer;
 mod rules;
