@@ -77,6 +77,11 @@ impl DirectoryIndexLock {
         IndexSplitLock { _index: self.index.write(), splits: &self.splits }
     }
 
+    /// Locks the index if no other thread has it.
+    pub fn try_write(&self) -> Option<IndexSplitLock<'_>> {
+        Some(IndexSplitLock { _index: self.index.try_write()?, splits: &self.splits })
+    }
+
     /// Keeps the mapping as it is.
     pub fn read_mapping(&self) -> RwLockReadGuard<'_, ()> {
         self.mapping.read()

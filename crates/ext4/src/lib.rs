@@ -29,6 +29,7 @@ mod deletion;
 mod dentry_cache;
 mod dir;
 mod directory_block_cache;
+mod directory_index_cache;
 mod directory_index_lock;
 mod error;
 mod extent_status;

@@ -37,12 +37,14 @@ mod update;
 pub(crate) use area::XattrArea;
 pub(crate) use attribute_words::AttributeView;
 pub(crate) use orphan_record::OrphanRecord;
+pub(crate) use recent::UsedDirectory;
 pub use store::InodeStore;
 pub(crate) use table::InodeTable;
 
 use crate::alloc::FileSpace;
 use crate::dentry_cache::DentryCache;
 use crate::directory_block_cache::DirectoryBlockCache;
+use crate::directory_index_cache::DirectoryIndexCache;
 use crate::directory_index_lock::DirectoryIndexLock;
 use crate::error::{Error, Result};
 use crate::extent_status::InodeExtents;
@@ -57,6 +59,9 @@ use drystone_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use drystone_sync::{Arc, OnceLock, RwLock, RwLockReadGuard, Weak};
 use drystone_vfs::{Errno, FileType};
 use record_location::RecordLocation;
+
+/// How often the words of attributes are read, if they change meanwhile, before the fields are locked.
+const VIEW_TRIES: u32 = 8;
 
 /// What an inode's record holds.
 #[derive(Debug)]
@@ -160,7 +165,9 @@ struct DirectoryParts {
     names: DentryCache,
     /// The blocks that are known.
     blocks: DirectoryBlockCache,
-    index: DirectoryIndexLock,
+    /// The index, if it is hashed.
+    index: DirectoryIndexCache,
+    index_lock: DirectoryIndexLock,
     seal: OnceLock<Arc<dyn Seal>>,
 }
 
@@ -169,7 +176,8 @@ impl DirectoryParts {
         DirectoryParts {
             names: DentryCache::new(&store.dentry_budget),
             blocks: DirectoryBlockCache::new(&store.dentry_budget),
-            index: DirectoryIndexLock::new(),
+            index: DirectoryIndexCache::new(&store.dentry_budget),
+            index_lock: DirectoryIndexLock::new(),
             seal: OnceLock::new(),
         }
     }
@@ -255,7 +263,9 @@ impl Inode {
 
     /// What callers see of the fields.
     pub fn view(&self) -> AttributeView {
-        self.try_view().unwrap_or_else(|| AttributeView::of(&self.fields()))
+        // The words change for a few nanoseconds; the fields are locked for much longer.
+        let mut tries = (0..VIEW_TRIES).map(|_| self.try_view());
+        tries.find_map(|view| view).unwrap_or_else(|| AttributeView::of(&self.fields()))
     }
 
     /// The size that callers see, in bytes.
@@ -304,10 +314,16 @@ impl Inode {
         self.directory.as_ref().map(|parts| &parts.blocks)
     }
 
+    /// What is known of a directory's index; `None` for other types.
+    #[inline]
+    pub fn index_cache(&self) -> Option<&DirectoryIndexCache> {
+        self.directory.as_ref().map(|parts| &parts.index)
+    }
+
     /// The lock of a directory's index and mapping; `None` for other types.
     #[inline]
     pub fn index_lock(&self) -> Option<&DirectoryIndexLock> {
-        self.directory.as_ref().map(|parts| &parts.index)
+        self.directory.as_ref().map(|parts| &parts.index_lock)
     }
 
     /// The flags.

@@ -4,6 +4,7 @@
 //! No lock is held while the image is read. Of two threads that read one inode at the same time, the
 //! second finds the first one's in the table, or decodes the record again if that has left by then.
 
+use super::recent::UsedDirectory;
 use super::table::HeldInode;
 use super::{Fields, Inode, InodeTable, RecordLocation, XattrArea};
 use crate::alloc::Allocator;
@@ -161,6 +162,16 @@ impl InodeStore {
         // The record may not be durable yet: a changed inode may leave memory before its commit.
         inode.note_loaded(self.volume.journal.running_tid(), self.volume.device.mark());
         Ok(inode)
+    }
+
+    /// A directory that a caller holds a reference to, for one operation; `ESTALE` for any other number, and perhaps
+    /// another inode than a directory.
+    pub(crate) fn held_directory(
+        &self,
+        number: drystone_vfs::InodeNumber,
+    ) -> Result<UsedDirectory> {
+        let directory = u32::try_from(number.0).map_err(|_| Error::Errno(Errno::ESTALE))?;
+        self.inodes.used_directory(InodeNumber::new(directory), || self.held(number))
     }
 
     /// An inode that a caller holds a reference to; `ESTALE` for any other.

@@ -8,7 +8,7 @@ use super::Engine;
 use super::attributes::InodeSnapshot;
 use crate::dentry_cache::DentryTarget;
 use crate::error::{Error, Result};
-use crate::inode::Inode;
+use crate::inode::{Inode, UsedDirectory};
 use crate::{dir, permission};
 use drystone_ext4_format::error::InodeProblem;
 use drystone_ext4_format::{Corrupt, InodeNumber};
@@ -123,8 +123,8 @@ impl Engine {
         &self,
         context: &RequestContext,
         number: drystone_vfs::InodeNumber,
-    ) -> Result<Arc<Inode>> {
-        let directory = self.held(number)?;
+    ) -> Result<UsedDirectory> {
+        let directory = self.held_directory(number)?;
         directory.check_directory()?;
         permission::check(self, context, &directory, Access::EXECUTE)?;
         Ok(directory)

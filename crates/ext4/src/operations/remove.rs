@@ -92,9 +92,9 @@ impl Engine {
                 return Err(Corrupt::DirectoryLoop { inode: victim.number }.into());
             }
             let (first, second) = if directory.number < victim.number {
-                (&directory, &victim)
+                (&*directory, &victim)
             } else {
-                (&victim, &directory)
+                (&victim, &*directory)
             };
             let _first = first.content.write();
             let _second = second.content.write();

@@ -2,6 +2,8 @@
 
 use super::super::block::{Directory, IndexNode};
 use crate::content::SoughtName;
+use crate::directory_index_cache::{CachedLeaf, DirectoryIndexCache};
+use crate::directory_index_lock::DirectoryIndexLock;
 use crate::error::{Error, Result};
 use drystone_ext4_format::error::IndexProblem;
 use drystone_ext4_format::htree::{IndexBlock, IndexEntry, LEVELS_MAX_LARGE};
@@ -20,6 +22,24 @@ pub(crate) struct HtreeLeaf {
 impl HtreeLeaf {
     /// Finds the leaf for a name. Leaves may be split meanwhile.
     pub fn to(directory: &Directory<'_>, sought: &SoughtName<'_>) -> Result<HtreeLeaf> {
+        let Some(index) = directory.inode.index_cache() else {
+            return HtreeLeaf::in_blocks(directory, sought);
+        };
+        let hash_of = |version| sought.hash(super::hasher_named(directory, Some(version))).major;
+        if let Some(CachedLeaf { leaf, hash, bound }) = index.find(hash_of) {
+            return Ok(HtreeLeaf { leaf, hash, continues: is_continued(bound, hash) });
+        }
+        let found = HtreeLeaf::in_blocks(directory, sought)?;
+        if index.is_on()
+            && let Some(_index) =
+                directory.inode.index_lock().and_then(DirectoryIndexLock::try_write)
+        {
+            cache_path(directory, index, found.hash)?;
+        }
+        Ok(found)
+    }
+
+    fn in_blocks(directory: &Directory<'_>, sought: &SoughtName<'_>) -> Result<HtreeLeaf> {
         let mut node = directory.root()?;
         let around = |view: &IndexBlock<'_>, hash| {
             let position = view.search(hash);
@@ -37,14 +57,29 @@ impl HtreeLeaf {
             // The bound of the lowest level is the closest.
             bound = next.or(bound);
             if levels == 0 {
-                let continues = |next: IndexEntry| next.continues() && next.hash_value() == hash;
-                return Ok(HtreeLeaf { leaf, hash, continues: bound.is_some_and(continues) });
+                return Ok(HtreeLeaf { leaf, hash, continues: is_continued(bound, hash) });
             }
             levels -= 1;
             node = directory.node(leaf)?;
             (entry, next) = node.look(|view| around(view, hash));
         }
     }
+}
+
+/// Whether names of the hash of a leaf go on behind the entry that bounds it.
+fn is_continued(bound: Option<IndexEntry>, hash: u32) -> bool {
+    bound.is_some_and(|next| next.continues() && next.hash_value() == hash)
+}
+
+/// Caches the index blocks on the path to a hash. The index is locked exclusively.
+fn cache_path(directory: &Directory<'_>, index: &DirectoryIndexCache, hash: u32) -> Result<()> {
+    let path = HtreePath::to(directory, hash)?;
+    let [root, nodes @ ..] = &path.steps[..] else { return Ok(()) };
+    root.node.look(|view| index.add_root(view));
+    if let Some(node) = nodes.first() {
+        node.node.look(|view| index.add_node(root.position, view));
+    }
+    Ok(())
 }
 
 /// The index levels below a root, bounded even if the block has changed since its check.

@@ -23,7 +23,7 @@ pub(super) fn split_below(
     };
     // In a damaged image one block may have two uses, and only the other one was checked.
     directory.check_index(&parent.node)?;
-    split_full_leaf(directory, handle, parent, leaf, hasher)?;
+    split_full_leaf(directory, handle, path, parent, leaf, hasher)?;
     Ok(true)
 }
 
@@ -41,7 +41,7 @@ pub(super) fn make_room(
     }
     match path.steps.iter().rposition(|step| !step.is_full()) {
         Some(lowest) if lowest + 1 == path.steps.len() => {
-            split_full_leaf(directory, handle, &path.steps[lowest], leaf, hasher)
+            split_full_leaf(directory, handle, path, &path.steps[lowest], leaf, hasher)
         }
         Some(parent) => split_node(directory, handle, &path.steps[parent], &path.steps[parent + 1]),
         None if path.steps.len() <= usize::from(directory.levels_max()) => {
@@ -54,6 +54,7 @@ pub(super) fn make_room(
 fn split_full_leaf(
     directory: &mut Directory<'_>,
     handle: &mut Handle<'_>,
+    path: &HtreePath,
     parent: &HtreeStep,
     leaf: &EntryBlock,
     hasher: NameHasher,
@@ -66,7 +67,13 @@ fn split_full_leaf(
     // While the snapshot lives, a writer would have to copy the block.
     drop(full);
     split.keep_lower(&mut directory.write(handle, &leaf.buffer)?);
-    insert_after(directory, handle, parent, split.hash, new.block)
+    insert_after(directory, handle, parent, split.hash, new.block)?;
+    if let Some(index) = directory.inode.index_cache() {
+        let above = (path.steps.len() > 1).then(|| path.steps[0].position);
+        let entry = IndexEntry { hash: split.hash, block: new.block };
+        index.insert_after(above, parent.position, entry);
+    }
+    Ok(())
 }
 
 /// Plans how the entries of a full block are divided among two.
@@ -84,13 +91,21 @@ pub(crate) fn plan_split(
     LeafSplit::plan(&view, directory.place(full.block), hash_of)?.ok_or(Error::NoSpace)
 }
 
-/// Moves the upper half of a full index block, not the root, to a new block.
+/// Drops cached index blocks, because entries move from one to another.
+fn clear_cached(directory: &Directory<'_>) {
+    if let Some(index) = directory.inode.index_cache() {
+        index.clear();
+    }
+}
+
+/// Moves the upper half of a full index block, not the root, to a new block. The content lock is held exclusively.
 fn split_node(
     directory: &mut Directory<'_>,
     handle: &mut Handle<'_>,
     parent: &HtreeStep,
     full: &HtreeStep,
 ) -> Result<()> {
+    clear_cached(directory);
     let [new] = directory.append(handle)?;
     let mut upper = vec![0; directory.fs.volume.block_size()];
     let hash = {
@@ -102,8 +117,9 @@ fn split_node(
     insert_after(directory, handle, parent, hash, new.block)
 }
 
-/// Moves all entries of the root to a new block below it.
+/// Moves all entries of the root to a new block below it. The content lock is held exclusively.
 fn raise(directory: &mut Directory<'_>, handle: &mut Handle<'_>, root: &HtreeStep) -> Result<()> {
+    clear_cached(directory);
     let [new] = directory.append(handle)?;
     let mut node = vec![0; directory.fs.volume.block_size()];
     {

@@ -24,6 +24,7 @@ mod residents;
 
 pub(super) use references::HeldInode;
 
+use super::recent::UsedDirectory;
 use super::{Inode, recent};
 use crate::dentry_cache::DentryReader;
 use crate::error::Result;
@@ -103,6 +104,16 @@ impl InodeTable {
         found: impl FnOnce(&Inode, &mut DentryReader) -> Option<T>,
     ) -> Option<T> {
         recent::with(self.id, number, || self.get(number), found)
+    }
+
+    /// A directory that an operation uses: that which the thread keeps, or what `get` gives.
+    #[inline]
+    pub(super) fn used_directory(
+        &self,
+        number: InodeNumber,
+        get: impl FnOnce() -> Result<Arc<Inode>>,
+    ) -> Result<UsedDirectory> {
+        recent::used(self.id, number, get)
     }
 
     /// The inode from memory, or else as `decode` reads it from its record. Only an inode in memory
