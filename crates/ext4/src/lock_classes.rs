@@ -28,9 +28,6 @@ pub(crate) static RENAME: LockClass = LockClass::new("rename", 50);
 /// Names in a directory. Several directories are locked in the order of their inode numbers.
 pub(crate) static DIRECTORY: LockClass = LockClass::new("directory", 100).nestable();
 
-/// The index of a hashed directory, whose content lock is held shared. Locked to split a leaf, or to visit several.
-pub(crate) static DIRECTORY_INDEX: LockClass = LockClass::new("directory index", 105);
-
 /// Names in some leaves of hashed directories. Held with the content lock shared.
 pub(crate) static LEAF: LockClass = LockClass::new("leaf", 110);
 
@@ -46,6 +43,9 @@ pub(crate) static FREEZE: LockClass = LockClass::new("freeze", 190);
 /// A core's share of the writes in place and of delayed data that are under way. Held during the write,
 /// without a handle.
 pub(crate) static IN_PLACE: LockClass = LockClass::new("write in place", 195);
+
+/// The index of a hashed directory, whose content lock is held shared. Held to add an entry, or to find a leaf.
+pub(crate) static DIRECTORY_INDEX: LockClass = LockClass::new("directory index", 225);
 
 /// The mapping of a directory, whose content lock may be held shared. Held in a handle to add a block.
 pub(crate) static DIRECTORY_MAPPING: LockClass = LockClass::new("directory mapping", 230);

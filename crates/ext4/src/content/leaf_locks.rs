@@ -8,8 +8,8 @@ use crate::lock_classes;
 use drystone_ext4_format::{InodeNumber, LogicalBlock};
 use drystone_sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// With 32 threads in as many leaves, one in 33 finds its lock taken for another leaf.
-const LOCKS: usize = 1024;
+/// With 32 threads in as many leaves, one in 130 finds its lock taken for another leaf.
+const LOCKS: usize = 4096;
 
 /// The locks of a mount.
 #[derive(Debug)]

@@ -191,10 +191,8 @@ impl DentryTable {
 
     /// Copies all names to the tables that `shard_of` selects by their hashes.
     pub fn copy_to(&self, shards: &mut [DentryTable], shard_of: impl Fn(u32) -> usize) {
-        for (number, shard) in shards.iter_mut().enumerate() {
-            shard.short.enter(self.short.keys().filter(|key| shard_of(key.hash()) == number));
-            shard.long.enter(self.long.keys().filter(|key| shard_of(key.hash()) == number));
-        }
+        self.short.copy_to(shards.iter_mut().map(|shard| &mut shard.short), &shard_of);
+        self.long.copy_to(shards.iter_mut().map(|shard| &mut shard.long), &shard_of);
     }
 }
 
@@ -365,6 +363,23 @@ impl<const WORDS: usize> DentryTablePart<WORDS> {
             .as_ref()
             .map(|slots| Arc::new(DentrySlots::new((slots.len() / count * 2).max(PLACES.0))));
         DentryTablePart { slots, is_complete: self.is_complete, ..Self::default() }
+    }
+
+    /// Copies each name to the part of its shard.
+    fn copy_to<'a>(
+        &self,
+        shards: impl Iterator<Item = &'a mut Self>,
+        shard_of: &impl Fn(u32) -> usize,
+    ) {
+        let mut keys: Vec<_> = self.keys().collect();
+        keys.sort_unstable_by_key(|key| shard_of(key.hash()));
+        let mut rest = &keys[..];
+        for (number, shard) in shards.enumerate() {
+            let count = rest.partition_point(|key| shard_of(key.hash()) == number);
+            let (own, others) = rest.split_at(count);
+            shard.enter(own.iter().copied());
+            rest = others;
+        }
     }
 
     /// Gives a reader the current slots.

@@ -11,7 +11,7 @@ use crate::lock_classes;
 use drystone_sync::{OnceLock, RwLock, RwLockWriteGuard};
 
 /// Tables of a directory with many names.
-const SHARDS: usize = 64;
+const SHARDS: usize = 256;
 /// The shard is in the upper bits of a name's hash; the lower bits select the slot.
 const SHARD_SHIFT: u32 = u32::BITS - SHARDS.trailing_zeros();
 

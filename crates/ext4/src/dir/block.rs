@@ -221,7 +221,9 @@ impl<'a> Directory<'a> {
     /// Adds `N` blocks at the end. The caller writes their content, with [`fill`](Self::fill). On
     /// an error the directory is unchanged.
     pub fn append<const N: usize>(&mut self, handle: &mut Handle<'_>) -> Result<[NewBlock; N]> {
-        let first = self.blocks;
+        let _mapping = self.inode.index_lock().map(DirectoryIndexLock::write_mapping);
+        // Other threads may have added blocks since the directory was opened.
+        let first = self.limits().directory_blocks;
         let end = first.checked_add(N as u32).ok_or(Error::NoSpace)?;
         let volume = &self.fs.volume;
         let size_bytes = u64::from(end) << volume.layout().log_block_size();
@@ -229,7 +231,6 @@ impl<'a> Directory<'a> {
         if (!self.is_large() && u32::try_from(size_bytes).is_err()) || !is_indexable {
             return Err(Error::NoSpace);
         }
-        let _mapping = self.inode.index_lock().map(DirectoryIndexLock::write_mapping);
         let none = NewBlock { block: LogicalBlock::FIRST, physical: PhysicalBlock::new(0) };
         let mut added = [none; N];
         for (number, slot) in (first..).zip(&mut added) {

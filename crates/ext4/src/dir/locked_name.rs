@@ -2,16 +2,16 @@
 //!
 //! # Locking
 //! A thread that adds or removes one name of a hashed directory holds the content lock shared and locks the leaf
-//! that has the name, or gets it. So changes in other leaves go on. If the leaf has no room, the thread unlocks it,
-//! splits it with the index locked too, in a handle of its own, and begins anew ([`lock_new_name`]). Other leaves
-//! change meanwhile; why that is safe is argued in [`directory_index_lock`](crate::directory_index_lock).
+//! that has the name, or gets it. So changes in other leaves go on. If the leaf has no room, the thread
+//! splits it, in a handle of its own, and begins anew ([`lock_new_name`]). Other leaves
+//! change, and are split, meanwhile; why that is safe is argued in [`directory_index_lock`](crate::directory_index_lock).
 //!
 //! All other changes hold the content lock exclusively: those of directories without an index, splits of
 //! index blocks, names whose hash several leaves may have, new and removed subdirectories, and renames, except that
 //! a file's rename only locks the new name in the directory that it moves to, if its leaf has room.
 //!
 //! A look-up that the dentry cache can't answer shares the locks of content and leaf until it has a reference to the
-//! inode. A listing shares both, and the index, while it copies a leaf: it never shows a name whose change goes
+//! inode. A listing shares both while it copies a leaf: it never shows a name whose change goes
 //! on, which the dentry cache may already, or still, say is absent.
 
 use super::block::Directory;
@@ -20,7 +20,6 @@ use super::{DirectoryForm, EntrySearch, Vacancy, is_known_absent, search, search
 use crate::alloc::with_space_retry;
 use crate::content::{ContentStore, SoughtName};
 use crate::credits;
-use crate::directory_index_lock::DirectoryIndexLock;
 use crate::error::Result;
 use crate::inode::{Inode, InodeSummary};
 use drystone_ext4_format::LogicalBlock;
@@ -102,11 +101,11 @@ pub(crate) fn lock_new_name<'a>(
                 let locks = NameLocks::Leaf { _leaf: leaf, _content: content };
                 return Ok(LockedName { summary, search, _locks: locks });
             }
-            // The index is locked before a leaf.
-            drop(leaf);
-            if !split_leaf(fs, context, directory, name)? {
+            if !split_leaf(fs, context, directory, &summary, name)? {
                 break;
             }
+            // The name may belong to the new leaf now.
+            drop(leaf);
         }
     }
     let locked = lock_name_alone(fs, directory, name, true)?;
@@ -115,33 +114,23 @@ pub(crate) fn lock_new_name<'a>(
     Ok(locked)
 }
 
-/// Splits the leaf for a name, if that still has no room for it, in a handle of its own. False if more of the
-/// directory has to be locked. The content lock is held shared.
+/// Splits the leaf for a name, which is locked, in a handle of its own. False if the index block above it has no room:
+/// then more of the directory has to be locked.
 fn split_leaf(
     fs: &ContentStore,
     context: &RequestContext,
     directory: &Inode,
+    summary: &InodeSummary,
     name: &[u8],
 ) -> Result<bool> {
-    let Some(index) = directory.index_lock().map(DirectoryIndexLock::write) else {
-        return Ok(false);
-    };
-    let mut directory = Directory::open(fs, directory)?;
+    let mut directory = Directory::open_by(fs, directory, summary)?;
     directory.grows_for = Some(context);
     let sought = directory.seek(name, true)?;
-    let Some(number) = leaf_of(&directory, &sought)? else { return Ok(false) };
-    let _names = fs.leaves.write(directory.inode.number, number);
-    // Another thread may have split it, or taken names out, or added this one.
-    if search_in(&directory, number, &sought, name)?.found_name_or_room() {
-        return Ok(true);
-    }
-    let split = with_space_retry(&fs.volume, || {
+    with_space_retry(&fs.volume, || {
         let mut handle = fs.volume.start(credits::DIRECTORY_SPLIT)?;
         let split = htree::split_leaf(&mut directory, &mut handle, &sought);
         fs.settle(handle, split)
-    });
-    index.note_split();
-    split
+    })
 }
 
 /// Locks a name, and the whole directory with it.

@@ -45,7 +45,6 @@ pub(crate) use read::read;
 
 use crate::content::{ContentStore, SoughtName};
 use crate::dentry_cache::DentryTarget;
-use crate::directory_index_lock::DirectoryIndexLock;
 use crate::error::{Error, Result};
 use crate::inode::{Inode, InodeSummary};
 use block::Directory;
@@ -146,11 +145,6 @@ pub(crate) fn inode_named<T>(
     let sought = directory.seek(name, false)?;
     let locked =
         locked_name::lock_leaf(&directory, &sought, |leaf| fs.leaves.read(inode.number, leaf))?;
-    // Several leaves may have to be searched.
-    let _index = match &locked {
-        Some(_) => None,
-        None => inode.index_lock().map(DirectoryIndexLock::read),
-    };
     let leaf = locked.as_ref().map(|(leaf, _)| *leaf);
     let number = match inode.dentry_cache().and_then(|names| names.look(name, |target| target)) {
         Some(DentryTarget::Inode(number)) => Some(number),
@@ -158,7 +152,7 @@ pub(crate) fn inode_named<T>(
         None => {
             let search = match leaf {
                 Some(leaf) => directory.leaf(leaf)?.search(&sought),
-                None => search(&directory, &sought)?,
+                None => search_beside_splits(&directory, &sought)?,
             };
             let number = match search {
                 EntrySearch::Found(found) => Some(found.inode),
@@ -240,6 +234,18 @@ fn search_for_room(directory: &Directory<'_>, name: &[u8]) -> Result<EntrySearch
 fn is_known_absent(directory: &Directory<'_>, name: &[u8]) -> bool {
     let known = directory.inode.dentry_cache().and_then(|names| names.look(name, |target| target));
     known == Some(DentryTarget::Nothing) && directory.layout.compares_bytes()
+}
+
+/// Searches a directory whose content lock may be shared.
+fn search_beside_splits(directory: &Directory<'_>, sought: &SoughtName<'_>) -> Result<EntrySearch> {
+    match directory.shape {
+        // Names with hashes that can't be computed only change, and their leaves, with the content lock held
+        // exclusively.
+        DirectoryForm::Hashed if !directory.layout.stores_hashes() => {
+            htree::find_beside_splits(directory, sought)
+        }
+        _ => search(directory, sought),
+    }
 }
 
 fn search(directory: &Directory<'_>, sought: &SoughtName<'_>) -> Result<EntrySearch> {

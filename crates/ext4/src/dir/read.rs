@@ -15,20 +15,19 @@
 //! # Locking
 //!
 //! A directory is listed part by part. [`read`] takes a part under the content lock: the bytes of a leaf,
-//! with that and the index locked too, or of a block. The visitor gets the entries without a lock, and the next part is sought by its position,
+//! with that locked too, or of a block. The visitor gets the entries without a lock, and the next part is sought by its position,
 //! since the directory may have changed meanwhile.
 
 use super::block::Directory;
-use super::htree::HtreePath;
 use super::{DirectoryForm, htree, inline};
 use crate::content::ContentStore;
 use crate::content::minor_for_listing;
-use crate::directory_index_lock::DirectoryIndexLock;
 use crate::error::{Error, Result};
 use crate::inode::Inode;
 use drystone_cache::BlockBytes;
 use drystone_ext4_format::dir::{DirectoryBlock, Entry, EntryType};
 use drystone_ext4_format::hash::NameHasher;
+use drystone_ext4_format::htree::IndexEntry;
 use drystone_ext4_format::inline::{InlineDirectory, block_offset};
 use drystone_ext4_format::{InodeNumber, LogicalBlock, nokey_name};
 use drystone_vfs::{DirectoryEntry, DirectoryVisitor, FileType};
@@ -137,28 +136,22 @@ fn read_index(directory: &Directory<'_>, cookie: u64) -> Result<(PartEntries, Op
         false => None,
     };
     let hasher = htree::hasher(directory)?;
-    let _index = directory.inode.index_lock().map(DirectoryIndexLock::read);
-    let mut path = HtreePath::to(directory, hash)?;
-    let bound = path.lower_bound();
     let mut blocks: Vec<BlockBytes> = Vec::new();
     let limit = CONTINUED_BYTES_MAX / directory.fs.volume.block_size();
-    let upper = loop {
+    let (mut bound, mut upper) = (None, None);
+    htree::visit_leaves(directory, hash, |leaf, lower_bound, next| {
         if blocks.len() == limit {
             // Perhaps one leaf again and again, but names may also have been chosen for their hash.
             return Err(Error::SameHash { directory: directory.inode.number });
         }
-        let leaf = path.leaf(directory)?;
-        {
-            let _names = directory.fs.leaves.read(directory.inode.number, leaf);
-            blocks.push(directory.leaf(leaf)?.buffer.snapshot());
-        }
-        match path.next(directory)? {
-            // In a damaged image hashes may not rise: a listing must not go back.
-            Some(next) if next.continues() || position(next.hash_value(), 0) <= cookie => {}
-            next => break next.map(|entry| entry.hash_value()),
-        }
-    };
-    let range = bound..upper.unwrap_or(ANY_HASH.end);
+        blocks.push(leaf.buffer.snapshot());
+        bound.get_or_insert(lower_bound);
+        upper = next.map(|next| next.hash_value());
+        // In a damaged image hashes may not rise: a listing must not go back.
+        let is_behind = |next: IndexEntry| position(next.hash_value(), 0) > cookie;
+        Ok(next.is_some_and(|next| next.continues() || !is_behind(next)))
+    })?;
+    let range = bound.unwrap_or(0)..upper.unwrap_or(ANY_HASH.end);
     let entries = PartEntries::ByHash { parent, blocks, has_dots: false, range, hasher };
     Ok((entries, upper.map(|hash| position(hash, 0))))
 }

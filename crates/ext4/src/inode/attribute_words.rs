@@ -178,8 +178,14 @@ impl AttributeWords {
     /// Brings the words up to date. The fields are locked exclusively, and their times clamped.
     pub fn write(&self, fields: &Fields) {
         let values = AttributeView::of(fields).0;
+        // Only this thread changes them. Words that stay don't make readers fetch their cache line again.
+        let is_new = |(word, value): &(&AtomicU64, u64)| word.load(Ordering::Relaxed) != *value;
+        let mut changed = self.words.iter().zip(values).filter(is_new).peekable();
+        if changed.peek().is_none() {
+            return;
+        }
         self.changes.begin_change();
-        for (word, value) in self.words.iter().zip(values) {
+        for (word, value) in changed {
             // A reader of a single word sees what was written before it.
             word.store(value, Ordering::Release);
         }

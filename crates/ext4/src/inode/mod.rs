@@ -61,7 +61,7 @@ use drystone_vfs::{Errno, FileType};
 use record_location::RecordLocation;
 
 /// How often the words of attributes are read, if they change meanwhile, before the fields are locked.
-const VIEW_TRIES: u32 = 8;
+const VIEW_TRIES: u32 = 32;
 
 /// What an inode's record holds.
 #[derive(Debug)]
@@ -264,8 +264,13 @@ impl Inode {
     /// What callers see of the fields.
     pub fn view(&self) -> AttributeView {
         // The words change for a few nanoseconds; the fields are locked for much longer.
-        let mut tries = (0..VIEW_TRIES).map(|_| self.try_view());
-        tries.find_map(|view| view).unwrap_or_else(|| AttributeView::of(&self.fields()))
+        for _ in 0..VIEW_TRIES {
+            match self.try_view() {
+                Some(view) => return view,
+                None => std::hint::spin_loop(),
+            }
+        }
+        AttributeView::of(&self.fields())
     }
 
     /// The size that callers see, in bytes.

@@ -61,11 +61,12 @@ impl Inode {
         let now = fs.now();
         // The clock is coarse: most often the record has this time already, in this transaction, or another
         // thread, whose handle is open too, is about to write it.
-        if self.last_transaction() == handle.tid()
-            && let Some(view) = self.try_view()
-            && [view.modified(), view.changed()] == [view.clamped(now); 2]
-        {
-            return Ok(());
+        if self.last_transaction() == handle.tid() {
+            // An update instead would make the words change for the next thread too.
+            let view = self.view();
+            if [view.modified(), view.changed()] == [view.clamped(now); 2] {
+                return Ok(());
+            }
         }
         self.update(fs, handle, |fields| {
             // Asked for anew: another thread may have put a later time there.

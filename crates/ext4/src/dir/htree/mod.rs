@@ -9,12 +9,14 @@
 
 mod path;
 mod split;
+mod walk;
 
 pub(super) use split::plan_split;
 
 pub(super) use path::{HtreeLeaf, HtreePath};
+use walk::HtreeWalk;
 
-use super::block::Directory;
+use super::block::{Directory, EntryBlock};
 use super::{EntrySearch, Vacancy};
 use crate::content::SoughtName;
 use crate::credits;
@@ -22,7 +24,7 @@ use crate::error::{Error, Result};
 use drystone_ext4_format::InodeNumber;
 use drystone_ext4_format::dir::{DirectoryBlockMut, NewEntry};
 use drystone_ext4_format::hash::{HashVersion, NameHasher};
-use drystone_ext4_format::htree::{IndexBlockMut, IndexKind};
+use drystone_ext4_format::htree::{IndexBlockMut, IndexEntry, IndexKind};
 use drystone_jbd2::Handle;
 
 /// Splits of an insertion that its credits cover; further ones extend the handle.
@@ -60,6 +62,21 @@ pub(super) fn find(directory: &Directory<'_>, sought: &SoughtName<'_>) -> Result
         }
     }
     Ok(searched)
+}
+
+/// Finds a name whose hash several leaves may have, while leaves may be split.
+pub(super) fn find_beside_splits(
+    directory: &Directory<'_>,
+    sought: &SoughtName<'_>,
+) -> Result<EntrySearch> {
+    let hash = sought.hash(hasher(directory)?).major;
+    let mut found = None;
+    visit_leaves(directory, hash, |leaf, _, next| {
+        found = leaf.find(sought);
+        let goes_on = next.is_some_and(|next| next.continues() && next.hash_value() == hash);
+        Ok(found.is_none() && goes_on)
+    })?;
+    Ok(found.map_or(EntrySearch::Absent(None), EntrySearch::Found))
 }
 
 /// Where a name that is known to be absent could be inserted.
@@ -124,16 +141,57 @@ pub(super) fn insert(
     Ok(())
 }
 
-/// Splits the leaf for a name, whose directory's index is locked; false if the index block above the leaf is full.
+/// Splits the locked leaf for a name while other leaves may be split; false if the index block above the leaf may be
+/// full.
 pub(super) fn split_leaf(
     directory: &mut Directory<'_>,
     handle: &mut Handle<'_>,
     sought: &SoughtName<'_>,
 ) -> Result<bool> {
+    let Some(index) = directory.inode.index_lock() else { return Ok(false) };
     let hasher = hasher(directory)?;
-    let path = HtreePath::to(directory, sought.hash(hasher).major)?;
-    let leaf = directory.leaf(path.leaf(directory)?)?;
-    split::split_below(directory, handle, &path, &leaf, hasher)
+    let hash = sought.hash(hasher).major;
+    let Some(number) = split::reserve(directory, index, hash)? else { return Ok(false) };
+    let leaf = directory.leaf(number);
+    let new = leaf.and_then(|leaf| split::move_upper(directory, handle, &leaf, hasher));
+    // Whatever happened, the reservation ends.
+    let mut index = index.write();
+    index.end_reservation();
+    split::insert_reserved(directory, handle, hash, number, new?)?;
+    index.note_split();
+    Ok(true)
+}
+
+/// Visits leaves from that where names of a hash start, as long as `visit` returns true. It gets the leaf, with its
+/// names locked, the lowest hash that belongs to it, and the entry behind that of the leaf. The content lock is held
+/// shared, so leaves may be split meanwhile: what moves to a new leaf was visited, or isn't yet.
+pub(super) fn visit_leaves(
+    directory: &Directory<'_>,
+    hash: u32,
+    mut visit: impl FnMut(&EntryBlock, u32, Option<IndexEntry>) -> Result<bool>,
+) -> Result<()> {
+    let Some(lock) = directory.inode.index_lock() else { return Ok(()) };
+    let mut walk = {
+        let index = lock.read();
+        HtreeWalk::to(directory, &index, hash)?
+    };
+    loop {
+        let number = walk.leaf;
+        let _names = directory.fs.leaves.read(directory.inode.number, number);
+        let (bound, next) = {
+            let index = lock.read();
+            if !walk.find_again(directory, &index)? {
+                // The hash has moved to a new leaf.
+                continue;
+            }
+            let here = (walk.path.lower_bound(), walk.path.peek());
+            walk.go_on(directory)?;
+            here
+        };
+        if !visit(&directory.leaf(number)?, bound, next)? || next.is_none() {
+            return Ok(());
+        }
+    }
 }
 
 pub(super) fn set_parent(

@@ -212,4 +212,9 @@ impl HtreeStep {
     pub fn is_full(&self) -> bool {
         self.node.look(|view| view.is_full())
     }
+
+    /// Whether so many more entries fit.
+    pub fn has_room(&self, count: u32) -> bool {
+        self.node.look(|view| u32::from(view.count()) + count <= u32::from(view.limit()))
+    }
 }

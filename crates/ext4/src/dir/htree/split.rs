@@ -1,30 +1,52 @@
 //! Makes room for an entry: splits the leaf, or first a full index block above it.
 
 use super::super::block::{Directory, EntryBlock, IndexNode};
+use super::super::corrupt;
 use super::path::{HtreePath, HtreeStep};
+use crate::directory_index_lock::DirectoryIndexLock;
 use crate::error::{Error, Result};
 use drystone_ext4_format::dir::{DirectoryBlock, Entry, NoRoom};
-use drystone_ext4_format::error::IndexProblem;
+use drystone_ext4_format::error::{DirectoryProblem, IndexProblem};
 use drystone_ext4_format::hash::NameHasher;
 use drystone_ext4_format::htree::{IndexBlock, IndexBlockMut, IndexEntry, IndexKind, LeafSplit};
 use drystone_ext4_format::{Corrupt, LogicalBlock};
 use drystone_jbd2::Handle;
 
-/// Splits a full leaf, if the index block above it has room for one more; false if not.
-pub(super) fn split_below(
-    directory: &mut Directory<'_>,
-    handle: &mut Handle<'_>,
-    path: &HtreePath,
-    leaf: &EntryBlock,
-    hasher: NameHasher,
-) -> Result<bool> {
-    let Some(parent) = path.steps.last().filter(|parent| !parent.is_full()) else {
-        return Ok(false);
+/// Reserves room for one more entry in the index block above the leaf for a hash, and returns the leaf. `None` if
+/// there may be no room.
+pub(super) fn reserve(
+    directory: &Directory<'_>,
+    index: &DirectoryIndexLock,
+    hash: u32,
+) -> Result<Option<LogicalBlock>> {
+    let mut index = index.write();
+    let path = HtreePath::to(directory, hash)?;
+    let Some(parent) = path.steps.last().filter(|step| step.has_room(1 + index.reserved())) else {
+        return Ok(None);
     };
     // In a damaged image one block may have two uses, and only the other one was checked.
     directory.check_index(&parent.node)?;
-    split_full_leaf(directory, handle, path, parent, leaf, hasher)?;
-    Ok(true)
+    let leaf = path.leaf(directory)?;
+    index.reserve();
+    Ok(Some(leaf))
+}
+
+/// Adds the entry for which room was reserved behind that of the leaf for a hash. The index is locked exclusively.
+pub(super) fn insert_reserved(
+    directory: &Directory<'_>,
+    handle: &mut Handle<'_>,
+    hash: u32,
+    leaf: LogicalBlock,
+    new: IndexEntry,
+) -> Result<()> {
+    let path = HtreePath::to(directory, hash)?;
+    match path.steps.last() {
+        Some(parent) if path.leaf(directory)? == leaf => {
+            insert_leaf(directory, handle, &path, parent, new)
+        }
+        // Only a split of this leaf, which is locked, could have changed that.
+        _ => Err(corrupt(directory, leaf, DirectoryProblem::Shared)),
+    }
 }
 
 /// Takes one step towards room in a leaf, which adds one block to the directory.
@@ -59,6 +81,17 @@ fn split_full_leaf(
     leaf: &EntryBlock,
     hasher: NameHasher,
 ) -> Result<()> {
+    let new = move_upper(directory, handle, leaf, hasher)?;
+    insert_leaf(directory, handle, path, parent, new)
+}
+
+/// Moves the upper half of a full leaf to a new one, for which it returns the index entry.
+pub(super) fn move_upper(
+    directory: &mut Directory<'_>,
+    handle: &mut Handle<'_>,
+    leaf: &EntryBlock,
+    hasher: NameHasher,
+) -> Result<IndexEntry> {
     let full = leaf.buffer.snapshot();
     let split = plan_split(directory, leaf, &full, hasher)?;
     let [new] = directory.append(handle)?;
@@ -67,11 +100,21 @@ fn split_full_leaf(
     // While the snapshot lives, a writer would have to copy the block.
     drop(full);
     split.keep_lower(&mut directory.write(handle, &leaf.buffer)?);
-    insert_after(directory, handle, parent, split.hash, new.block)?;
+    Ok(IndexEntry { hash: split.hash, block: new.block })
+}
+
+/// Adds a leaf to the lowest index block on a path.
+fn insert_leaf(
+    directory: &Directory<'_>,
+    handle: &mut Handle<'_>,
+    path: &HtreePath,
+    parent: &HtreeStep,
+    new: IndexEntry,
+) -> Result<()> {
+    insert_after(directory, handle, parent, new.hash, new.block)?;
     if let Some(index) = directory.inode.index_cache() {
         let above = (path.steps.len() > 1).then(|| path.steps[0].position);
-        let entry = IndexEntry { hash: split.hash, block: new.block };
-        index.insert_after(above, parent.position, entry);
+        index.insert_after(above, parent.position, new);
     }
     Ok(())
 }
