@@ -4,7 +4,7 @@
 use crate::error::Result;
 use crate::map::{BlocksToWrite, map};
 use crate::options::MkfsOptions;
-use crate::plan::ImagePlan;
+use crate::plan::{ImagePlan, fast_commit_blocks};
 use crate::resize;
 use crate::space::{BlockRun, Space};
 use drystone_ext4_format::dir::{
@@ -193,7 +193,7 @@ impl SystemFiles {
             users: Vec::new(),
             user_count: 1,
             incompat: IncompatFeatures::empty(),
-            fast_commit_blocks: 0,
+            fast_commit_blocks: fast_commit_blocks(superblock.features(), length),
         };
         self.blocks.insert(runs[0].start, format_journal_superblock(&journal).into_vec());
         self.journal = runs;

@@ -32,5 +32,7 @@ pub mod verity;
 pub use error::{Error, Result};
 pub use image::{ImageSummary, NewImage, make};
 pub use options::{JournalSize, MkfsOptions, default_features};
-pub use plan::{JOURNAL_BLOCKS_MAX, JOURNAL_BLOCKS_MIN, default_journal_blocks};
+pub use plan::{
+    JOURNAL_BLOCKS_MAX, JOURNAL_BLOCKS_MIN, default_journal_blocks, fast_commit_blocks,
+};
 pub use resize::{RESERVED_MAP_POINTER, ReservedMap};

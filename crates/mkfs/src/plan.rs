@@ -63,7 +63,9 @@ impl ImagePlan {
             features.read_only_compat -= ReadOnlyCompat::GDT_CSUM;
         }
         let cluster_size = cluster_size(options, block_size, features)?;
-        let blocks = options.size_bytes / u64::from(block_size);
+        let ratio = u64::from(cluster_size / block_size);
+        // Linux can't use a part of a cluster.
+        let blocks = options.size_bytes / u64::from(cluster_size) * ratio;
         if blocks > u64::from(u32::MAX) {
             if !features.incompat.contains(Incompat::SIXTY_FOUR_BIT) {
                 return Err(option(format!(
@@ -75,12 +77,11 @@ impl ImagePlan {
         }
         let inode_size = inode_size(options, block_size)?;
         check_time(options.time_seconds, inode_size)?;
-        let ratio = u64::from(cluster_size / block_size);
         // A bitmap is one block; small descriptors count in 16 bits.
         let clusters_per_group = clusters_per_group(options, block_size, ratio)?;
         let blocks_per_group = clusters_per_group * ratio;
         let journal_blocks = journal_blocks(options, &mut features, blocks, block_size)?;
-        check_features(features)?;
+        check_features(features, inode_size)?;
 
         let inodes_wanted = inodes_wanted(options, blocks, block_size);
         let first_data = u64::from(block_size == 1024 && ratio == 1);
@@ -329,7 +330,19 @@ fn journal_blocks(
         // `mke2fs` leaves it out of an image that is too small, too.
         features.compat -= Compat::HAS_JOURNAL | Compat::ORPHAN_FILE;
     }
-    Ok(wanted as u32)
+    let fast_commits = if features.compat.contains(Compat::FAST_COMMIT) { wanted / 64 } else { 0 };
+    // Bounded above.
+    Ok((wanted + fast_commits) as u32)
+}
+
+/// How many blocks of a journal are for fast commits, in an image with that feature. As for `mke2fs`, one for 64 of
+/// the log, which keeps its length: Linux refuses a log of fewer than [`JOURNAL_BLOCKS_MIN`] blocks.
+#[must_use]
+pub fn fast_commit_blocks(features: Features, journal_blocks: u32) -> u32 {
+    match features.compat.contains(Compat::FAST_COMMIT) {
+        true => journal_blocks / 65,
+        false => 0,
+    }
 }
 
 /// Blocks of the journal that an image of so many blocks gets by default; 0 for none.
@@ -349,7 +362,7 @@ pub fn default_journal_blocks(blocks: u64) -> u64 {
 }
 
 /// Combinations that make no image.
-fn check_features(features: Features) -> Result<()> {
+fn check_features(features: Features, inode_size: u16) -> Result<()> {
     let compat = features.compat;
     let incompat = features.incompat;
     let read_only = features.read_only_compat;
@@ -371,9 +384,9 @@ fn check_features(features: Features) -> Result<()> {
         return fail("casefold with encrypt needs keys, which only Linux has");
     }
     if read_only.contains(ReadOnlyCompat::PROJECT)
-        && !read_only.contains(ReadOnlyCompat::EXTRA_ISIZE)
+        && (!read_only.contains(ReadOnlyCompat::EXTRA_ISIZE) || inode_size == 128)
     {
-        return fail("project needs extra_isize");
+        return fail("project needs extra_isize and inodes of 256 bytes");
     }
     if let Err(unsupported) = features.check_readable().and_then(|()| features.check_writable()) {
         return Err(Error::Format(unsupported.into()));

@@ -4,7 +4,8 @@
 use drystone_blockdev::{BlockDevice, Existing, FileDevice, MemoryDevice};
 use drystone_ext4_format::features::Features;
 use drystone_mkfs::{JournalSize, MkfsOptions, default_features, make};
-use drystone_testkit::judges::have;
+use drystone_testkit::judges::{e2fsck_check, have, kernel_mount};
+use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 
@@ -165,6 +166,32 @@ fn nothing_is_left_of_an_old_journal() {
     assert_eq!(left, None, "of {length} blocks");
 }
 
+/// Linux refuses a log of fewer than 1,024 blocks, and to use a part of a cluster.
+#[test]
+fn linux_mounts_and_fills_what_is_made() {
+    for (size, block_size, features, cluster_size) in [
+        (16 * MIB, 1024, "fast_commit", None),
+        (64 * MIB, 4096, "fast_commit", None),
+        (300 * MIB, 1024, "fast_commit", None),
+        (9001 << 10, 1024, "bigalloc", Some(64 << 10)),
+        (20_000 << 10, 4096, "bigalloc", Some(1 << 20)),
+    ] {
+        let mut options = options(size, features);
+        (options.block_size, options.cluster_size) = (Some(block_size), cluster_size);
+        let folder = tempfile::tempdir().unwrap();
+        let (path, at) = (folder.path().join("image"), folder.path().join("mount"));
+        make_at(&path, &options);
+        let Some(mounted) = kernel_mount(&path, &at, "").unwrap() else { return };
+        // It fills the image.
+        let mut file = std::fs::File::create(at.join("file")).unwrap();
+        let full = (0..1000).find_map(|_| file.write_all(&[7; 1 << 20]).err()).unwrap();
+        assert_eq!(full.kind(), std::io::ErrorKind::StorageFull, "{features}: {full}");
+        drop(file);
+        mounted.unmount().unwrap();
+        e2fsck_check(&path).unwrap().expect_clean(features);
+    }
+}
+
 #[test]
 fn impossible_options_are_refused() {
     let device = drystone_blockdev::MemoryDevice::new(MIB);
@@ -173,6 +200,10 @@ fn impossible_options_are_refused() {
     let mut odd = options(MIB, "");
     odd.block_size = Some(3000);
     cases.push(odd);
+    // The number of a project lies behind the first 128 bytes of an inode.
+    let mut short = options(64 * MIB, "project");
+    short.inode_size = Some(128);
+    cases.push(short);
     for case in cases {
         make(&device, &case, true).unwrap_err();
     }

@@ -8,7 +8,7 @@ use drystone_ext4_format::error::{InodeProblem, MappedBlockProblem};
 use drystone_ext4_format::extent::Extent;
 use drystone_ext4_format::{Corrupt, LogicalBlock};
 
-/// The extents of all blocks within the file's size, at most `blocks_max` blocks.
+/// The extents of the file's first `blocks` blocks, which its size tells; at most `blocks_max`.
 ///
 /// # Errors
 /// If there are more blocks; `hole` if one isn't mapped or is unwritten; if one is mapped twice, so
@@ -16,13 +16,12 @@ use drystone_ext4_format::{Corrupt, LogicalBlock};
 pub(crate) fn whole(
     fs: &ContentStore,
     inode: &Inode,
+    blocks: u64,
     blocks_max: u64,
     hole: impl Fn(LogicalBlock) -> Corrupt,
 ) -> Result<Vec<Extent>> {
-    let size_bytes = inode.fields().disk.size_bytes;
-    let blocks = size_bytes / fs.volume.block_size() as u64;
     if blocks > blocks_max.min(fs.volume.layout().blocks_count()) {
-        let problem = InodeProblem::Size { bytes: size_bytes };
+        let problem = InodeProblem::Size { bytes: inode.fields().disk.size_bytes };
         return Err(Corrupt::Inode { inode: inode.number, problem }.into());
     }
     let mut extents = Vec::new();

@@ -52,7 +52,8 @@ fn locate_inside(
     )?;
     let inode = bare.own_inode(number)?;
     let hole = |block| Corrupt::JournalHole { inode: number, block };
-    let extents = mapping::whole(&bare, &inode, u64::MAX, hole)?;
+    let blocks = inode.fields().disk.size_bytes / bare.volume.block_size() as u64;
+    let extents = mapping::whole(&bare, &inode, blocks, u64::MAX, hole)?;
     bare.volume.journal.close()?;
     Ok(JournalArea::internal(extents.iter().map(|extent| JournalExtent {
         physical_start: extent.physical.get(),

@@ -185,7 +185,8 @@ fn open_orphan_file(fs: &Engine) -> Result<OrphanFile> {
         number.ok_or(Corrupt::Missing { feature: "orphan_file", missing: "orphan file" })?;
     let inode = fs.own_inode(number)?;
     let hole = |_| Corrupt::Missing { feature: "orphan_file", missing: "block of the orphan file" };
-    let extents = mapping::whole(fs, &inode, OrphanFile::BLOCKS_MAX, hole)?;
+    let blocks = inode.fields().disk.size_bytes / fs.volume.block_size() as u64;
+    let extents = mapping::whole(fs, &inode, blocks, OrphanFile::BLOCKS_MAX, hole)?;
     // What is mapped behind the file's size isn't the file's content.
     let blocks_of = |extent: &Extent| {
         let first = extent.physical.get();

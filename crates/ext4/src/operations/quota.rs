@@ -9,7 +9,7 @@ use crate::alloc::with_space_retry;
 use crate::credits;
 use crate::error::{Error, Result};
 use crate::mapping;
-use crate::quota::{self, Owners, QuotaLimits, UsageFile};
+use crate::quota::{self, Owners, QuotaLimits, UsageContent, UsageFile};
 use drystone_cache::Seal;
 use drystone_ext4_format::extent::Extent;
 use drystone_ext4_format::quota::{QuotaEntry, QuotaInfo, QuotaKind};
@@ -98,15 +98,18 @@ impl Engine {
 
     fn open_usage_file(&self, kind: QuotaKind, number: InodeNumber) -> Result<UsageFile> {
         let inode = self.own_inode(number)?;
-        let blocks_max = FILE_BYTES_MAX / self.volume.block_size() as u64;
+        let block_size = self.volume.block_size() as u64;
         let hole = |_| Corrupt::Missing { feature: "quota", missing: "block of a quota file" };
-        let extents = mapping::whole(self, &inode, blocks_max, hole)?;
+        let size_bytes = inode.fields().disk.size_bytes;
+        // A new file has six blocks of the quota format, which may end within a block.
+        let blocks = size_bytes.div_ceil(block_size);
+        let extents = mapping::whole(self, &inode, blocks, FILE_BYTES_MAX / block_size, hole)?;
         let blocks_of = |extent: &Extent| {
             let first = extent.physical.get();
             (first..first + u64::from(extent.length)).map(PhysicalBlock::new)
         };
         let blocks = extents.iter().flat_map(blocks_of).collect();
-        UsageFile::new(self, kind, inode, blocks)
+        UsageFile::new(self, kind, inode, UsageContent { blocks, size_bytes })
     }
 
     /// Makes sure that the owners have records. Called without a handle, before one is started
@@ -136,9 +139,22 @@ impl Engine {
         self.settle(handle, added)
     }
 
-    /// Adds a block to a file, whose content lock is held.
+    /// Makes a file longer, whose content lock is held: to the end of its last block, or by a block.
     fn grow_usage_file(&self, handle: &mut Handle<'_>, file: &UsageFile) -> Result<()> {
         let (inode, length) = (file.inode(), file.length());
+        let block_size = self.volume.block_size() as u64;
+        let set_size = |handle: &mut Handle<'_>, size_bytes| {
+            inode.update(self, handle, |fields| {
+                fields.disk.size_bytes = size_bytes;
+                Ok(())
+            })
+        };
+        let mapped_bytes = length as u64 * block_size;
+        if inode.fields().disk.size_bytes < mapped_bytes {
+            set_size(handle, mapped_bytes)?;
+            file.extend(None, mapped_bytes);
+            return Ok(());
+        }
         // Block numbers in the tree are 32 bits wide.
         let logical = LogicalBlock::new(length as u32);
         let context = RequestContext::superuser();
@@ -150,11 +166,8 @@ impl Engine {
         }
         let buffer = self.volume.zeroed(run.physical)?;
         drop(handle.create(&buffer, None::<&Arc<dyn Seal>>)?);
-        inode.update(self, handle, |fields| {
-            fields.disk.size_bytes = (length as u64 + 1) * self.volume.block_size() as u64;
-            Ok(())
-        })?;
-        file.push_block(run.physical);
+        set_size(handle, mapped_bytes + block_size)?;
+        file.extend(Some(run.physical), mapped_bytes + block_size);
         Ok(())
     }
 }

@@ -27,10 +27,25 @@ pub(crate) struct UsageFile {
     state: Mutex<UsageState>,
 }
 
+/// Where the file's content is.
+#[derive(Debug)]
+pub(crate) struct UsageContent {
+    /// The file's blocks in order.
+    pub blocks: Vec<PhysicalBlock>,
+    /// The file's size, which may end within its last block.
+    pub size_bytes: u64,
+}
+
+impl UsageContent {
+    /// Blocks of the quota format.
+    fn length(&self) -> u32 {
+        u32::try_from(self.size_bytes / BLOCK_LENGTH as u64).unwrap_or(u32::MAX)
+    }
+}
+
 #[derive(Debug)]
 struct UsageState {
-    /// The file's blocks in order.
-    blocks: Vec<PhysicalBlock>,
+    content: UsageContent,
     /// By owner. No claim is empty.
     claims: HashMap<u32, SpaceClaim>,
     /// Whether any record has limits, or had.
@@ -38,14 +53,14 @@ struct UsageState {
 }
 
 impl UsageFile {
-    /// The file of an inode that has these blocks. Checks the whole file.
+    /// The file of an inode with this content. Checks the whole file.
     pub fn new(
         fs: &InodeStore,
         kind: QuotaKind,
         inode: Arc<Inode>,
-        blocks: Vec<PhysicalBlock>,
+        content: UsageContent,
     ) -> Result<UsageFile> {
-        let state = UsageState { blocks, claims: HashMap::new(), has_limits: false };
+        let state = UsageState { content, claims: HashMap::new(), has_limits: false };
         let file = UsageFile { kind, inode, state: Mutex::new(&lock_classes::QUOTA, state) };
         let (_, entries) = file.report(fs)?;
         let none = QuotaLimits::default();
@@ -75,29 +90,29 @@ impl UsageFile {
     fn tree<'a, 'handle>(
         &self,
         fs: &'a InodeStore,
-        blocks: &'a [PhysicalBlock],
+        content: &'a UsageContent,
         handle: Option<&'a mut Handle<'handle>>,
     ) -> Result<QuotaFile<QuotaFileBlocks<'a, 'handle>>> {
-        QuotaFile::open(self.kind, QuotaFileBlocks { fs, blocks, handle })
+        QuotaFile::open(self.kind, QuotaFileBlocks { fs, content, handle })
     }
 
     /// The content of the header, and all records.
     pub fn report(&self, fs: &InodeStore) -> Result<(QuotaInfo, Vec<QuotaEntry>)> {
         let state = self.state.lock();
-        let mut tree = self.tree(fs, &state.blocks, None)?;
+        let mut tree = self.tree(fs, &state.content, None)?;
         Ok((*tree.info(), tree.entries()?))
     }
 
     /// The record of an id.
     pub fn get(&self, fs: &InodeStore, id: u32) -> Result<Option<QuotaEntry>> {
         let state = self.state.lock();
-        self.tree(fs, &state.blocks, None)?.get(id)
+        self.tree(fs, &state.content, None)?.get(id)
     }
 
     /// The record of an id, with claimed space counted as used.
     pub fn get_with_claim(&self, fs: &InodeStore, id: u32) -> Result<Option<QuotaEntry>> {
         let state = self.state.lock();
-        let mut entry = self.tree(fs, &state.blocks, None)?.get(id)?;
+        let mut entry = self.tree(fs, &state.content, None)?.get(id)?;
         if let (Some(entry), Some(claim)) = (&mut entry, state.claims.get(&id)) {
             let space = QuotaAccount::space(entry).with_claim(claim);
             entry.space_bytes = space.used;
@@ -157,7 +172,7 @@ impl UsageFile {
         if !state.has_limits {
             return Ok(0);
         }
-        let mut tree = self.tree(fs, &state.blocks, None)?;
+        let mut tree = self.tree(fs, &state.content, None)?;
         let Some(entry) = tree.get(id)? else { return Ok(0) };
         let now = || now_seconds(fs);
         let claim = state.claims.get(&id).copied().unwrap_or_default();
@@ -181,8 +196,8 @@ impl UsageFile {
         change: UsageChange,
     ) -> Result<()> {
         let mut state = self.state.lock();
-        let UsageState { blocks, claims, .. } = &mut *state;
-        let mut tree = self.tree(fs, blocks, Some(handle))?;
+        let UsageState { content, claims, .. } = &mut *state;
+        let mut tree = self.tree(fs, content, Some(handle))?;
         let Some(mut entry) = tree.get(id)? else {
             tracing::warn!(kind = %self.kind, id, "an owner has no usage record");
             return Ok(());
@@ -211,8 +226,8 @@ impl UsageFile {
     ) -> Result<()> {
         let mut state = self.state.lock();
         state.has_limits = true;
-        let UsageState { blocks, claims, .. } = &mut *state;
-        let mut tree = self.tree(fs, blocks, Some(handle))?;
+        let UsageState { content, claims, .. } = &mut *state;
+        let mut tree = self.tree(fs, content, Some(handle))?;
         let mut entry = tree.get(id)?.unwrap_or(QuotaEntry { id, ..QuotaEntry::default() });
         limits.put(&mut entry);
         entry.space_grace_end_seconds = 0;
@@ -238,7 +253,7 @@ impl UsageFile {
         inode_seconds: u32,
     ) -> Result<()> {
         let state = self.state.lock();
-        self.tree(fs, &state.blocks, Some(handle))?.set_grace(space_seconds, inode_seconds)
+        self.tree(fs, &state.content, Some(handle))?.set_grace(space_seconds, inode_seconds)
     }
 
     /// Lets so many seconds pass for all grace periods.
@@ -246,7 +261,7 @@ impl UsageFile {
     pub fn pass(&self, fs: &InodeStore, handle: &mut Handle<'_>, seconds: u64) -> Result<()> {
         let state = self.state.lock();
         assert!(state.claims.is_empty(), "nothing waits");
-        let mut tree = self.tree(fs, &state.blocks, Some(handle))?;
+        let mut tree = self.tree(fs, &state.content, Some(handle))?;
         for mut entry in tree.entries()? {
             for end in [&mut entry.space_grace_end_seconds, &mut entry.inode_grace_end_seconds] {
                 *end = end.saturating_sub(seconds);
@@ -259,7 +274,7 @@ impl UsageFile {
     /// Adds the record of an id, unless it has one by now.
     pub fn add(&self, fs: &InodeStore, handle: &mut Handle<'_>, id: u32) -> Result<()> {
         let state = self.state.lock();
-        let mut tree = self.tree(fs, &state.blocks, Some(handle))?;
+        let mut tree = self.tree(fs, &state.content, Some(handle))?;
         match tree.get(id)? {
             Some(_) => Ok(()),
             None => tree.set(&QuotaEntry { id, ..QuotaEntry::default() }),
@@ -269,20 +284,21 @@ impl UsageFile {
     /// Whether the file has room for a new record.
     pub fn has_room(&self, fs: &InodeStore) -> Result<bool> {
         let state = self.state.lock();
-        let used = self.tree(fs, &state.blocks, None)?.info().blocks;
-        let room = state.blocks.len() * (fs.volume.block_size() / BLOCK_LENGTH);
-        let free = u32::try_from(room).unwrap_or(u32::MAX).saturating_sub(used);
+        let used = self.tree(fs, &state.content, None)?.info().blocks;
+        let free = state.content.length().saturating_sub(used);
         Ok(free >= RECORD_BLOCKS_MAX)
     }
 
     /// Number of blocks.
     pub fn length(&self) -> usize {
-        self.state.lock().blocks.len()
+        self.state.lock().content.blocks.len()
     }
 
-    /// Adds a block that was mapped behind the others.
-    pub fn push_block(&self, block: PhysicalBlock) {
-        self.state.lock().blocks.push(block);
+    /// Notes that the file is longer now, and the block that was mapped behind the others for that.
+    pub fn extend(&self, block: Option<PhysicalBlock>, size_bytes: u64) {
+        let content = &mut self.state.lock().content;
+        content.blocks.extend(block);
+        content.size_bytes = size_bytes;
     }
 }
 
@@ -300,7 +316,7 @@ fn now_seconds(fs: &InodeStore) -> u64 {
 /// The file's content as blocks of the quota format, in journaled buffers.
 struct QuotaFileBlocks<'a, 'handle> {
     fs: &'a InodeStore,
-    blocks: &'a [PhysicalBlock],
+    content: &'a UsageContent,
     handle: Option<&'a mut Handle<'handle>>,
 }
 
@@ -310,7 +326,7 @@ impl QuotaFileBlocks<'_, '_> {
         let per_block = self.fs.volume.block_size() / BLOCK_LENGTH;
         let index = block as usize / per_block;
         let missing = Corrupt::Missing { feature: "quota", missing: "block of a quota file" };
-        let physical = *self.blocks.get(index).ok_or(missing)?;
+        let physical = *self.content.blocks.get(index).ok_or(missing)?;
         Ok((physical, block as usize % per_block * BLOCK_LENGTH))
     }
 }
@@ -319,8 +335,7 @@ impl QuotaBlocks for QuotaFileBlocks<'_, '_> {
     type Error = Error;
 
     fn length(&self) -> u32 {
-        let per_block = self.fs.volume.block_size() / BLOCK_LENGTH;
-        u32::try_from(self.blocks.len() * per_block).unwrap_or(u32::MAX)
+        self.content.length()
     }
 
     fn read(&mut self, block: u32) -> Result<QuotaBlock> {

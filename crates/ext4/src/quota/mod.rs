@@ -28,7 +28,7 @@ mod limits;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use file::UsageFile;
+pub(crate) use file::{UsageContent, UsageFile};
 pub use limits::QuotaLimits;
 
 use crate::error::Result;

@@ -4,14 +4,16 @@ use crate::error::{Refusal, Result};
 use crate::image::Image;
 use crate::moves::Moves;
 use crate::rewrite::{InodeNumbers, Rewriter};
-use drystone_ext4_format::features::ReadOnlyCompat;
+use drystone_ext4_format::features::{Compat, ReadOnlyCompat};
 use drystone_ext4_format::inode::{Inode, InodeFlags, InodeTimestamp};
 use drystone_ext4_format::orphan_file::{self, OrphanPlace};
 use drystone_ext4_format::quota::{QuotaEntry, QuotaKind, build};
 use drystone_ext4_format::superblock::JournalBackup;
 use drystone_ext4_format::{GroupNumber, InodeNumber, PhysicalBlock};
 use drystone_jbd2_format::{IncompatFeatures, NewJournal, format_journal_superblock};
-use drystone_mkfs::{JOURNAL_BLOCKS_MAX, JOURNAL_BLOCKS_MIN, default_journal_blocks};
+use drystone_mkfs::{
+    JOURNAL_BLOCKS_MAX, JOURNAL_BLOCKS_MIN, default_journal_blocks, fast_commit_blocks,
+};
 use drystone_ondisk::bitmap;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -123,23 +125,29 @@ pub(super) fn make_journal(image: &mut Image<'_>, bytes: Option<u64>, now: u64) 
             format!("a journal of {length} blocks: it takes {JOURNAL_BLOCKS_MIN} to {most}");
         return Err(Refusal::Value(problem).into());
     }
+    let features = image.superblock.features();
+    // Bounded above.
+    let log_blocks = length as u32;
+    let length = match features.compat.contains(Compat::FAST_COMMIT) {
+        true => log_blocks + log_blocks / 64,
+        false => log_blocks,
+    };
     // The middle of the device is the nearest to everything.
-    let runs = take_runs(image, layout.group_count() / 2, length, "the journal")?;
+    let runs = take_runs(image, layout.group_count() / 2, u64::from(length), "the journal")?;
     for run in &runs {
         zero(image, run)?;
     }
-    let size = length << layout.log_block_size();
+    let size = u64::from(length) << layout.log_block_size();
     let inode = make_file(image, InodeNumber::JOURNAL, &runs, size, InodeFlags::empty(), now)?;
     let journal = NewJournal {
         block_size_bytes: layout.block_size() as u32,
-        // Bounded above.
-        length_blocks: length as u32,
+        length_blocks: length,
         first_block: 1,
         uuid: image.superblock.uuid(),
         users: Vec::new(),
         user_count: 1,
         incompat: IncompatFeatures::empty(),
-        fast_commit_blocks: 0,
+        fast_commit_blocks: fast_commit_blocks(features, length),
     };
     let first = runs.first().map_or(0, |run| run.start);
     image.write_block(PhysicalBlock::new(first), &format_journal_superblock(&journal))?;

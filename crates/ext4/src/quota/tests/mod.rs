@@ -20,30 +20,46 @@ fn new_owners_get_records() {
     for kind in ["quota", "quota-project"] {
         let Some(image) = TestImage::new(kind, 16) else { return };
         for round in 0..2 {
-            let fs = image.open();
-            let context = RequestContext::superuser();
-            let root = fs.root();
-            for number in 0..OWNERS {
-                let owner = number.wrapping_mul(0x0101_3579) ^ round;
-                let user = RequestContext { user: owner, group: owner / 2, ..context.clone() };
-                let name = format!("{round}-{number}");
-                let made = fs.create(&user, root, name.as_bytes(), NewNode::Regular, 0o644);
-                let inode = made.expect("a file").inode;
-                fs.write(&context, inode, 0, &[1; 5000]).expect("data");
-                if number % 3 == 0 {
-                    let group = Some(number * 77_777);
-                    let changes = SetAttributes { group, ..SetAttributes::default() };
-                    fs.set_attributes(&context, inode, &changes).expect("a new group");
-                }
-                if number % 5 == 0 {
-                    fs.unlink(&context, root, name.as_bytes()).expect("a file less");
-                }
-                fs.forget(inode, 1);
-            }
-            fs.close().expect("a clean end");
+            make_files_of_owners(image.open(), round);
             image.check(kind);
         }
     }
+}
+
+/// A new file of usage ends within its first block there.
+#[test]
+fn usage_is_counted_in_large_blocks() {
+    for block_size in [8192, 65536] {
+        let arguments = format!("-t ext4 -b {block_size} -O quota");
+        let Some(image) = ImageFile::new(&arguments, 128 << 20) else { return };
+        for round in 0..2 {
+            make_files_of_owners(image.open(), round);
+            image.check(&arguments);
+        }
+    }
+}
+
+fn make_files_of_owners(fs: Ext4, round: u32) {
+    let context = RequestContext::superuser();
+    let root = fs.root();
+    for number in 0..OWNERS {
+        let owner = number.wrapping_mul(0x0101_3579) ^ round;
+        let user = RequestContext { user: owner, group: owner / 2, ..context.clone() };
+        let name = format!("{round}-{number}");
+        let made = fs.create(&user, root, name.as_bytes(), NewNode::Regular, 0o644);
+        let inode = made.expect("a file").inode;
+        fs.write(&context, inode, 0, &[1; 5000]).expect("data");
+        if number % 3 == 0 {
+            let group = Some(number * 77_777);
+            let changes = SetAttributes { group, ..SetAttributes::default() };
+            fs.set_attributes(&context, inode, &changes).expect("a new group");
+        }
+        if number % 5 == 0 {
+            fs.unlink(&context, root, name.as_bytes()).expect("a file less");
+        }
+        fs.forget(inode, 1);
+    }
+    fs.close().expect("a clean end");
 }
 
 /// A limit is kept to the block, also while data waits; data that is written at once counts what waits.
