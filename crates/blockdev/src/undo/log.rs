@@ -110,8 +110,6 @@ pub(super) struct LogWriter<L> {
     log: L,
     number: u64,
     end: u64,
-    /// Of the entry before, for the next one.
-    buffer: Vec<u8>,
 }
 
 impl<L: BlockDevice> LogWriter<L> {
@@ -126,12 +124,12 @@ impl<L: BlockDevice> LogWriter<L> {
         let checksum = crc32c(!0, &header[..28]);
         header[28..].copy_from_slice(&checksum.to_le_bytes());
         log.write_durable_at(0, &header)?;
-        Ok(Self { log, number, end: HEADER_BYTES as u64, buffer: Vec::new() })
+        Ok(Self { log, number, end: HEADER_BYTES as u64 })
     }
 
     /// Goes on after the last entry that was read.
     pub fn after(reader: LogReader<L>) -> Self {
-        Self { log: reader.log, number: reader.number, end: reader.position, buffer: Vec::new() }
+        Self { log: reader.log, number: reader.number, end: reader.position }
     }
 
     /// Appends a batch, whose old bytes `read_old` reads.
@@ -175,9 +173,7 @@ impl<L: BlockDevice> LogWriter<L> {
     ) -> DeviceResult {
         let old_start = ENTRY_HEADER_BYTES + pieces.len() * PIECE_HEADER_BYTES;
         let unlogged = pieces.iter().filter(|piece| !piece.is_logged).count();
-        let mut entry = std::mem::take(&mut self.buffer);
-        entry.clear();
-        entry.reserve_exact(old_start + unlogged * PIECE_BYTES + SPARE_BYTES);
+        let mut entry = Vec::with_capacity(old_start + unlogged * PIECE_BYTES + SPARE_BYTES);
         entry.resize(old_start, 0);
         for (index, piece) in pieces.iter().enumerate() {
             let mut kept = OLD_IN_EARLIER_BATCH;
@@ -227,7 +223,6 @@ impl<L: BlockDevice> LogWriter<L> {
         }
         self.log.write_durable_at(self.end, &entry)?;
         self.end += length;
-        self.buffer = entry;
         Ok(())
     }
 

@@ -45,7 +45,6 @@ use drystone_sync::RwLock;
 use log::{LogWriter, NewPiece, PIECE_BYTES, SectorSums, pieces};
 use piece_set::PieceSet;
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::fmt;
 
 /// Pieces that are held in memory before they are written.
@@ -74,8 +73,6 @@ pub struct UndoDevice<D, L> {
 struct UndoState<L> {
     log: LogWriter<L>,
     held: BTreeMap<u64, NewBytes>,
-    /// Room for pieces of the next batch, with any bytes.
-    spare: Vec<Box<[u8; PIECE_BYTES]>>,
     /// Pieces whose old bytes the log has.
     saved: PieceSet,
     /// Whether unlogged writes may not be durable yet.
@@ -101,7 +98,6 @@ impl<D: BlockDevice, L: BlockDevice> UndoDevice<D, L> {
         let state = UndoState {
             log,
             held: BTreeMap::new(),
-            spare: Vec::new(),
             saved: PieceSet::default(),
             has_unlogged: false,
             has_failed: false,
@@ -201,22 +197,13 @@ impl<D: BlockDevice, L: BlockDevice> UndoDevice<D, L> {
     /// Holds new bytes in their pieces.
     fn hold(&self, state: &mut UndoState<L>, offset: u64, data: &[u8]) -> DeviceResult {
         for (number, place, range) in pieces(offset, data.len()) {
-            let UndoState { held, spare, .. } = &mut *state;
-            let piece = match held.entry(number) {
-                Entry::Occupied(held) => held.into_mut().get_or_insert_with(|| {
-                    let mut zeros = room(spare);
-                    zeros.fill(0);
-                    zeros
-                }),
-                Entry::Vacant(free) => {
-                    let mut fresh = room(spare);
-                    if place.len() < PIECE_BYTES {
-                        fresh.fill(0);
-                        self.read_piece_into(number, &mut fresh[..])?;
-                    }
-                    free.insert(None).insert(fresh)
-                }
+            let fresh = if state.held.contains_key(&number) || place.len() == PIECE_BYTES {
+                None
+            } else {
+                Some(self.read_piece(number)?)
             };
+            let piece = state.held.entry(number).or_insert(fresh);
+            let piece = piece.get_or_insert_with(|| Box::new([0; PIECE_BYTES]));
             piece[place].copy_from_slice(&data[range]);
             self.write_if_many(state)?;
         }
@@ -320,12 +307,7 @@ impl<D: BlockDevice, L: BlockDevice> UndoDevice<D, L> {
                 run_start = start;
             }
             match new {
-                Some(bytes) => {
-                    run.extend_from_slice(&bytes[..length as usize]);
-                    if state.spare.len() < HELD_PIECES_MAX {
-                        state.spare.push(bytes);
-                    }
-                }
+                Some(bytes) => run.extend_from_slice(&bytes[..length as usize]),
                 None => {
                     self.image.zero_range(start, length)?;
                     run_start = start + length;
@@ -337,11 +319,6 @@ impl<D: BlockDevice, L: BlockDevice> UndoDevice<D, L> {
         }
         self.image.flush()
     }
-}
-
-/// Room for a piece. Memory that is freed and taken again for each batch costs more than the rest of holding it.
-fn room(spare: &mut Vec<Box<[u8; PIECE_BYTES]>>) -> Box<[u8; PIECE_BYTES]> {
-    spare.pop().unwrap_or_else(|| Box::new([0; PIECE_BYTES]))
 }
 
 impl<L> UndoState<L> {
