@@ -208,9 +208,7 @@ impl Superblock {
         self.incompat().contains(IncompatFeatures::FAST_COMMIT)
     }
 
-    /// The journal blocks that are for fast commits once the journal has that feature.
-    #[must_use]
-    pub fn fast_commit_blocks(&self) -> u32 {
+    fn fast_commit_blocks(&self) -> u32 {
         match self.raw.s_num_fc_blks.get() {
             0 => FAST_COMMIT_BLOCKS_DEFAULT,
             blocks => blocks,

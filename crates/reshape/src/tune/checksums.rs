@@ -12,7 +12,6 @@ use drystone_ext4_format::group::GroupFlags;
 use drystone_ext4_format::layout::Layout;
 use drystone_ext4_format::mmp::Mmp;
 use drystone_jbd2_format::{CompatFeatures, IncompatFeatures, SUPERBLOCK_BYTES, Superblock};
-use drystone_mkfs::JOURNAL_BLOCKS_MIN;
 use std::collections::BTreeSet;
 
 /// The features after a change. Those that tell of checksums exclude each other or depend on each other.
@@ -180,13 +179,6 @@ fn note_unused_inodes(image: &mut Image<'_>) -> Result<()> {
 /// of 64-bit block numbers from such a journal, and doesn't mount the image.
 pub(super) fn has_old_journal(image: &mut Image<'_>) -> Result<bool> {
     Ok(journal_superblock(image)?.is_some_and(|(.., journal)| journal.is_version_1()))
-}
-
-/// Whether the journal is long enough for Linux to use fast commits.
-pub(super) fn has_room_for_fast_commits(image: &mut Image<'_>) -> Result<bool> {
-    let Some((.., journal)) = journal_superblock(image)? else { return Ok(true) };
-    let log_blocks = journal.length_blocks().saturating_sub(journal.fast_commit_blocks());
-    Ok(u64::from(log_blocks) >= JOURNAL_BLOCKS_MIN)
 }
 
 /// The journal's first block, its bytes, and the superblock in it.

@@ -120,7 +120,7 @@ fn check_wide(
     on: Features,
     off: Features,
     after: Features,
-    is_journal_kept: bool,
+    journal_bytes: Option<u64>,
 ) -> Result<()> {
     let is_wide = after.incompat.contains(Incompat::SIXTY_FOUR_BIT);
     let is_changed =
@@ -130,6 +130,7 @@ fn check_wide(
     }
     let needs_new_journal = on.incompat.contains(Incompat::SIXTY_FOUR_BIT)
         || on.read_only_compat.contains(ReadOnlyCompat::METADATA_CSUM);
+    let is_journal_kept = after.compat.contains(Compat::HAS_JOURNAL) && journal_bytes.is_none();
     if needs_new_journal && is_journal_kept && has_old_journal(image)? {
         let reason = "its journal is of the first version, which has neither checksums nor \
                       64-bit block numbers: make it anew with --journal-size";
@@ -204,14 +205,5 @@ fn check(image: &mut Image<'_>, before: Features, after: Features, tuning: &Tuni
         return refuse("its journal is on another device".into());
     }
     check_hurd(image, on, tuning)?;
-    let is_journal_kept = after.compat.contains(Compat::HAS_JOURNAL) && journal_bytes.is_none();
-    if on.compat.contains(Compat::FAST_COMMIT)
-        && before.compat.contains(Compat::HAS_JOURNAL)
-        && is_journal_kept
-        && !has_room_for_fast_commits(image)?
-    {
-        let reason = "its journal is too short for fast commits: make it anew with --journal-size";
-        return refuse(reason.into());
-    }
-    check_wide(image, on, off, after, is_journal_kept)
+    check_wide(image, on, off, after, journal_bytes)
 }
