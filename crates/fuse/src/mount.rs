@@ -236,6 +236,7 @@ fn begin(
         transfer_max: options.write_bytes_max,
         background_max: options.background_requests_max,
         capabilities: wanted_capabilities(options),
+        time_granularity_ns: operations.time_granularity_ns(),
         ..defaults
     };
     let service = Arc::clone(operations) as Arc<dyn Service>;

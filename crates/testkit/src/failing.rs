@@ -64,6 +64,10 @@ impl FileSystem for FailingFileSystem<'_> {
         self.inner.folds_names()
     }
 
+    fn time_granularity_ns(&self) -> u32 {
+        self.inner.time_granularity_ns()
+    }
+
     fn forget(&self, inode: InodeNumber, count: u64) {
         self.inner.forget(inode, count);
     }

@@ -21,6 +21,11 @@ pub trait FileSystem: Send + Sync {
         false
     }
 
+    /// What the times of inodes are multiples of, in nanoseconds: a power of ten, at most a second.
+    fn time_granularity_ns(&self) -> u32 {
+        1
+    }
+
     /// Finds a name in a directory. Gives a reference. A removed directory has no names, not even `..`.
     fn lookup(&self, context: &RequestContext, parent: InodeNumber, name: &[u8]) -> Result<Entry>;
 

@@ -79,7 +79,12 @@ impl FileDevice {
     /// [`DeviceError::ReadOnly`], or [`DeviceError::Open`] with what the system said.
     pub fn resize(&self, size_bytes: u64) -> DeviceResult {
         self.check_writable()?;
-        self.file.set_len(size_bytes).map_err(|error| open_error(&self.path, error))?;
+        let set = match i64::try_from(size_bytes) {
+            Ok(_) => self.file.set_len(size_bytes),
+            // What the system says of sizes that it can express.
+            Err(_) => Err(Errno::FBIG.into()),
+        };
+        set.map_err(|error| open_error(&self.path, error))?;
         self.size_bytes.store(size_bytes, Ordering::Release);
         Ok(())
     }
@@ -335,6 +340,17 @@ mod tests {
         device.set_size(8192).unwrap();
         device.set_size(4096).unwrap();
         assert_eq!((device.size_bytes(), length()), (4096, 100_000));
+    }
+
+    #[test]
+    fn a_file_that_is_too_large_is_not_made() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("large");
+        for size in [1 << 63, u64::MAX] {
+            let error = FileDevice::create(&path, size, Existing::Refuse).unwrap_err();
+            assert!(error.to_string().contains("too large"), "{error}");
+            assert!(!path.exists());
+        }
     }
 
     /// A flush on a full host loses what was written, like any failed flush.

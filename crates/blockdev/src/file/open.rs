@@ -129,7 +129,12 @@ impl FileDevice {
         let file = options.open(path).map_err(|error| open_error(path, error))?;
         let file = claimed(file, path, OpenMode::ReadWrite)?;
         let device = Self::locked(file, path, OpenMode::ReadWrite, Extent::Whole)?;
-        device.clear(size_bytes)?;
+        device.clear(size_bytes).inspect_err(|_| {
+            if existing == Existing::Refuse {
+                // Nothing is left of a file that can't be so large. The error counts, not one of the removal.
+                let _ = std::fs::remove_file(path);
+            }
+        })?;
         sync_directory_of(path).map_err(|error| open_error(path, error))?;
         Ok(device)
     }

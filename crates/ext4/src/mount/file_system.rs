@@ -24,6 +24,14 @@ impl FileSystem for Ext4 {
         self.volume.features.incompat.contains(Incompat::CASEFOLD)
     }
 
+    fn time_granularity_ns(&self) -> u32 {
+        // The parts of a second lie behind the first 128 bytes of an inode.
+        match self.volume.layout().inode_size() {
+            128 => 1_000_000_000,
+            _ => 1,
+        }
+    }
+
     fn lookup(&self, context: &RequestContext, parent: InodeNumber, name: &[u8]) -> Result<Entry> {
         let mut seen = None;
         let is_known = self.look_up_quickly(context, parent, name, &mut seen);

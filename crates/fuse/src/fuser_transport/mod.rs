@@ -14,12 +14,13 @@ mod server;
 
 use crate::operations::Operations;
 use crate::write_back::{Content, WriteBacks};
-use crate::{KernelCapabilities, ServingOptions, wanted_capabilities};
+use crate::{KernelCapabilities, wanted_capabilities};
 use drystone_sync::{Arc, thread};
 use fuser::{Config, INodeNo, InitFlags, KernelConfig, Notifier, SessionACL};
 use server::Server;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 /// A mount that [`Session::run`] serves.
 pub(crate) struct FuserSession {
@@ -61,7 +62,8 @@ impl FuserSession {
 }
 
 /// Agrees with the kernel on the capabilities and sizes of the mount.
-fn agree(options: &ServingOptions, config: &mut KernelConfig) {
+fn agree(operations: &Operations, config: &mut KernelConfig) {
+    let options = operations.options();
     // Without `HANDLE_KILLPRIV_V2` the kernel clears set-id bits when it truncates a file itself, but
     // not when `open` is to truncate it.
     let unknown = KernelCapabilities::HANDLE_KILLPRIV_V2
@@ -80,6 +82,8 @@ fn agree(options: &ServingOptions, config: &mut KernelConfig) {
         let _ = config.set_max_readahead(nearest);
     }
     let _ = config.set_max_background(options.background_requests_max);
+    let granularity_ns = operations.time_granularity_ns();
+    let _ = config.set_time_granularity(Duration::from_nanos(granularity_ns.into()));
     tracing::debug!(?wanted, "agreed with the kernel");
 }
 

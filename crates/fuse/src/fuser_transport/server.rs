@@ -62,7 +62,7 @@ drystone_sync::thread_local! {
 
 impl fuser::Filesystem for Server {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        agree(self.operations.options(), config);
+        agree(&self.operations, config);
         Ok(())
     }
 

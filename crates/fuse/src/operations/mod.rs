@@ -146,6 +146,11 @@ impl Operations {
         &self.options
     }
 
+    /// What times are multiples of, which the kernel keeps to in times that it sets itself.
+    pub fn time_granularity_ns(&self) -> u32 {
+        self.file_system.time_granularity_ns()
+    }
+
     /// How many requests there were.
     pub fn counters(&self) -> &Arc<Counters> {
         &self.counters

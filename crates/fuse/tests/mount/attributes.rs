@@ -49,6 +49,22 @@ pub fn times_are_exact(mounted: &Mounted) {
     assert_eq!((stored.mtime(), stored.mtime_nsec()), (after.mtime(), after.mtime_nsec()));
 }
 
+/// What the kernel shows before it has written a time is what the image can store.
+#[test]
+fn times_of_small_inodes_are_whole_seconds() {
+    for transport in [Transport::Device, Transport::Rings, Transport::Fuser] {
+        let Some(mounted) = Mounted::made_with(transport, &["-I", "128"]) else { continue };
+        let path = mounted.path("file");
+        for content in ["a", "b", "c"] {
+            fs::write(&path, content).unwrap();
+            let found = fs::metadata(&path).unwrap();
+            assert_eq!((found.mtime_nsec(), found.ctime_nsec()), (0, 0), "{transport:?}");
+            thread::sleep(Duration::from_millis(7));
+        }
+        mounted.finish();
+    }
+}
+
 pub fn accesses_are_recorded(mounted: &Mounted) {
     let (file, directory, link) = (mounted.path("f"), mounted.path("d"), mounted.path("l"));
     fs::write(&file, "content").unwrap();

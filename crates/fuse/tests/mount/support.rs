@@ -43,10 +43,10 @@ impl Mounted {
         Mounted::again(transport, open, folder)
     }
 
-    /// Mounts a new image with more features.
-    pub fn with_features(transport: Transport, features: &str) -> Option<Mounted> {
+    /// Mounts a new image that mke2fs makes with these arguments.
+    pub fn made_with(transport: Transport, arguments: &[&str]) -> Option<Mounted> {
         let folder = tempfile::tempdir().unwrap();
-        make_image_with(&folder.path().join("disk.img"), features);
+        make_image_with(&folder.path().join("disk.img"), arguments);
         Mounted::again(transport, &ImageOptions::default(), folder)
     }
 
@@ -157,12 +157,13 @@ impl Drop for Mounted {
 
 /// Makes an image with the defaults and the features that tests ask for.
 pub fn make_image(path: &Path) {
-    make_image_with(path, "quota,project,orphan_file");
+    make_image_with(path, &["-O", "quota,project,orphan_file"]);
 }
 
-fn make_image_with(path: &Path, features: &str) {
+fn make_image_with(path: &Path, arguments: &[&str]) {
     let status = Command::new("mke2fs")
-        .args(["-q", "-F", "-t", "ext4", "-b", "4096", "-O", features])
+        .args(["-q", "-F", "-t", "ext4", "-b", "4096"])
+        .args(arguments)
         .arg(path)
         .arg(format!("{}K", IMAGE_BYTES >> 10))
         .env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin")
