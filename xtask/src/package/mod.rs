@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// The size of the stripped program, at most.
-const PROGRAM_BYTES_MAX: u64 = 12_000_000;
+/// The size of the stripped program, at most. TLS is 1.1 MB of it.
+const PROGRAM_BYTES_MAX: u64 = 12_900_000;
 /// What `drystone --version` takes, at most.
 const VERSION_TIME_MAX: Duration = Duration::from_millis(5);
 /// Other work on the machine only makes a run longer, so that one run in time is enough.
