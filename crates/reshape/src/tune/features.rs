@@ -3,7 +3,7 @@
 //! Some features only affect files that are written later. The others need files of the file system itself, or
 //! change what is there: `checksums`, `width` and `maps` do that.
 
-use super::checksums::{features_after, has_old_journal, has_room_for_fast_commits, set_features};
+use super::checksums::{features_after, has_old_journal, set_features};
 use super::files::{
     free_journal, free_orphan_file, free_quota_files, make_journal, make_orphan_file,
     make_quota_files,
