@@ -172,8 +172,9 @@ fn check<L: BlockDevice>(
     }
 }
 
-/// Pieces of several batches whose last checksums are held: some ten MiB.
-const REWRITTEN_MAX: usize = 1 << 18;
+/// Pieces of several batches whose last checksums are held: some 60 MiB. The log is read again for each so many, which
+/// are 4 GiB of an image.
+const REWRITTEN_MAX: usize = 1 << 20;
 
 /// What some pieces of an image should hold. What isn't told here is what the only batch of a piece has made it.
 struct Expected {

@@ -260,11 +260,9 @@ fn replace_table(repairer: &mut Repairer<'_, '_>, group: GroupNumber) -> Result<
     let log_block_size = layout.log_block_size();
     repairer.device().zero_range(place.get() << log_block_size, count << log_block_size)?;
     let has_table = repairer.checker.image.groups[group.index()].has_inode_table;
-    if has_table {
-        carry_over(repairer, group, place)?;
-    }
+    let holds_any = has_table && carry_over(repairer, group, place)?;
     move_part(repairer, group, GroupPart::InodeTable, place)?;
-    Ok(Some(match has_table {
+    Ok(Some(match holds_any {
         true => "the group got an inode table with what was left of the other one",
         false => "the group got an empty inode table",
     }))

@@ -348,6 +348,7 @@ impl<'a> Session<'a> {
                     }
                 }
                 paths::resolve(&checker, &mut report.problems)?;
+                self.count_attempted(&report);
                 self.conclude(report);
                 Ok(Round::Settled)
             }
@@ -507,20 +508,28 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Takes what the last check has found as what is left. What is gone although its rule failed was repaired, too.
+    /// What a completed check doesn't find although its rule failed was repaired, too.
+    fn count_attempted(&mut self, report: &Report) {
+        // A list that was cut doesn't tell what is gone.
+        if self.attempted.is_empty()
+            || report.problems.len() as u64 != report.errors + report.warnings
+        {
+            return;
+        }
+        let found: HashSet<ProblemKey> = report.problems.iter().map(key_of).collect();
+        for problem in std::mem::take(&mut self.attempted) {
+            if !found.contains(&key_of(&problem)) {
+                self.report.repaired += 1;
+                self.add(problem, RepairOutcome::Repaired, Some("it was repaired in part"));
+            }
+        }
+    }
+
+    /// Takes what the last check has found as what is left.
     fn conclude(&mut self, report: Report) {
         self.report.errors = report.errors;
         self.report.warnings = report.warnings;
         self.report.summary = report.summary;
-        if !self.attempted.is_empty() {
-            let found: HashSet<ProblemKey> = report.problems.iter().map(key_of).collect();
-            for problem in std::mem::take(&mut self.attempted) {
-                if !found.contains(&key_of(&problem)) {
-                    self.report.repaired += 1;
-                    self.add(problem, RepairOutcome::Repaired, Some("it was repaired in part"));
-                }
-            }
-        }
         for problem in report.problems {
             let outcome = self.left.get(&key_of(&problem)).copied();
             self.add(problem, outcome.unwrap_or(RepairOutcome::Impossible), None);

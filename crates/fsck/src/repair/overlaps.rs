@@ -103,20 +103,34 @@ pub(super) fn is_foreign_table(
 }
 
 /// Copies what a group's table holds of the group to another place, which has zeros elsewhere: the table overlaps
-/// something else. What isn't known by its checksum counts where nothing else lies, unless all of the table seems to
-/// be another group's.
+/// something else. What isn't known by its checksum counts where nothing else lies, unless all of that seems to be
+/// something else or another group's. Whether there was anything.
 pub(super) fn carry_over(
     repairer: &Repairer<'_, '_>,
     group: GroupNumber,
     target: PhysicalBlock,
-) -> Result<(), Error> {
+) -> Result<bool, Error> {
     let layout = repairer.checker.image.layout;
     let place = repairer.checker.image.groups[group.index()].descriptor.inode_table;
     let has_checksums = layout.checksum_seed().is_some();
-    if has_checksums && !holds_any(repairer, group, place)? {
-        return Ok(());
-    }
     let others = overlapping(repairer, group, place, |_| true);
+    let is_table = match has_checksums {
+        true => holds_any(repairer, group, place)?,
+        false => {
+            let mut balance = 0;
+            for_each_record(repairer, place, |bit, record| {
+                if !lies_in(repairer, place, bit, &others) {
+                    balance += resemblance(repairer, record).balance();
+                }
+                Ok(ControlFlow::Continue(()))
+            })?;
+            balance > 0
+        }
+    };
+    if !is_table {
+        return Ok(false);
+    }
+    let mut is_any = false;
     for_each_record(repairer, place, |bit, record| {
         let is_own = || has_checksums && is_sound(repairer, group, bit, record);
         let is_kept = !lies_in(repairer, place, bit, &others) || is_own();
@@ -124,7 +138,9 @@ pub(super) fn carry_over(
             let offset = (bit * layout.inode_size()) as u64;
             let target = (target.get() << layout.log_block_size()) + offset;
             repairer.device().write_at(target, record)?;
+            is_any = true;
         }
         Ok(ControlFlow::Continue(()))
-    })
+    })?;
+    Ok(is_any)
 }
