@@ -125,6 +125,7 @@ mod tests {
             .and_then(|file| file.set_len(PROGRAM_BYTES_MAX + 1))
             .unwrap();
         let error = check_program(&program).unwrap_err();
-        assert!(error.to_string().contains("more than 12000000 bytes"), "{error}");
+        let problem = format!("more than {PROGRAM_BYTES_MAX} bytes");
+        assert!(error.to_string().contains(&problem), "{error}");
     }
 }
