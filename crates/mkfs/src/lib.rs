@@ -34,5 +34,6 @@ pub use image::{ImageSummary, NewImage, make};
 pub use options::{JournalSize, MkfsOptions, default_features};
 pub use plan::{
     JOURNAL_BLOCKS_MAX, JOURNAL_BLOCKS_MIN, default_journal_blocks, fast_commit_blocks,
+    with_fast_commits,
 };
 pub use resize::{RESERVED_MAP_POINTER, ReservedMap};

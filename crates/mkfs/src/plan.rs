@@ -330,13 +330,21 @@ fn journal_blocks(
         // `mke2fs` leaves it out of an image that is too small, too.
         features.compat -= Compat::HAS_JOURNAL | Compat::ORPHAN_FILE;
     }
-    let fast_commits = if features.compat.contains(Compat::FAST_COMMIT) { wanted / 64 } else { 0 };
     // Bounded above.
-    Ok((wanted + fast_commits) as u32)
+    Ok(with_fast_commits(*features, wanted as u32))
 }
 
-/// How many blocks of a journal are for fast commits, in an image with that feature. As for `mke2fs`, one for 64 of
-/// the log, which keeps its length: Linux refuses a log of fewer than [`JOURNAL_BLOCKS_MIN`] blocks.
+/// The length of a journal with a log of so many blocks. As for `mke2fs`, an image with fast commits has one more block
+/// for 64 of the log, which keeps its length: Linux refuses a log of fewer than [`JOURNAL_BLOCKS_MIN`] blocks.
+#[must_use]
+pub fn with_fast_commits(features: Features, log_blocks: u32) -> u32 {
+    match features.compat.contains(Compat::FAST_COMMIT) {
+        true => log_blocks + log_blocks / 64,
+        false => log_blocks,
+    }
+}
+
+/// How many blocks of a journal of that length are for fast commits.
 #[must_use]
 pub fn fast_commit_blocks(features: Features, journal_blocks: u32) -> u32 {
     match features.compat.contains(Compat::FAST_COMMIT) {

@@ -108,6 +108,16 @@ pub(crate) fn lock_new_name<'a>(
             drop(leaf);
         }
     }
+    lock_new_name_alone(fs, directory, name, may_add)
+}
+
+/// The same, and locks the whole directory with the name.
+pub(crate) fn lock_new_name_alone<'a>(
+    fs: &'a ContentStore,
+    directory: &'a Inode,
+    name: &[u8],
+    may_add: impl FnOnce(&InodeSummary) -> Result<()>,
+) -> Result<LockedName<'a>> {
     let locked = lock_name_alone(fs, directory, name, true)?;
     locked.vacancy()?;
     may_add(&locked.summary)?;
@@ -134,7 +144,7 @@ fn split_leaf(
 }
 
 /// Locks a name, and the whole directory with it.
-pub(crate) fn lock_name_alone<'a>(
+fn lock_name_alone<'a>(
     fs: &'a ContentStore,
     directory: &'a Inode,
     name: &[u8],

@@ -39,7 +39,7 @@ mod locked_name;
 mod read;
 
 pub(crate) use locked_name::{
-    LeafLock, lock_name, lock_name_alone, lock_new_name, search_locked_leaf,
+    LeafLock, lock_name, lock_new_name, lock_new_name_alone, search_locked_leaf,
 };
 pub(crate) use read::read;
 
@@ -208,7 +208,8 @@ pub(crate) fn forget_all_names(directory: &Inode) {
 }
 
 /// The entry of a name, neither `.` nor `..`, of a directory with this summary, or where the name
-/// could be inserted. The content lock is held exclusively.
+/// could be inserted. The content lock is held exclusively, or shared with the leaf of the name locked, which then has
+/// the name or room for it.
 pub(crate) fn entry_or_room(
     fs: &ContentStore,
     inode: &Inode,
@@ -220,14 +221,20 @@ pub(crate) fn entry_or_room(
 
 fn search_for_room(directory: &Directory<'_>, name: &[u8]) -> Result<EntrySearch> {
     let sought = directory.seek(name, true)?;
-    if !is_known_absent(directory, name) {
-        return search(directory, &sought);
-    }
-    Ok(EntrySearch::Absent(match directory.shape {
-        DirectoryForm::Hashed => htree::vacancy(directory, &sought, name)?,
+    let search = match is_known_absent(directory, name) {
+        true => EntrySearch::Absent(None),
+        false => search(directory, &sought)?,
+    };
+    Ok(match search {
+        // Without a vacancy `add` would go down the index, which changes while the content lock is shared.
+        EntrySearch::Absent(None)
+            if directory.shape == DirectoryForm::Hashed && !directory.layout.encrypted =>
+        {
+            EntrySearch::Absent(htree::vacancy(directory, &sought, name)?)
+        }
         // Few blocks: `add` can search for room at the same cost.
-        DirectoryForm::Inline | DirectoryForm::Linear => None,
-    }))
+        search => search,
+    })
 }
 
 /// Whether the dentry cache knows that a directory has no such name.

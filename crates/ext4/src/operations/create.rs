@@ -48,14 +48,11 @@ impl Engine {
         let is_directory = node.file_type() == FileType::Directory;
         let may_add = |summary: &InodeSummary| self.check_may_add(context, &directory, summary);
         let locked = match is_directory {
-            true => dir::lock_name_alone(self, &directory, name, true)?,
+            true => dir::lock_new_name_alone(self, &directory, name, may_add)?,
             false => dir::lock_new_name(self, context, &directory, name, may_add)?,
         };
         let vacancy = locked.vacancy()?;
         let summary = locked.summary;
-        if is_directory {
-            may_add(&summary)?;
-        }
         self.check_node(context, &node)?;
         if is_directory {
             links::check_room(self, &directory)?;

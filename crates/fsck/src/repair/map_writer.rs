@@ -55,7 +55,7 @@ fn fits_pointers(extent: &Extent) -> bool {
 fn take_blocks(
     repairer: &mut Repairer<'_, '_>,
     count: u64,
-    mut old_nodes: Vec<PhysicalBlock>,
+    old_nodes: Vec<PhysicalBlock>,
     is_tree: bool,
 ) -> Result<Option<Vec<PhysicalBlock>>, Error> {
     let mut taken = Vec::new();
@@ -64,7 +64,8 @@ fn take_blocks(
         taken.push(block);
     }
     let missing = count - taken.len() as u64;
-    let mut blocks: Vec<PhysicalBlock> = old_nodes.drain(..).rev().take(missing as usize).collect();
+    let mut blocks: Vec<PhysicalBlock> =
+        old_nodes.into_iter().rev().take(missing as usize).collect();
     let can_hold = |block: &PhysicalBlock| is_tree || u32::try_from(block.get()).is_ok();
     if (blocks.len() as u64) < missing || !taken.iter().chain(&blocks).all(can_hold) {
         repairer.give_back(taken);

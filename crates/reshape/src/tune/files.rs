@@ -4,7 +4,7 @@ use crate::error::{Refusal, Result};
 use crate::image::Image;
 use crate::moves::Moves;
 use crate::rewrite::{InodeNumbers, Rewriter};
-use drystone_ext4_format::features::{Compat, ReadOnlyCompat};
+use drystone_ext4_format::features::ReadOnlyCompat;
 use drystone_ext4_format::inode::{Inode, InodeFlags, InodeTimestamp};
 use drystone_ext4_format::orphan_file::{self, OrphanPlace};
 use drystone_ext4_format::quota::{QuotaEntry, QuotaKind, build};
@@ -13,6 +13,7 @@ use drystone_ext4_format::{GroupNumber, InodeNumber, PhysicalBlock};
 use drystone_jbd2_format::{IncompatFeatures, NewJournal, format_journal_superblock};
 use drystone_mkfs::{
     JOURNAL_BLOCKS_MAX, JOURNAL_BLOCKS_MIN, default_journal_blocks, fast_commit_blocks,
+    with_fast_commits,
 };
 use drystone_ondisk::bitmap;
 use std::collections::BTreeMap;
@@ -127,11 +128,7 @@ pub(super) fn make_journal(image: &mut Image<'_>, bytes: Option<u64>, now: u64) 
     }
     let features = image.superblock.features();
     // Bounded above.
-    let log_blocks = length as u32;
-    let length = match features.compat.contains(Compat::FAST_COMMIT) {
-        true => log_blocks + log_blocks / 64,
-        false => log_blocks,
-    };
+    let length = with_fast_commits(features, length as u32);
     // The middle of the device is the nearest to everything.
     let runs = take_runs(image, layout.group_count() / 2, u64::from(length), "the journal")?;
     for run in &runs {

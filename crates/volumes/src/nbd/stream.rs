@@ -132,7 +132,6 @@ impl Stream {
                 0 => self.wait_for_input()?,
                 count => taken_in += count,
             }
-            self.check_deadline()?;
             if taken_in > BYTES_WITHOUT_DATA_MAX {
                 return Err(wrong("TLS: records without data, and no end of them"));
             }

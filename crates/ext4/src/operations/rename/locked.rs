@@ -15,14 +15,7 @@ use drystone_sync::Arc;
 use drystone_vfs::{Access, DeviceNumber, Errno, NewNode, RenameFlags};
 
 impl Rename<'_> {
-    /// Renames what `spots` lead to. `kept` are the same if a second attempt needs them: where only the new name
-    /// is locked, nothing moves, and the index may not be searched.
-    pub fn run(
-        &self,
-        fs: &Engine,
-        spots: EntryPositions,
-        kept: Option<EntryPositions>,
-    ) -> Result<Replaced> {
+    pub fn run(&self, fs: &Engine, spots: EntryPositions) -> Result<Replaced> {
         if let Some(target) = self.target
             && target.number == self.source.number
         {
@@ -45,11 +38,10 @@ impl Rename<'_> {
         }
         let mut spots = Some(spots);
         let done = with_space_retry(&fs.volume, || {
-            let spots = match (spots.take(), &kept) {
-                (Some(spots), _) => spots,
-                (None, Some(kept)) => kept.clone(),
-                // The first attempt may have split a leaf.
-                (None, None) => EntryPositions::find(fs, self.from, self.to)?,
+            // A first attempt may have split a leaf, so a second one searches again.
+            let spots = match spots.take() {
+                Some(spots) => spots,
+                None => EntryPositions::find(fs, self.from, self.to)?,
             };
             let mut handle = fs.volume.start(credits::RENAME)?;
             let done = if self.is_exchange() {

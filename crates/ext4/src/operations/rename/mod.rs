@@ -30,7 +30,6 @@ struct RenameEnd<'a> {
 }
 
 /// Where two names are in their directories. Valid as long as no entry moves there.
-#[derive(Clone)]
 struct EntryPositions {
     from: Option<dir::FoundEntry>,
     to: dir::EntrySearch,
@@ -163,7 +162,7 @@ impl Engine {
         {
             return Ok(None);
         }
-        rename.run(self, spots, None).map(Some)
+        rename.run(self, spots).map(Some)
     }
 
     /// The usual case, in which one search under the locks is enough. `None` if the source or the target
@@ -175,7 +174,7 @@ impl Engine {
         to: &RenameEnd<'_>,
         flags: RenameFlags,
     ) -> Result<Option<Replaced>> {
-        let (locks, spots) = self.lock_parents(from, to, flags)?;
+        let (_locks, spots) = self.lock_parents(from, to, flags)?;
         let source = self.inode(spots.from.as_ref().ok_or(Errno::ENOENT)?.inode)?;
         let target = spots.target().map(|number| self.inode(number)).transpose()?;
         check_target(flags, target.is_some())?;
@@ -185,8 +184,7 @@ impl Engine {
         self.write_before_replacing(&source, target.as_ref(), flags)?;
         let _target = target.as_ref().map(|target| target.content.write());
         let rename = Rename { context, from, to, source: &source, target: target.as_ref(), flags };
-        let kept = matches!(locks, ParentLocks::NewName { .. }).then(|| spots.clone());
-        rename.run(self, spots, kept).map(Some)
+        rename.run(self, spots).map(Some)
     }
 
     /// Locks both parents, or of the new one only the new name, and finds the names.
