@@ -18,14 +18,16 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, Permissions};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use drystone_sync::thread;
 use rustix::fs::{Access, StatVfsMountFlags};
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::judges::{Scratch, run};
 use crate::skip::{Prerequisite, skip};
@@ -247,10 +249,37 @@ impl Guest {
         command.current_dir(scratch.path()).stdin(Stdio::null());
         command.env("TMPDIR", if is_executable { Path::new(MEMORY) } else { scratch.path() });
         command.env("LD_PRELOAD", scratch.join("xsave.so"));
-        let ended = command.output()?;
-        let code = ended.status.code().unwrap_or(-1);
-        Ok((code, String::from_utf8_lossy(&ended.stdout).into_owned()))
+        let mut child = command.stdout(Stdio::piped()).spawn()?;
+        let printed = child.stdout.take().map(|mut pipe| {
+            thread::spawn("guest output", move || {
+                let mut bytes = Vec::new();
+                pipe.read_to_end(&mut bytes).map(|_| bytes)
+            })
+        });
+        let ended = child.wait();
+        end_what_is_left(scratch)?;
+        let printed = match printed.transpose()?.map(thread::JoinHandle::join) {
+            Some(Ok(printed)) => printed?,
+            _ => Vec::new(),
+        };
+        Ok((ended?.code().unwrap_or(-1), String::from_utf8_lossy(&printed).into_owned()))
     }
+}
+
+/// Kills processes of a guest that has ended: one that it had stopped when it was killed stays so, and would keep the
+/// output open for ever.
+fn end_what_is_left(scratch: &Scratch) -> io::Result<()> {
+    let own = format!("uml_dir={}/", scratch.path().display());
+    for entry in fs::read_dir("/proc")?.flatten() {
+        let number = entry.file_name().to_str().and_then(|name| name.parse().ok());
+        let Some(process) = number.and_then(Pid::from_raw) else { continue };
+        // It may end meanwhile.
+        let Ok(words) = fs::read(entry.path().join("cmdline")) else { continue };
+        if words.split(|byte| *byte == 0).any(|word| word == own.as_bytes()) {
+            let _ = kill_process(process, Signal::KILL);
+        }
+    }
+    Ok(())
 }
 
 /// What a guest needs and this machine lacks.
