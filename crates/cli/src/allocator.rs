@@ -9,6 +9,7 @@
 
 use libmimalloc_sys::{mi_option_set_default, mi_option_t};
 use mimalloc::MiMalloc;
+use rustix::thread::disable_transparent_huge_pages;
 use std::ffi::c_long;
 
 #[global_allocator]
@@ -27,11 +28,13 @@ pub fn keep_freed_memory_for_a_while() {
     unsafe { mi_option_set_default(PURGE_DELAY, PURGE_DELAY_MS) }
 }
 
-/// For a command that takes much memory for a while and is bounded in it. To be called before there are other threads,
-/// like the above, whose delay it replaces.
-pub fn return_freed_memory_at_once() {
+/// For a command that is bounded in its memory: gives back what is freed at once, and takes no huge pages, of which
+/// arenas leave most empty. To be called before there are other threads, like the above, whose delay it replaces.
+pub fn take_no_more_memory_than_needed() {
     // SAFETY: as above.
     unsafe { mi_option_set_default(PURGE_DELAY, 0) }
+    // Where the kernel doesn't know huge pages, there are none.
+    let _ = disable_transparent_huge_pages(true);
 }
 
 #[cfg(test)]

@@ -50,7 +50,7 @@ pub fn main() -> ExitCode {
     allocator::keep_freed_memory_for_a_while();
     let arguments = Arguments::read();
     if matches!(arguments.command, Command::Check(_)) {
-        allocator::return_freed_memory_at_once();
+        allocator::take_no_more_memory_than_needed();
     }
     // A mount decides itself where its messages go.
     if !matches!(arguments.command, Command::Mount(_)) {
