@@ -64,6 +64,10 @@ impl FileSystem for FailingFileSystem<'_> {
         self.inner.folds_names()
     }
 
+    fn folded_name(&self, directory: InodeNumber, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.inner.folded_name(directory, name)
+    }
+
     fn time_granularity_ns(&self) -> u32 {
         self.inner.time_granularity_ns()
     }

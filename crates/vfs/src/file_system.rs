@@ -21,6 +21,12 @@ pub trait FileSystem: Send + Sync {
         false
     }
 
+    /// What names of `directory` are compared by, if it compares them without case: two names are one entry
+    /// there if this is the same for both. `None` if the directory tells names apart by their bytes.
+    fn folded_name(&self, _directory: InodeNumber, _name: &[u8]) -> Result<Option<Vec<u8>>> {
+        Ok(None)
+    }
+
     /// What the times of inodes are multiples of, in nanoseconds: a power of ten, at most a second.
     fn time_granularity_ns(&self) -> u32 {
         1

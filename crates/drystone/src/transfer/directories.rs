@@ -6,15 +6,17 @@
 
 use super::CopyItem;
 use super::directory::{CopiedDirectory, EntryName};
-use super::ends::{CopySource, CopyTarget};
+use super::ends::{CopySource, CopyTarget, EndResult};
 use super::engine::{Copier, Work, count};
 use super::facts::InodeFacts;
+use super::folded_names::FoldedNames;
 use super::problem::{CopyProblem, Side};
 use crate::EntryPath;
 use drystone_sync::Arc;
 use drystone_sync::atomic::{AtomicUsize, Ordering};
 use drystone_vfs::{Errno, Error};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// Names that a thread takes at a time.
@@ -146,20 +148,18 @@ impl<S: CopySource, T: CopyTarget> Copier<'_, S, T> {
 
     /// Queues the entries of a directory.
     fn list(&self, directory: &Arc<CopiedDirectory<S, T>>) {
-        let mut names = match self.source.list(&directory.source) {
-            Ok(names) => names.into_iter(),
+        let listed = match self.source.list(&directory.source) {
+            Ok(names) => names,
             Err(cause) => {
                 let problem = self.source_problem("list", directory, &EntryName::default(), cause);
                 return self.failed(problem);
             }
         };
+        let names = listed.into_iter().map(|from| EntryName { to: from.clone(), from }).collect();
+        let mut names = self.without_folded_twins(directory, names).into_iter();
         let mut batches = Vec::new();
         loop {
-            let batch: Vec<EntryName> = names
-                .by_ref()
-                .take(NAMES_PER_BATCH)
-                .map(|from| EntryName { to: from.clone(), from })
-                .collect();
+            let batch: Vec<EntryName> = names.by_ref().take(NAMES_PER_BATCH).collect();
             if batch.is_empty() {
                 break;
             }
@@ -168,6 +168,40 @@ impl<S: CopySource, T: CopyTarget> Copier<'_, S, T> {
         directory.pending.fetch_add(batches.len(), Ordering::Relaxed);
         // The last added is done first: the order of the names is kept.
         self.queue.add(batches.into_iter().rev());
+    }
+
+    /// Leaves out, and reports, names that the target takes for an earlier one. Before the threads share the
+    /// names: which of two comes first mustn't depend on them.
+    fn without_folded_twins(
+        &self,
+        directory: &CopiedDirectory<S, T>,
+        names: Vec<EntryName>,
+    ) -> Vec<EntryName> {
+        let mut folded = FoldedNames::default();
+        let is_single = |name: &EntryName| {
+            self.is_excluded(directory, name)
+                || match self.note_folded(&directory.target, &name.to, &mut folded) {
+                    Ok(()) => true,
+                    Err(cause) => {
+                        self.failed(self.target_problem("make", directory, name, cause));
+                        false
+                    }
+                }
+        };
+        names.into_iter().filter(is_single).collect()
+    }
+
+    /// Notes a name that the copy makes in a directory of the target, if that folds names.
+    pub(super) fn note_folded(
+        &self,
+        directory: &T::Node,
+        name: &OsStr,
+        noted: &mut FoldedNames,
+    ) -> EndResult<()> {
+        match self.target.folded_name(directory, name)? {
+            Some(folded) => Ok(noted.note(folded, name.as_bytes())?),
+            None => Ok(()),
+        }
     }
 
     /// One piece of work in a directory is done. The last one sets its attributes, which is a

@@ -103,6 +103,11 @@ pub(super) trait CopyTarget: Sync {
     /// Identities of source directories that the target lies in: they can't be copied.
     fn enclosing(&self, start: &Self::Node) -> EndResult<Vec<(u64, u64)>>;
 
+    /// What names of a directory are compared by, unless by their bytes.
+    fn folded_name(&self, _directory: &Self::Node, _name: &OsStr) -> EndResult<Option<Vec<u8>>> {
+        Ok(None)
+    }
+
     /// Makes a directory or finds it; true if it was there.
     fn make_directory(
         &self,

@@ -10,6 +10,7 @@ use super::copied::Copied;
 use super::directory::{CopiedDirectory, EntryName};
 use super::ends::{CopySource, CopyTarget};
 use super::facts::InodeFacts;
+use super::folded_names::FoldedNames;
 use super::links::CopiedLinks;
 use super::problem::{Cause, CopyProblem, Side};
 use super::queue::WorkQueue;
@@ -79,7 +80,6 @@ pub(super) fn run<S: CopySource, T: CopyTarget>(
     let unusable = |cause| CopyProblem::new(Side::Target, "open", into, cause);
     let start = target.start(into).map_err(unusable)?;
     let enclosing = target.enclosing(&start).map_err(unusable)?;
-    drop(start);
     let engine = Copier {
         source,
         target,
@@ -93,11 +93,18 @@ pub(super) fn run<S: CopySource, T: CopyTarget>(
         enclosing,
         copied: Mutex::new(&COPIED, HashMap::new()),
     };
+    let mut folded = FoldedNames::default();
     for (index, item) in items.iter().enumerate() {
-        if let Err(problem) = engine.add_item(index, item, into) {
+        let name = item.name.as_deref();
+        let noted = name.map_or(Ok(()), |name| engine.note_folded(&start, name, &mut folded));
+        let added = noted
+            .map_err(|cause| CopyProblem::new(Side::Source, "copy", &item.path, cause))
+            .and_then(|()| engine.add_item(index, item, into));
+        if let Err(problem) = added {
             engine.failed(problem);
         }
     }
+    drop(start);
     thread::together("copy", options.threads, || {
         let mut buffer = vec![0; BUFFER_BYTES];
         engine.queue.work(|work| engine.work(work, &mut buffer));
@@ -137,7 +144,7 @@ impl<S: CopySource, T: CopyTarget> Copier<'_, S, T> {
 
     /// Copies one entry, or puts it off if it is a directory or waits for another.
     fn entry(&self, directory: &Arc<CopiedDirectory<S, T>>, name: EntryName, buffer: &mut [u8]) {
-        if self.options.exclude.covers(name.to.as_bytes(), || directory.target_path(&name)) {
+        if self.is_excluded(directory, &name) {
             return;
         }
         let (node, facts) = match self.source.find(&directory.source, &name.from) {
@@ -171,6 +178,11 @@ impl<S: CopySource, T: CopyTarget> Copier<'_, S, T> {
         } else {
             self.one_of_links(directory, name, node, &facts, buffer);
         }
+    }
+
+    /// Whether the user wants an entry left out.
+    pub(super) fn is_excluded(&self, directory: &CopiedDirectory<S, T>, name: &EntryName) -> bool {
+        self.options.exclude.covers(name.to.as_bytes(), || directory.target_path(name))
     }
 
     fn close(self) -> CopySummary {

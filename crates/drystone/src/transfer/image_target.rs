@@ -101,6 +101,10 @@ impl<'f> CopyTarget for ImageTarget<'f> {
         Ok(enclosing)
     }
 
+    fn folded_name(&self, directory: &InodeGuard<'f>, name: &OsStr) -> EndResult<Option<Vec<u8>>> {
+        Ok(self.file_system.folded_name(directory.inode(), name.as_bytes())?)
+    }
+
     fn make_directory(
         &self,
         directory: &InodeGuard<'f>,

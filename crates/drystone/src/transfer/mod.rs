@@ -3,7 +3,7 @@
 //! Everything is kept that both ends can hold: types, permissions, owners, times in nanoseconds,
 //! extended attributes (ACLs and file capabilities are such), hard links, holes, device nodes.
 //! Names are bytes. An existing directory is merged into; anything else that has the name of a
-//! copied entry is replaced. A failed entry is reported and the rest goes on, unless the target is
+//! copied entry is replaced, except what the same copy has made of another spelling of the name. A failed entry is reported and the rest goes on, unless the target is
 //! full or read-only, when nothing after could succeed.
 //!
 //! An image may be hostile: on the host every name is made and opened relative to an open
@@ -21,6 +21,7 @@ mod directory;
 pub(crate) mod ends;
 mod engine;
 pub(crate) mod facts;
+mod folded_names;
 mod host_directory;
 pub(crate) mod host_source;
 mod host_target;

@@ -10,6 +10,7 @@ use drystone_ext4_format::casefold::{Casefold, ENCODING_FLAG_STRICT, Encoding};
 use drystone_ext4_format::dir::{DirectoryLayout, Entry};
 use drystone_ext4_format::features::{Compat, Incompat};
 use drystone_ext4_format::hash::{HashVersion, NameHash, NameHasher};
+use drystone_ext4_format::inode::InodeFlags;
 use drystone_ext4_format::nokey_name::NokeyName;
 use drystone_ext4_format::superblock::{Superblock, SuperblockFlags};
 use drystone_ondisk::crc32c;
@@ -62,6 +63,13 @@ impl NameRules {
     fn casefold(&self, layout: &DirectoryLayout) -> Option<Casefold> {
         // Folding ciphertext makes no sense.
         self.casefold.filter(|_| layout.casefolded && !layout.encrypted)
+    }
+
+    /// What names of a directory with these flags are compared by, unless by their bytes.
+    pub fn folded(&self, flags: InodeFlags, name: &[u8]) -> Option<Vec<u8>> {
+        // Folding ciphertext makes no sense.
+        let folds = flags & (InodeFlags::CASEFOLD | InodeFlags::ENCRYPT) == InodeFlags::CASEFOLD;
+        self.casefold.filter(|_| folds).map(|casefold| casefold.key(name).into_owned())
     }
 
     /// Prepares a name for comparison in a directory.

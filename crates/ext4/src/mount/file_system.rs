@@ -24,6 +24,11 @@ impl FileSystem for Ext4 {
         self.volume.features.incompat.contains(Incompat::CASEFOLD)
     }
 
+    fn folded_name(&self, directory: InodeNumber, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        let directory = self.held(directory)?;
+        Ok(self.names.folded(directory.flags(), name))
+    }
+
     fn time_granularity_ns(&self) -> u32 {
         // The parts of a second lie behind the first 128 bytes of an inode.
         match self.volume.layout().inode_size() {

@@ -33,7 +33,9 @@ hard links, holes, symbolic links and special files. It replaces files that exis
 directories. If DST is a directory, SRC goes into it; the content of 'SRC/.' and of an image's root is \
 merged into DST. '-' alone as SRC is standard input, and as DST standard output.
 
-An entry that can't be copied is named, the rest is copied, and the exit code is 1.
+An entry that can't be copied is named, the rest is copied, and the exit code is 1. In an image, so is \
+an entry that a directory with the flag F takes for another one of the same copy, as makefile and \
+Makefile.
 
 Examples:
   drystone cp /usr/share disk.img:/share

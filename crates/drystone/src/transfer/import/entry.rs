@@ -33,6 +33,7 @@ impl Import<'_> {
             other => other,
         };
         let parent = self.places.directory_at(above, Missing::AreMade)?;
+        self.places.note_name(parent.inode(), name)?;
         let device = |&major, &minor| DeviceNumber { major, minor };
         let node = match &kind {
             EntryKind::Symlink(target) => NewNode::Symlink(target),
@@ -89,6 +90,7 @@ impl Import<'_> {
         let mut is_new = false;
         if !name.is_empty() {
             let parent = self.places.directory_at(above, Missing::AreMade)?;
+            self.places.note_name(parent.inode(), name)?;
             let found = self.places.look_up(parent.inode(), name)?;
             if found.is_none_or(|found| found.attributes().file_type != FileType::Directory) {
                 self.places.new_directory(parent.inode(), name)?;
@@ -110,12 +112,13 @@ impl Import<'_> {
 
     fn link(&mut self, target: &[u8], above: &[u8], name: &[u8]) -> drystone_vfs::Result<()> {
         let (target_above, target_name) = split(target);
+        let holder = self.places.directory_at(target_above, Missing::AreErrors)?;
+        self.places.note_name(holder.inode(), target_name)?;
         let missing = || {
             let target = self.full_path(target);
             let detail = format!("a hard link to '{}', which isn't there", target.display());
             drystone_vfs::Error::with_detail(Errno::ENOENT, detail)
         };
-        let holder = self.places.directory_at(target_above, Missing::AreErrors)?;
         let original = self.places.look_up(holder.inode(), target_name)?.ok_or_else(missing)?;
         if original.attributes().file_type == FileType::Directory {
             let detail =
@@ -123,6 +126,7 @@ impl Import<'_> {
             return Err(drystone_vfs::Error::with_detail(Errno::EPERM, detail));
         }
         let parent = self.places.directory_at(above, Missing::AreMade)?;
+        self.places.note_name(parent.inode(), name)?;
         let there = self.places.look_up(parent.inode(), name)?;
         if there.is_none_or(|there| there.inode() != original.inode()) {
             let (file_system, context) = (self.places.file_system, self.places.context);

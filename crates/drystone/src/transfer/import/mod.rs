@@ -17,7 +17,7 @@ use drystone_sources::Archive;
 use drystone_sources::tar::{TarAttributes, TarEntry, TarReader};
 use drystone_vfs::{Errno, FileSystem, FileType, RequestContext, Timestamp, find_path};
 use places::{Missing, Places};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -53,7 +53,7 @@ pub fn import(
     let mut reader = TarReader::new(&archive.name, &archive.input);
     while !monitor.is_cancelled() && next(&mut reader)?.is_some() {}
     let mut import = Import {
-        places: Places { file_system: target, context, top },
+        places: Places { file_system: target, context, top, folded: HashMap::new() },
         archive,
         into,
         options,

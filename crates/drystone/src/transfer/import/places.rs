@@ -2,11 +2,12 @@
 //! that may be taken.
 
 use crate::replace::under_free_name;
+use crate::transfer::folded_names::FoldedNames;
 use drystone_vfs::{
     Errno, Error, FileSystem, FileType, FollowedLinks, InodeGuard, InodeNumber, NewNode, OpenFlags,
     RenameFlags, RequestContext, Result,
 };
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
 /// Longest path of an entry, as of a system call. Each directory of it is held open on the way.
 const PATH_BYTES_MAX: usize = 4096;
@@ -26,11 +27,13 @@ pub(super) struct Places<'f> {
     pub context: &'f RequestContext,
     /// What archives take for the root.
     pub top: InodeGuard<'f>,
+    /// The names that the archive has in directories that compare names without case.
+    pub folded: HashMap<InodeNumber, FoldedNames>,
 }
 
 impl<'f> Places<'f> {
     /// The directory at a path of the archive.
-    pub fn directory_at(&self, path: &[u8], missing: Missing) -> Result<InodeGuard<'f>> {
+    pub fn directory_at(&mut self, path: &[u8], missing: Missing) -> Result<InodeGuard<'f>> {
         if path.len() > PATH_BYTES_MAX {
             return Err(Errno::ENAMETOOLONG.into());
         }
@@ -40,7 +43,11 @@ impl<'f> Places<'f> {
         let parts = |path: &[u8]| path.split(|&byte| byte == b'/').map(<[u8]>::to_vec).collect();
         let mut rest: VecDeque<Vec<u8>> = parts(path);
         let mut links = FollowedLinks::default();
+        // How many names at the front come from a symbolic link, which may spell them as it likes.
+        let mut of_links = 0_usize;
         while let Some(name) = rest.pop_front() {
+            let is_of_link = of_links > 0;
+            of_links = of_links.saturating_sub(1);
             match &name[..] {
                 b"" | b"." => continue,
                 b".." => {
@@ -50,6 +57,9 @@ impl<'f> Places<'f> {
                 _ => {}
             }
             let directory = entered.last().unwrap_or(&self.top).inode();
+            if !is_of_link {
+                self.note_name(directory, &name)?;
+            }
             let found = match self.look_up(directory, &name)? {
                 Some(found) => found,
                 None if missing == Missing::AreErrors => return Err(Errno::ENOENT.into()),
@@ -68,6 +78,7 @@ impl<'f> Places<'f> {
                         entered.clear();
                     }
                     let mut target: VecDeque<Vec<u8>> = parts(&target);
+                    of_links += target.len();
                     target.append(&mut rest);
                     rest = target;
                 }
@@ -81,6 +92,15 @@ impl<'f> Places<'f> {
                 let again = file_system.open(&superuser, top, OpenFlags::empty())?;
                 Ok(InodeGuard::new(file_system, again))
             }
+        }
+    }
+
+    /// Notes a name that the archive has in a directory. Fails if it has another spelling of it there, which
+    /// the directory takes for the same.
+    pub fn note_name(&mut self, directory: InodeNumber, name: &[u8]) -> Result<()> {
+        match self.file_system.folded_name(directory, name)? {
+            Some(folded) => self.folded.entry(directory).or_default().note(folded, name),
+            None => Ok(()),
         }
     }
 
