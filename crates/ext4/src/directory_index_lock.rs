@@ -49,6 +49,8 @@
 //!   the index does.
 //! - *A split fails half way.* The journal stops, as for every operation that can't be taken back. The reservation
 //!   ends in any case.
+//! - *The journal stops after names have moved, and before the index has an entry for them.* The split has got access
+//!   to both blocks before, so it goes on.
 //! - *Power is cut between a split and the name for which it was made.* A split is a handle of its own, and leaves a
 //!   complete index.
 

@@ -13,7 +13,7 @@ mod words;
 use drystone_ext4_format::LogicalBlock;
 use drystone_ext4_format::htree::IndexEntry;
 use drystone_sync::{Arc, model, thread};
-use words::IndexEntryWords;
+use words::{IndexEntryWords, IndexMiss};
 
 fn entry(hash: u32, block: u32) -> IndexEntry {
     IndexEntry { hash, block: LogicalBlock::new(block) }
@@ -29,7 +29,10 @@ fn a_search_sees_all_entries_or_those_before() {
             let words = Arc::clone(&words);
             thread::spawn("writer", move || words.insert_after(0, entry(10, 3))).unwrap()
         };
-        if let Some(found) = words.search(15) {
+        // It misses the entries only while they change.
+        if let Ok(found) =
+            words.search(15).inspect_err(|miss| assert_eq!(*miss, IndexMiss::Changing))
+        {
             let (leaf, next) = (found.entry.block.get(), found.next.unwrap());
             assert!(matches!(leaf, 1 | 3), "{leaf}");
             assert_eq!(next, entry(20, 2));

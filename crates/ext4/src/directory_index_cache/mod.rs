@@ -20,16 +20,22 @@ use crate::dentry_cache::DentryBudget;
 use drystone_ext4_format::LogicalBlock;
 use drystone_ext4_format::hash::HashVersion;
 use drystone_ext4_format::htree::{IndexBlock, IndexEntry};
-use drystone_sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use drystone_sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering};
 use drystone_sync::{Arc, OnceLock};
 use words::IndexEntryWords;
+pub(crate) use words::IndexMiss;
+
+/// After the budget had no memory, so many searches pass before it is asked again.
+const REFUSED_SEARCHES: u32 = 1024;
 
 /// The cached index of one directory.
 #[derive(Debug)]
 pub(crate) struct DirectoryIndexCache {
     root: OnceLock<Box<CachedRoot>>,
-    /// There was no memory, or the index can't be cached; until the cache is emptied.
+    /// The index can't be cached; until the cache is emptied.
     is_off: AtomicBool,
+    /// Searches to pass before memory is asked for again.
+    refused: AtomicU32,
     /// Bytes that were taken from the budget.
     bytes: AtomicUsize,
     budget: Arc<DentryBudget>,
@@ -61,6 +67,7 @@ impl DirectoryIndexCache {
         DirectoryIndexCache {
             root: OnceLock::new(),
             is_off: AtomicBool::new(false),
+            refused: AtomicU32::new(0),
             bytes: AtomicUsize::new(0),
             budget: Arc::clone(budget),
         }
@@ -68,23 +75,31 @@ impl DirectoryIndexCache {
 
     /// The leaf where names of a hash start, if its index blocks are cached and don't change just now.
     #[inline]
-    pub fn find(&self, hash_of: impl FnOnce(HashVersion) -> u32) -> Option<CachedLeaf> {
-        let root = self.root.get()?;
+    pub fn find(&self, hash_of: impl FnOnce(HashVersion) -> u32) -> Result<CachedLeaf, IndexMiss> {
+        let root = self.root.get().ok_or(IndexMiss::Unknown)?;
         let hash = hash_of(root.version);
         let above = root.entries.search(hash)?;
         if root.levels.load(Ordering::Relaxed) == 0 {
-            return Some(CachedLeaf { leaf: above.entry.block, hash, bound: above.next });
+            return Ok(CachedLeaf { leaf: above.entry.block, hash, bound: above.next });
         }
-        let node = root.nodes.get()?.get(above.position)?.get()?.search(hash)?;
-        Some(CachedLeaf { leaf: node.entry.block, hash, bound: node.next.or(above.next) })
+        let node = root.node(above.position).ok_or(IndexMiss::Unknown)?.search(hash)?;
+        Ok(CachedLeaf { leaf: node.entry.block, hash, bound: node.next.or(above.next) })
     }
 
-    /// Whether blocks that aren't cached should be.
-    pub fn is_on(&self) -> bool {
-        !self.is_off.load(Ordering::Relaxed)
+    /// Whether a search that found blocks unknown should cache them.
+    pub fn wants_blocks(&self) -> bool {
+        if self.is_off.load(Ordering::Relaxed) {
+            return false;
+        }
+        let refused = self.refused.load(Ordering::Relaxed);
+        if refused > 0 {
+            // Searches at the same time may count as one: it is only a delay.
+            self.refused.store(refused - 1, Ordering::Relaxed);
+        }
+        refused == 0
     }
 
-    /// Caches the root. The index is locked exclusively.
+    /// Caches the root, unless it is known. The index is locked exclusively.
     pub fn add_root(&self, root: &IndexBlock<'_>) {
         let (Some(version), Some(levels @ 0..=1)) = (root.hash_version(), root.levels()) else {
             return self.turn_off();
@@ -104,11 +119,15 @@ impl DirectoryIndexCache {
         if cached.version != version {
             return self.turn_off();
         }
+        if cached.entries.is_known() {
+            return;
+        }
         cached.levels.store(levels, Ordering::Relaxed);
         cached.entries.set(root.entries());
     }
 
-    /// Caches a node below the entry of the root at `position`. The index is locked exclusively.
+    /// Caches a node below the entry of the root at `position`, unless it is known. The nodes are the lowest index
+    /// blocks. The index is locked exclusively.
     pub fn add_node(&self, position: u16, node: &IndexBlock<'_>) {
         let Some(root) = self.root.get() else { return };
         let limit = root.entries.limit();
@@ -124,7 +143,7 @@ impl DirectoryIndexCache {
         if place.get().is_none() && self.take(IndexEntryWords::bytes(limit)) {
             let _ = place.set(IndexEntryWords::new(limit));
         }
-        if let Some(cached) = place.get() {
+        if let Some(cached) = place.get().filter(|cached| !cached.is_known()) {
             cached.set(node.entries());
         }
     }
@@ -135,7 +154,7 @@ impl DirectoryIndexCache {
         let Some(root) = self.root.get() else { return };
         let block = match above {
             None => Some(&root.entries),
-            Some(above) => root.nodes.get().and_then(|nodes| nodes.get(usize::from(above))?.get()),
+            Some(above) => root.node(usize::from(above)),
         };
         if let Some(block) = block {
             block.insert_after(usize::from(position), entry);
@@ -154,9 +173,11 @@ impl DirectoryIndexCache {
                 .for_each(|node| node.clear());
         }
         self.is_off.store(false, Ordering::Relaxed);
+        self.refused.store(0, Ordering::Relaxed);
     }
 
-    fn turn_off(&self) {
+    /// Caches nothing until the cache is emptied.
+    pub fn turn_off(&self) {
         self.is_off.store(true, Ordering::Relaxed);
     }
 
@@ -165,9 +186,22 @@ impl DirectoryIndexCache {
         if is_taken {
             self.bytes.fetch_add(bytes, Ordering::Relaxed);
         } else {
-            self.turn_off();
+            self.pause();
         }
         is_taken
+    }
+
+    /// Caches nothing for a while.
+    pub fn pause(&self) {
+        self.refused.store(REFUSED_SEARCHES, Ordering::Relaxed);
+    }
+}
+
+impl CachedRoot {
+    /// The node below the entry at a position, if there are words for it.
+    #[inline]
+    fn node(&self, position: usize) -> Option<&IndexEntryWords> {
+        self.nodes.get()?.get(position)?.get()
     }
 }
 

@@ -22,7 +22,7 @@ fn root() -> Vec<u8> {
 }
 
 fn find(cache: &DirectoryIndexCache, hash: u32) -> Option<(u32, Option<u32>)> {
-    let found = cache.find(|_| hash)?;
+    let found = cache.find(|_| hash).ok()?;
     assert_eq!(found.hash, hash);
     Some((found.leaf.get(), found.bound.map(|bound| bound.hash)))
 }
@@ -55,7 +55,7 @@ fn entries_are_those_of_the_block() {
         }
     }
     cache.clear();
-    assert!(find(&cache, 7).is_none() && cache.is_on());
+    assert!(find(&cache, 7).is_none() && cache.wants_blocks());
     drop(cache);
     assert_eq!(budget.bytes(), 0);
 }
@@ -92,6 +92,39 @@ fn memory_is_bounded() {
     let budget = DentryBudget::new(100);
     let cache = DirectoryIndexCache::new(&budget);
     cache.add_root(&IndexBlock::trusted(&root(), IndexKind::Root));
-    assert!(find(&cache, 7).is_none() && !cache.is_on());
+    assert!(find(&cache, 7).is_none() && !cache.wants_blocks());
     assert_eq!(budget.bytes(), 0);
+}
+
+/// The budget is asked again after a while.
+#[test]
+fn a_refusal_is_not_for_good() {
+    let budget = DentryBudget::new(2000);
+    let cache = DirectoryIndexCache::new(&budget);
+    assert!(budget.take(2000));
+    let bytes = root();
+    cache.add_root(&IndexBlock::trusted(&bytes, IndexKind::Root));
+    budget.give(2000);
+    let passed = (0..).take_while(|_| !cache.wants_blocks()).count();
+    assert_eq!(passed, REFUSED_SEARCHES as usize);
+    cache.add_root(&IndexBlock::trusted(&bytes, IndexKind::Root));
+    assert_eq!(find(&cache, 7), Some((1, None)));
+}
+
+/// A thread that found a block unknown, which another one has cached since, doesn't make others miss it.
+#[test]
+fn known_entries_are_not_set_again() {
+    let budget = DentryBudget::new(1 << 20);
+    let cache = DirectoryIndexCache::new(&budget);
+    let mut bytes = root();
+    cache.add_root(&IndexBlock::trusted(&bytes, IndexKind::Root));
+    let mut index = IndexBlockMut::trusted(&mut bytes, IndexKind::Root);
+    let entry = IndexEntry { hash: 100, block: LogicalBlock::new(2) };
+    index.insert_after(0, entry).unwrap();
+    // Were it set, it would have the entry.
+    cache.add_root(&IndexBlock::trusted(&bytes, IndexKind::Root));
+    assert_eq!(find(&cache, 200), Some((1, None)));
+    assert_eq!(cache.find(|_| 200).map(|found| found.hash), Ok(200));
+    cache.clear();
+    assert_eq!(cache.find(|_| 200).map(|found| found.hash), Err(IndexMiss::Unknown));
 }

@@ -20,6 +20,15 @@ pub(super) struct IndexEntryWords {
     words: Box<[AtomicU64]>,
 }
 
+/// Why a search finds nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum IndexMiss {
+    /// The entries change at this moment.
+    Changing,
+    /// The entries aren't cached.
+    Unknown,
+}
+
 /// What a search finds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CachedEntry {
@@ -50,16 +59,28 @@ impl IndexEntryWords {
         self.words.len()
     }
 
-    /// The last entry whose hash is not above this one. `None` if the entries aren't known, or change.
+    /// Whether the entries are known. Only the thread that may change them asks.
+    pub fn is_known(&self) -> bool {
+        self.count.load(Ordering::Relaxed) > 0
+    }
+
+    /// The last entry whose hash is not above this one.
     #[inline]
-    pub fn search(&self, hash: u32) -> Option<CachedEntry> {
-        let read = self.changes.read()?;
+    pub fn search(&self, hash: u32) -> Result<CachedEntry, IndexMiss> {
+        let read = self.changes.read().ok_or(IndexMiss::Changing)?;
+        let found = self.search_once(hash);
+        if read.holds() { found.ok_or(IndexMiss::Unknown) } else { Err(IndexMiss::Changing) }
+    }
+
+    /// The same in words that may change meanwhile.
+    #[inline]
+    fn search_once(&self, hash: u32) -> Option<CachedEntry> {
         let words = self.words.get(..self.count.load(Ordering::Relaxed))?;
         // The first entry has no hash and takes everything below the second.
         let position = words.get(1..)?.partition_point(|word| unpack(word).hash <= hash);
         let entry = unpack(words.get(position)?);
         let next = words.get(position + 1).map(unpack);
-        read.holds().then_some(CachedEntry { position, entry, next })
+        Some(CachedEntry { position, entry, next })
     }
 
     /// Makes these the entries.

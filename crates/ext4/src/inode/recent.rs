@@ -105,7 +105,8 @@ pub(super) fn new_table() -> u64 {
 }
 
 /// Passes on the directory of a number: that which the thread keeps, if that is it, else what `get` gives,
-/// which the thread keeps from now on if it was asked for that twice in a row.
+/// which the thread keeps from now on if it was asked for that twice in a row. Only if `found` returns something, it
+/// counts as a use: otherwise the caller asks for the directory by [`used`].
 #[inline]
 pub(super) fn with<T>(
     table: u64,
@@ -123,7 +124,11 @@ pub(super) fn with<T>(
         let directory = get()?;
         let mut kept = KeptDirectory::new(table, Arc::clone(&directory));
         let result = found(&directory, &mut kept.names);
-        let before = recent.keep_if_asked_again(kept);
+        // If it hasn't succeeded, an operation that waits follows, and asks for the directory.
+        let before = match result {
+            Some(_) => recent.keep_if_asked_again(kept),
+            None => Some(kept),
+        };
         // It may be the last handle, and goes when nothing is borrowed.
         drop(recent);
         drop((directory, before));

@@ -46,17 +46,18 @@ impl Engine {
         }
         let directory = self.searchable(context, parent)?;
         let is_directory = node.file_type() == FileType::Directory;
-        let may_add = |summary: &InodeSummary| self.check_may_add(context, &directory, summary);
+        // All that can fail without need for space comes before a leaf is split.
+        let may_add = |summary: &InodeSummary| {
+            self.check_may_add(context, &directory, summary)?;
+            self.check_node(context, &node)?;
+            if is_directory { links::check_room(self, &directory) } else { Ok(()) }
+        };
         let locked = match is_directory {
             true => dir::lock_new_name_alone(self, &directory, name, may_add)?,
             false => dir::lock_new_name(self, context, &directory, name, may_add)?,
         };
         let vacancy = locked.vacancy()?;
         let summary = locked.summary;
-        self.check_node(context, &node)?;
-        if is_directory {
-            links::check_room(self, &directory)?;
-        }
         let plan = NewInode::plan(self, context, &directory, &summary, &node, permissions)?;
         let made = with_space_retry(&self.volume, || {
             let mut handle = self.volume.start(credits::CREATE)?;
@@ -158,20 +159,15 @@ impl Engine {
         check_name(name)?;
         let directory = self.searchable(context, parent)?;
         let inode = self.held(number)?;
-        let may_add = |summary: &InodeSummary| self.check_may_add(context, &directory, summary);
+        // Before a leaf is split, too.
+        let may_add = |summary: &InodeSummary| {
+            self.check_may_add(context, &directory, summary)?;
+            check_may_link(&directory, &inode)
+        };
         let locked = dir::lock_new_name(self, context, &directory, name, may_add)?;
         let vacancy = locked.vacancy()?;
-        if inode.is_directory()
-            || inode.flags().intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND)
-        {
-            return Err(Errno::EPERM.into());
-        }
         let _content = inode.content.write();
-        inode.check_linkable()?;
-        if inode.fields().disk.links_count >= links::LINKS_MAX {
-            return Err(Errno::EMLINK.into());
-        }
-        check_same_project(&directory, &inode)?;
+        check_may_link(&directory, &inode)?;
         dir::forget_name(&directory, name);
         with_space_retry(&self.volume, || {
             let mut handle = self.volume.start(credits::CREATE)?;
@@ -252,6 +248,19 @@ fn check_target(target: &[u8]) -> Result<()> {
     }
 }
 
+/// Checks that an inode may get another name, in `directory`. That lasts only if the inode's content lock is held.
+fn check_may_link(directory: &Inode, inode: &Inode) -> Result<()> {
+    if inode.is_directory() || inode.flags().intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND)
+    {
+        return Err(Errno::EPERM.into());
+    }
+    inode.check_linkable()?;
+    if inode.links_count() >= links::LINKS_MAX {
+        return Err(Errno::EMLINK.into());
+    }
+    check_same_project(directory, inode)
+}
+
 /// A tree whose space counts to one project takes no links to inodes of another.
 pub(super) fn check_same_project(directory: &Inode, inode: &Inode) -> Result<()> {
     let directory = directory.fields();
@@ -307,5 +316,45 @@ mod tests {
         assert_eq!(found.unwrap_err().errno, Errno::ENOENT);
         fs.close().unwrap();
         image.check("after a create that failed half way");
+    }
+
+    /// What is sure to fail splits no leaf, for which there may be no space.
+    #[test]
+    fn a_refused_name_gets_its_own_error_on_a_full_disk() {
+        let Some(image) = TestImage::new("default", 16) else { return };
+        let fs = image.open();
+        let context = RequestContext::superuser();
+        let make = |parent, name: &[u8], node| {
+            fs.create(&context, parent, name, node, 0o777).map(|made| made.inode)
+        };
+        let directory = make(fs.root(), b"directory", NewNode::Directory).unwrap();
+        let file = make(fs.root(), b"file", NewNode::Regular).unwrap();
+        let link = |number: u32| {
+            let name = format!("{number:0250}").into_bytes();
+            let linked = fs.link(&context, file, directory, &name);
+            linked.inspect(|_| fs.forget(file, 1)).map_err(|error| (name, error.errno))
+        };
+        for number in 0..1000 {
+            link(number).unwrap();
+        }
+        crate::testing::fill(&fs);
+        // The leaf of this name is full.
+        let (name, errno) = (1000..).find_map(|number| link(number).err()).unwrap();
+        assert_eq!(errno, Errno::ENOSPC);
+        let errno = |made: drystone_vfs::Result<Entry>| made.unwrap_err().errno;
+        let user = RequestContext::user(1000, 1000, Vec::new());
+        let device = NewNode::BlockDevice(DeviceNumber { major: 8, minor: 1 });
+        assert_eq!(errno(fs.create(&user, directory, &name, device, 0o600)), Errno::EPERM);
+        let target = vec![b'x'; crate::file::link_length_max(&fs) + 1];
+        if target.len() <= PATH_LENGTH_MAX {
+            let node = NewNode::Symlink(&target);
+            assert_eq!(errno(fs.create(&user, directory, &name, node, 0)), Errno::ENAMETOOLONG);
+        }
+        assert_eq!(errno(fs.link(&context, directory, directory, &name)), Errno::EPERM);
+        for inode in [directory, file] {
+            fs.forget(inode, 1);
+        }
+        fs.close().unwrap();
+        image.check("after names that were refused");
     }
 }

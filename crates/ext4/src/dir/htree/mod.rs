@@ -151,13 +151,14 @@ pub(super) fn split_leaf(
     let Some(index) = directory.inode.index_lock() else { return Ok(false) };
     let hasher = hasher(directory)?;
     let hash = sought.hash(hasher).major;
-    let Some(number) = split::reserve(directory, index, hash)? else { return Ok(false) };
-    let leaf = directory.leaf(number);
-    let new = leaf.and_then(|leaf| split::move_upper(directory, handle, &leaf, hasher));
+    let Some(reserved) = split::reserve(directory, index, hash)? else { return Ok(false) };
+    let leaf = directory.leaf(reserved.leaf);
+    let new =
+        leaf.and_then(|leaf| split::move_upper(directory, handle, &reserved.parent, &leaf, hasher));
     // Whatever happened, the reservation ends.
     let mut index = index.write();
     index.end_reservation();
-    split::insert_reserved(directory, handle, hash, number, new?)?;
+    split::insert_reserved(directory, handle, reserved, hash, new?)?;
     index.note_split();
     Ok(true)
 }

@@ -2,7 +2,7 @@
 
 use super::super::block::{Directory, IndexNode};
 use crate::content::SoughtName;
-use crate::directory_index_cache::{CachedLeaf, DirectoryIndexCache};
+use crate::directory_index_cache::{CachedLeaf, DirectoryIndexCache, IndexMiss};
 use crate::directory_index_lock::DirectoryIndexLock;
 use crate::error::{Error, Result};
 use drystone_ext4_format::error::IndexProblem;
@@ -26,15 +26,21 @@ impl HtreeLeaf {
             return HtreeLeaf::in_blocks(directory, sought);
         };
         let hash_of = |version| sought.hash(super::hasher_named(directory, Some(version))).major;
-        if let Some(CachedLeaf { leaf, hash, bound }) = index.find(hash_of) {
-            return Ok(HtreeLeaf { leaf, hash, continues: is_continued(bound, hash) });
-        }
+        let miss = match index.find(hash_of) {
+            Ok(CachedLeaf { leaf, hash, bound }) => {
+                return Ok(HtreeLeaf { leaf, hash, continues: is_continued(bound, hash) });
+            }
+            Err(miss) => miss,
+        };
         let found = HtreeLeaf::in_blocks(directory, sought)?;
-        if index.is_on()
+        if miss == IndexMiss::Unknown
+            && index.wants_blocks()
             && let Some(_index) =
                 directory.inode.index_lock().and_then(DirectoryIndexLock::try_write)
+            && cache_path(directory, index, found.hash).is_err()
         {
-            cache_path(directory, index, found.hash)?;
+            // The search has succeeded all the same.
+            index.pause();
         }
         Ok(found)
     }
@@ -74,10 +80,13 @@ fn is_continued(bound: Option<IndexEntry>, hash: u32) -> bool {
 /// Caches the index blocks on the path to a hash. The index is locked exclusively.
 fn cache_path(directory: &Directory<'_>, index: &DirectoryIndexCache, hash: u32) -> Result<()> {
     let path = HtreePath::to(directory, hash)?;
-    let [root, nodes @ ..] = &path.steps[..] else { return Ok(()) };
-    root.node.look(|view| index.add_root(view));
-    if let Some(node) = nodes.first() {
-        node.node.look(|view| index.add_node(root.position, view));
+    match &path.steps[..] {
+        [root] => root.node.look(|view| index.add_root(view)),
+        [root, node] => {
+            root.node.look(|view| index.add_root(view));
+            node.node.look(|view| index.add_node(root.position, view));
+        }
+        _ => index.turn_off(),
     }
     Ok(())
 }
@@ -144,8 +153,15 @@ impl HtreePath {
     }
 
     fn push(&mut self, node: IndexNode, hash: Option<u32>) {
-        let position = hash.map_or(0, |hash| node.look(|view| view.search(hash)));
-        self.steps.push(HtreeStep { node, position });
+        self.steps.push(match hash {
+            Some(hash) => HtreeStep::to(node, hash),
+            None => HtreeStep { node, position: 0 },
+        });
+    }
+
+    /// The position that a path follows in the root, if there are nodes below that.
+    pub fn above(&self) -> Option<u16> {
+        (self.steps.len() > 1).then(|| self.steps[0].position)
     }
 
     /// Goes down to the lowest index block.
@@ -201,7 +217,13 @@ impl HtreePath {
 }
 
 impl HtreeStep {
-    fn entry(&self) -> Option<IndexEntry> {
+    /// The step towards a hash.
+    pub fn to(node: IndexNode, hash: u32) -> HtreeStep {
+        let position = node.look(|view| view.search(hash));
+        HtreeStep { node, position }
+    }
+
+    pub fn entry(&self) -> Option<IndexEntry> {
         self.node.look(|view| view.get(self.position))
     }
 

@@ -12,13 +12,21 @@ use drystone_ext4_format::htree::{IndexBlock, IndexBlockMut, IndexEntry, IndexKi
 use drystone_ext4_format::{Corrupt, LogicalBlock};
 use drystone_jbd2::Handle;
 
-/// Reserves room for one more entry in the index block above the leaf for a hash, and returns the leaf. `None` if
-/// there may be no room.
+/// Room for one more entry behind that of a leaf.
+pub(super) struct ReservedEntry {
+    pub leaf: LogicalBlock,
+    /// The index block above the leaf, in which entries may be added meanwhile.
+    pub parent: IndexNode,
+    /// The position in the root of the entry that leads to that block, if it isn't the root.
+    above: Option<u16>,
+}
+
+/// Reserves room for one more entry in the index block above the leaf for a hash. `None` if there may be no room.
 pub(super) fn reserve(
     directory: &Directory<'_>,
     index: &DirectoryIndexLock,
     hash: u32,
-) -> Result<Option<LogicalBlock>> {
+) -> Result<Option<ReservedEntry>> {
     let mut index = index.write();
     let path = HtreePath::to(directory, hash)?;
     let Some(parent) = path.steps.last().filter(|step| step.has_room(1 + index.reserved())) else {
@@ -27,26 +35,27 @@ pub(super) fn reserve(
     // In a damaged image one block may have two uses, and only the other one was checked.
     directory.check_index(&parent.node)?;
     let leaf = path.leaf(directory)?;
+    let parent = parent.node.clone();
     index.reserve();
-    Ok(Some(leaf))
+    Ok(Some(ReservedEntry { leaf, parent, above: path.above() }))
 }
 
-/// Adds the entry for which room was reserved behind that of the leaf for a hash. The index is locked exclusively.
+/// Adds the entry for which room was reserved. The index is locked exclusively. In a sound image this succeeds if the
+/// handle has got access to the index block before.
 pub(super) fn insert_reserved(
     directory: &Directory<'_>,
     handle: &mut Handle<'_>,
+    reserved: ReservedEntry,
     hash: u32,
-    leaf: LogicalBlock,
     new: IndexEntry,
 ) -> Result<()> {
-    let path = HtreePath::to(directory, hash)?;
-    match path.steps.last() {
-        Some(parent) if path.leaf(directory)? == leaf => {
-            insert_leaf(directory, handle, &path, parent, new)
-        }
-        // Only a split of this leaf, which is locked, could have changed that.
-        _ => Err(corrupt(directory, leaf, DirectoryProblem::Shared)),
+    let ReservedEntry { leaf, parent: node, above } = reserved;
+    let parent = HtreeStep::to(node, hash);
+    // Only a split of this leaf, which is locked, could have changed that.
+    if parent.entry().map(|entry| entry.block) != Some(leaf) {
+        return Err(corrupt(directory, leaf, DirectoryProblem::Shared));
     }
+    insert_leaf(directory, handle, above, &parent, new)
 }
 
 /// Takes one step towards room in a leaf, which adds one block to the directory.
@@ -81,39 +90,46 @@ fn split_full_leaf(
     leaf: &EntryBlock,
     hasher: NameHasher,
 ) -> Result<()> {
-    let new = move_upper(directory, handle, leaf, hasher)?;
-    insert_leaf(directory, handle, path, parent, new)
+    let new = move_upper(directory, handle, &parent.node, leaf, hasher)?;
+    insert_leaf(directory, handle, path.above(), parent, new)
 }
 
 /// Moves the upper half of a full leaf to a new one, for which it returns the index entry.
 pub(super) fn move_upper(
     directory: &mut Directory<'_>,
     handle: &mut Handle<'_>,
+    parent: &IndexNode,
     leaf: &EntryBlock,
     hasher: NameHasher,
 ) -> Result<IndexEntry> {
+    // Were the journal to stop between the changes of these two, names would be missing in memory.
+    for buffer in [&leaf.buffer, &parent.buffer] {
+        handle.access(buffer, directory.inode.directory_seal())?;
+    }
     let full = leaf.buffer.snapshot();
     let split = plan_split(directory, leaf, &full, hasher)?;
     let [new] = directory.append(handle)?;
     leaf.forget_room(directory);
     directory.fill(handle, new, |bytes| split.fill_upper(&full, bytes))?;
-    // While the snapshot lives, a writer would have to copy the block.
-    drop(full);
-    split.keep_lower(&mut directory.write(handle, &leaf.buffer)?);
+    let mut bytes = directory.write(handle, &leaf.buffer)?;
+    // The leaf is locked by its number. In a damaged image its block may have another number too.
+    if bytes[..] != full[..] {
+        return Err(corrupt(directory, leaf.block, DirectoryProblem::Shared));
+    }
+    split.keep_lower(&mut bytes);
     Ok(IndexEntry { hash: split.hash, block: new.block })
 }
 
-/// Adds a leaf to the lowest index block on a path.
+/// Adds a leaf to the lowest index block, to which the entry of the root at `above` leads if it isn't the root.
 fn insert_leaf(
     directory: &Directory<'_>,
     handle: &mut Handle<'_>,
-    path: &HtreePath,
+    above: Option<u16>,
     parent: &HtreeStep,
     new: IndexEntry,
 ) -> Result<()> {
     insert_after(directory, handle, parent, new.hash, new.block)?;
     if let Some(index) = directory.inode.index_cache() {
-        let above = (path.steps.len() > 1).then(|| path.steps[0].position);
         index.insert_after(above, parent.position, new);
     }
     Ok(())

@@ -116,3 +116,28 @@ fn what_changed_while_it_was_decoded_is_decoded_again() {
     fs.close().unwrap();
     image.check("after an inode had come and gone");
 }
+
+/// A look-up that has to read the directory asks for it twice, and is one use all the same.
+#[test]
+fn a_slow_look_up_is_one_use_of_its_directory() {
+    let Some(image) = TestImage::new("default", 32) else { return };
+    let context = RequestContext::superuser();
+    let fs = image.open();
+    let made = fs.create(&context, fs.root(), b"directory", NewNode::Directory, 0o755).unwrap();
+    fs.create(&context, made.inode, b"file", NewNode::Regular, 0o644).unwrap();
+    fs.close().unwrap();
+    let fs = image.open();
+    let directory = fs.lookup(&context, fs.root(), b"directory").unwrap().inode;
+    let handles = || {
+        let inode = fs.inodes.get(InodeNumber::new(directory.0 as u32)).unwrap();
+        // Without that of the table, and this one.
+        Arc::strong_count(&inode) - 2
+    };
+    for kept in [0, 1] {
+        let file = fs.lookup(&context, directory, b"file").unwrap();
+        assert_eq!(handles(), kept);
+        fs.forget(file.inode, 1);
+    }
+    fs.forget(directory, 1);
+    fs.close().unwrap();
+}
