@@ -19,6 +19,8 @@ const LONG: usize = 8;
 const PLACES: (usize, usize) = (64, 1 << 18);
 /// The size from which on a full part is spread over several tables.
 const SPREAD_PLACES: usize = 4096;
+/// Changes that a part remembers. With more at once it isn't complete any more.
+const CHANGES_MAX: usize = 256;
 
 /// The names.
 #[derive(Debug, Default)]
@@ -77,11 +79,7 @@ impl TableReader {
 /// The hash of a name; 0 if it is too long to be kept.
 #[inline]
 pub(super) fn name_hash(name: &[u8]) -> u32 {
-    if name.len() <= name_bytes_max(SHORT) {
-        DentryKey::<SHORT>::of(name).map_or(0, |key| key.hash())
-    } else {
-        DentryKey::<LONG>::of(name).map_or(0, |key| key.hash())
-    }
+    if name.len() <= name_bytes_max(SHORT) { hash_of::<SHORT>(name) } else { hash_of::<LONG>(name) }
 }
 
 #[inline]
@@ -131,7 +129,7 @@ impl DentryTable {
 
     /// Ends a change of a name that has succeeded and whose result is in the table.
     pub fn end_change(&mut self, name: &[u8]) {
-        in_part!(self, name, part => part.end_change());
+        in_part!(self, name, part => part.end_change(name));
     }
 
     /// Sets the target of a name. If there is no room, another name is evicted.
@@ -176,12 +174,9 @@ impl DentryTable {
         self.short.bytes() + self.long.bytes()
     }
 
-    /// Whether it is full, and so large that its names are better spread over several tables. Not while names
-    /// change: the end of a change has to find it in the same table.
+    /// Whether it is full, and so large that its names are better spread over several tables.
     pub fn is_to_be_spread(&self) -> bool {
-        (self.short.is_full_and_large() || self.long.is_full_and_large())
-            && self.short.changes == 0
-            && self.long.changes == 0
+        self.short.is_full_and_large() || self.long.is_full_and_large()
     }
 
     /// One of `count` tables for this one's names, with room for twice as many, and complete if this one is.
@@ -206,8 +201,9 @@ struct DentryTablePart<const WORDS: usize> {
     /// Every name of the directory that belongs into this part is in it, except names that are
     /// being changed.
     is_complete: bool,
-    /// Changes that have begun and not ended; a failed one never ends.
-    changes: u32,
+    /// Hashes of names whose changes have begun and not ended, if the part would be complete without these; a
+    /// failed change never ends.
+    changing: Vec<u32>,
 }
 
 impl<const WORDS: usize> DentryTablePart<WORDS> {
@@ -221,7 +217,7 @@ impl<const WORDS: usize> DentryTablePart<WORDS> {
 
     /// Whether a name that isn't here isn't in the directory.
     fn is_whole(&self) -> bool {
-        self.is_complete && self.changes == 0
+        self.is_complete && self.changing.is_empty()
     }
 
     fn set_complete(&mut self) {
@@ -237,13 +233,20 @@ impl<const WORDS: usize> DentryTablePart<WORDS> {
     }
 
     fn begin_change(&mut self, name: &[u8]) {
-        self.changes = self.changes.saturating_add(1);
+        self.is_complete &= self.changing.len() < CHANGES_MAX;
+        match self.is_complete {
+            true => self.changing.push(hash_of::<WORDS>(name)),
+            false => self.changing = Vec::new(),
+        }
         self.tell();
         self.remove(name);
     }
 
-    fn end_change(&mut self) {
-        self.changes = self.changes.saturating_sub(1);
+    fn end_change(&mut self, name: &[u8]) {
+        let hash = hash_of::<WORDS>(name);
+        if let Some(place) = self.changing.iter().position(|&changing| changing == hash) {
+            self.changing.swap_remove(place);
+        }
         self.tell();
     }
 
@@ -272,7 +275,7 @@ impl<const WORDS: usize> DentryTablePart<WORDS> {
             DentryTarget::Nothing => 0,
         };
         change.put(place, &key, number);
-        change.set_whole(self.is_complete && self.changes == 0);
+        change.set_whole(self.is_complete && self.changing.is_empty());
     }
 
     fn remove(&mut self, name: &[u8]) {
@@ -365,7 +368,7 @@ impl<const WORDS: usize> DentryTablePart<WORDS> {
         DentryTablePart { slots, is_complete: self.is_complete, ..Self::default() }
     }
 
-    /// Copies each name to the part of its shard.
+    /// Copies each name to the part of its shard, where its change will end if one goes on.
     fn copy_to<'a>(
         &self,
         shards: impl Iterator<Item = &'a mut Self>,
@@ -377,6 +380,8 @@ impl<const WORDS: usize> DentryTablePart<WORDS> {
         for (number, shard) in shards.enumerate() {
             let count = rest.partition_point(|key| shard_of(key.hash()) == number);
             let (own, others) = rest.split_at(count);
+            let is_own = |hash: &u32| shard_of(*hash) == number;
+            shard.changing = self.changing.iter().copied().filter(is_own).collect();
             shard.enter(own.iter().copied());
             rest = others;
         }
@@ -393,6 +398,11 @@ impl<const WORDS: usize> DentryTablePart<WORDS> {
             seen.clone_from(&self.slots);
         }
     }
+}
+
+/// The hash of a name of a part; 0 if it is too long to be kept.
+fn hash_of<const WORDS: usize>(name: &[u8]) -> u32 {
+    DentryKey::<WORDS>::of(name).map_or(0, |key| key.hash())
 }
 
 /// The most names in a part: three quarters of the slots, so that searches stay short.

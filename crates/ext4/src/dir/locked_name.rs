@@ -8,7 +8,7 @@
 //!
 //! All other changes hold the content lock exclusively: those of directories without an index, splits of
 //! index blocks, names whose hash several leaves may have, new and removed subdirectories, and renames, except that
-//! a file's rename only locks the new name in the directory that it moves to, if its leaf has room.
+//! a file's rename only locks the new name in the directory that it moves to.
 //!
 //! A look-up that the dentry cache can't answer shares the locks of content and leaf until it has a reference to the
 //! inode. A listing shares both while it copies a leaf: it never shows a name whose change goes
@@ -90,25 +90,46 @@ pub(crate) fn lock_new_name<'a>(
     if directory.flags().contains(InodeFlags::INDEX) {
         let content = directory.content.read();
         directory.check_linked()?;
-        loop {
-            let summary = directory.summary();
-            let Some((search, leaf)) = search_leaf(fs, directory, &summary, name, true)? else {
-                break;
-            };
+        if let Some((summary, search, leaf)) =
+            lock_leaf_with_room(fs, context, directory, name, &may_add)?
+        {
             search.vacancy()?;
             may_add(&summary)?;
-            if search.found_name_or_room() {
-                let locks = NameLocks::Leaf { _leaf: leaf, _content: content };
-                return Ok(LockedName { summary, search, _locks: locks });
-            }
-            if !split_leaf(fs, context, directory, &summary, name)? {
-                break;
-            }
-            // The name may belong to the new leaf now.
-            drop(leaf);
+            let locks = NameLocks::Leaf { _leaf: leaf, _content: content };
+            return Ok(LockedName { summary, search, _locks: locks });
         }
     }
     lock_new_name_alone(fs, directory, name, may_add)
+}
+
+/// Locks the leaf of a name that a caller adds or replaces, in a directory whose content lock is held shared. If the
+/// leaf has neither the name nor room for it, it is split, after `may_split` has agreed. `None` if more of the directory
+/// has to be locked.
+///
+/// # Errors
+/// Those of `may_split`; there is no space for another leaf; or blocks can't be read or are damaged.
+pub(crate) fn lock_leaf_with_room<'a>(
+    fs: &'a ContentStore,
+    context: &RequestContext,
+    directory: &Inode,
+    name: &[u8],
+    may_split: impl Fn(&InodeSummary) -> Result<()>,
+) -> Result<Option<(InodeSummary, EntrySearch, LeafLock<'a>)>> {
+    loop {
+        let summary = directory.summary();
+        let Some((search, leaf)) = search_leaf(fs, directory, &summary, name, true)? else {
+            return Ok(None);
+        };
+        if search.found_name_or_room() {
+            return Ok(Some((summary, search, leaf)));
+        }
+        may_split(&summary)?;
+        if !split_leaf(fs, context, directory, &summary, name)? {
+            return Ok(None);
+        }
+        // The name may belong to the new leaf now.
+        drop(leaf);
+    }
 }
 
 /// The same, and locks the whole directory with the name.
@@ -162,22 +183,10 @@ fn lock_name_alone<'a>(
     Ok(LockedName { summary, search, _locks: NameLocks::Directory { _content: content } })
 }
 
-/// Locks a name of a directory with this summary, whose content lock is held shared, and searches for it.
-/// `None` if to add it more of the directory has to be locked.
-pub(crate) fn search_locked_leaf<'a>(
-    fs: &'a ContentStore,
-    directory: &'a Inode,
-    summary: &InodeSummary,
-    name: &[u8],
-) -> Result<Option<(EntrySearch, LeafLock<'a>)>> {
-    let found = search_leaf(fs, directory, summary, name, true)?;
-    Ok(found.filter(|(search, _)| search.found_name_or_room()))
-}
-
 /// Locks the leaf of a name and searches it. `None` if the lock of a leaf isn't enough.
 fn search_leaf<'a>(
     fs: &'a ContentStore,
-    directory: &'a Inode,
+    directory: &Inode,
     summary: &InodeSummary,
     name: &[u8],
     wants_room: bool,

@@ -39,7 +39,7 @@ mod locked_name;
 mod read;
 
 pub(crate) use locked_name::{
-    LeafLock, lock_name, lock_new_name, lock_new_name_alone, search_locked_leaf,
+    LeafLock, lock_leaf_with_room, lock_name, lock_new_name, lock_new_name_alone,
 };
 pub(crate) use read::read;
 

@@ -63,10 +63,10 @@ fn knows_what_is_not_there_only_while_it_knows_all() {
     assert_eq!((table.get(b"a"), table.get(b"b")), (None, None));
     // Two changes at once, as in a rename.
     table.begin_change(b"b");
-    table.end_change();
+    table.end_change(b"b");
     assert_eq!(table.get(b"b"), None);
     table.set(b"a", inode);
-    table.end_change();
+    table.end_change(b"a");
     assert_eq!((table.get(b"a"), table.get(b"b")), (Some(inode), Some(DentryTarget::Nothing)));
     for number in 0..PLACES.0 as u32 {
         table.set(&number.to_le_bytes(), inode);

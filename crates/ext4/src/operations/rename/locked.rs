@@ -68,7 +68,7 @@ impl Rename<'_> {
     }
 
     /// Checks all rules, in the order in which Linux does.
-    fn check(&self, fs: &Engine) -> Result<()> {
+    pub(super) fn check(&self, fs: &Engine) -> Result<()> {
         let Rename { from, to, source, .. } = self;
         let exchange = self.is_exchange();
         let changes_parent = self.changes_parent();

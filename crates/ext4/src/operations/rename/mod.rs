@@ -7,7 +7,7 @@
 //! its directories in the order of their numbers: both parents, and the source and the target if they
 //! are directories. It looks the names up before that, and again under the locks. If source and target
 //! are not directories, it locks the parents first and looks the names up once; of a hashed directory
-//! that the file moves to, only the new name ([`dir::search_locked_leaf`]).
+//! that the file moves to, only the new name ([`dir::lock_leaf_with_room`]).
 //!
 //! # Crash
 //! One handle. The step that may run out of space, adding the new name, comes first.
@@ -174,7 +174,7 @@ impl Engine {
         to: &RenameEnd<'_>,
         flags: RenameFlags,
     ) -> Result<Option<Replaced>> {
-        let (_locks, spots) = self.lock_parents(from, to, flags)?;
+        let (_locks, spots) = self.lock_parents(context, from, to, flags)?;
         let source = self.inode(spots.from.as_ref().ok_or(Errno::ENOENT)?.inode)?;
         let target = spots.target().map(|number| self.inode(number)).transpose()?;
         check_target(flags, target.is_some())?;
@@ -190,6 +190,7 @@ impl Engine {
     /// Locks both parents, or of the new one only the new name, and finds the names.
     fn lock_parents<'a>(
         &'a self,
+        context: &RequestContext,
         from: &RenameEnd<'a>,
         to: &RenameEnd<'a>,
         flags: RenameFlags,
@@ -203,8 +204,13 @@ impl Engine {
             let shared = new.content.read();
             let old_content = first.unwrap_or_else(|| old.content.write());
             let is_there = EntryPositions::find_old(self, from, to)?.ok_or(Errno::ENOENT)?;
-            let summary = new.summary();
-            if let Some((search, leaf)) = dir::search_locked_leaf(self, new, &summary, to.name)? {
+            let source = self.inode(is_there.inode)?;
+            // A leaf is only split for a new name, and if nothing but space can be missing.
+            let renamed = Rename { context, from, to, source: &source, target: None, flags };
+            if !source.is_directory()
+                && let Some((_, search, leaf)) =
+                    dir::lock_leaf_with_room(self, context, new, to.name, |_| renamed.check(self))?
+            {
                 let locks = ParentLocks::NewName { _leaf: leaf, _new: shared, _old: old_content };
                 return Ok((locks, EntryPositions { from: Some(is_there), to: search }));
             }
