@@ -1,4 +1,9 @@
 //! Recovers a volume after a crash, once the newest state is found.
+//!
+//! # Crash
+//! If any valid log lies behind the newest checkpoint, the log goes on in a new segment, and the logs that were found
+//! stay as they are until both superblocks name the first log there. Before that, a second crash finds
+//! what the first one left.
 
 use crate::checkpoints::Checkpoints;
 use crate::engine::Engine;
@@ -44,40 +49,44 @@ impl RecoveryWork {
     /// Frees inodes without names, and makes a checkpoint of what was recovered.
     pub(super) fn finish(&self, engine: &Engine) -> Result<()> {
         free_nameless(engine)?;
-        let state = &self.state;
-        if state.salvaged.is_empty() {
+        if self.state.reached.is_empty() {
             return LogWriter::new(engine).write_checkpoint();
         }
-        {
-            let mut log = engine.log.lock();
-            let source = engine.source();
-            for segment in &state.reached {
-                let usage = SegmentUsage { flags: UsageFlags::DIRTY, ..SegmentUsage::default() };
-                if *segment != log.segments.position.segment {
-                    log.segments.set_usage(*segment, usage, &engine.volume, &source)?;
-                }
-            }
-            let next = log.segments.allocate(&engine.volume, &source)?;
-            // Goes on in a new segment, behind everything that was found.
-            let position = log.segments.position;
-            log.segments.position = LogPosition {
-                next,
-                block: engine.volume.geometry.segment_end(position.segment),
-                sequence: state.last_sequence + 1,
-                ..position
-            };
-        }
+        self.leave_found_logs(engine)?;
         LogWriter::new(engine).write_checkpoint()?;
-        // Nothing leads from the logs before the salvage to those behind it: from now on neither superblock
-        // may name an older log.
+        // Nothing leads from the logs before the crash to those behind it: from now on neither superblock may
+        // name an older log.
         engine.log.lock().superblocks.write_both(&engine.volume)?;
-        if let Some(first) = state.first_salvaged
+        if let Some(first) = self.state.first_salvaged
             && engine.volume.geometry.segment_of(first) == self.old_segment
         {
             let offset = engine.volume.geometry.offset_of(first);
             engine.volume.device.zero_range(offset, engine.volume.block_bytes() as u64)?;
             engine.volume.device.flush()?;
         }
+        Ok(())
+    }
+
+    /// Has the log go on in a new segment, away from everything that was found behind the newest checkpoint: what
+    /// was salvaged is needed until it is written again, and the logs of a torn checkpoint must not complete the
+    /// next one, which has the same number.
+    fn leave_found_logs(&self, engine: &Engine) -> Result<()> {
+        let mut log = engine.log.lock();
+        let source = engine.source();
+        for segment in &self.state.reached {
+            let usage = SegmentUsage { flags: UsageFlags::DIRTY, ..SegmentUsage::default() };
+            if *segment != log.segments.position.segment {
+                log.segments.set_usage(*segment, usage, &engine.volume, &source)?;
+            }
+        }
+        let next = log.segments.allocate(&engine.volume, &source)?;
+        let position = log.segments.position;
+        log.segments.position = LogPosition {
+            next,
+            block: engine.volume.geometry.segment_end(position.segment),
+            sequence: self.state.last_sequence + 1,
+            ..position
+        };
         Ok(())
     }
 }
