@@ -63,7 +63,7 @@ pub(crate) fn reply(
 pub(crate) struct Readers<'s, 'a> {
     pub service: &'a dyn Service,
     pub layouts: Layouts,
-    /// Bytes of the longest read or write.
+    /// Bytes of the longest payload.
     pub payload_length: usize,
     /// Almost only forgets come, which may be batched.
     pub beside_rings: bool,

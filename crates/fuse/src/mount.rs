@@ -254,7 +254,8 @@ fn mount_options(options: &ServingOptions) -> MountOptions {
         devices: options.allow_devices,
         no_execution: !options.allow_execution,
         access_times: options.access_times,
-        read_max: 0,
+        // Buffers have room for this much. The kernel reads at least a page.
+        read_max: options.write_bytes_max.max(rustix::param::page_size() as u32),
     }
 }
 

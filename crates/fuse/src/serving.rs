@@ -43,7 +43,7 @@ pub(crate) fn serve(
     let readers = Readers {
         service,
         layouts,
-        payload_length: options.transfer_max as usize,
+        payload_length: options.payload_length(rustix::param::page_size()),
         beside_rings,
         write_backs: &write_backs,
         syncs: &syncs,

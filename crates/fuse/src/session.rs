@@ -213,7 +213,8 @@ impl Introduction {
             capabilities.set(KernelCapabilities::OVER_IO_URING, uses_rings);
             let layouts = Layouts::of(capabilities);
             serving::serve(device.as_fd(), service, options, layouts, queues, || {
-                reply(device, self.unique, self.answer(options, capabilities).as_bytes())?;
+                let answer = self.answer(options, capabilities, rustix::param::page_size());
+                reply(device, self.unique, answer.as_bytes())?;
                 agreement.tell(Ok(Agreed { capabilities, uses_rings, threads }));
                 Ok(agreement.decision())
             })
@@ -241,7 +242,12 @@ impl Introduction {
         }
     }
 
-    fn answer(&self, options: &SessionOptions, capabilities: KernelCapabilities) -> InitializeOut {
+    fn answer(
+        &self,
+        options: &SessionOptions,
+        capabilities: KernelCapabilities,
+        page_length: usize,
+    ) -> InitializeOut {
         InitializeOut {
             minor: self.minor.min(wire::init::VERSION_MINOR),
             read_ahead_max: self.read_ahead_max.max(options.transfer_max),
@@ -249,14 +255,11 @@ impl Introduction {
             congestion_threshold: options.background_max / 4 * 3,
             write_max: options.transfer_max,
             time_granularity: options.time_granularity_ns,
-            pages_max: u16::try_from(options.transfer_max / PAGE_LENGTH).unwrap_or(u16::MAX),
+            pages_max: options.pages_max(page_length),
             ..InitializeOut::agreeing_on(capabilities)
         }
     }
 }
-
-/// The unit of the longest request.
-const PAGE_LENGTH: u32 = 4096;
 
 fn reply(device: &OwnedFd, unique: u64, payload: &[u8]) -> Result<(), SessionError> {
     device::reply(device, unique, 0, payload).map_err(SessionError::Device)

@@ -1,8 +1,8 @@
 //! The options of a session, and its errors.
 
 use crate::KernelCapabilities;
-use crate::wire::Malformed;
 use crate::wire::init::{VERSION_MAJOR, VERSION_MINOR_MIN};
+use crate::wire::{BUFFER_LENGTH_MIN, Malformed};
 use drystone_sync::thread;
 use rustix::io::Errno;
 
@@ -32,7 +32,7 @@ pub struct SessionOptions {
     /// Requests that a ring holds at a time, with those that wait for a sync. They take no memory
     /// before they are used, and the kernel uses first what it got back last.
     pub entries_per_ring: usize,
-    /// Bytes in a read or write.
+    /// Most bytes of one read or write.
     pub transfer_max: u32,
     /// Requests that may be under way without a program waiting for them.
     pub background_max: u16,
@@ -70,6 +70,21 @@ impl Default for SessionOptions {
                 | KernelCapabilities::MAX_PAGES,
             time_granularity_ns: 1,
         }
+    }
+}
+
+impl SessionOptions {
+    /// Most pages of one read or write. The kernel counts in pages of the machine, and takes zero for one.
+    pub(crate) fn pages_max(&self, page_length: usize) -> u16 {
+        let pages = self.transfer_max as usize / page_length;
+        u16::try_from(pages).unwrap_or(u16::MAX).max(1)
+    }
+
+    /// Bytes of the longest payload that the kernel sends or asks for, and at least what it requires of the
+    /// buffers in a ring.
+    pub(crate) fn payload_length(&self, page_length: usize) -> usize {
+        let pages_length = usize::from(self.pages_max(page_length)) * page_length;
+        BUFFER_LENGTH_MIN.max(self.transfer_max as usize).max(pages_length)
     }
 }
 

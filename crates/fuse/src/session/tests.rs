@@ -100,6 +100,32 @@ fn only_what_both_sides_have_is_agreed_on() {
 }
 
 #[test]
+fn transfers_are_counted_in_pages_of_the_machine() {
+    let introduction = Introduction {
+        unique: 3,
+        minor: 42,
+        read_ahead_max: 0,
+        offered: KernelCapabilities::empty(),
+    };
+    // Bytes of a transfer and of a page; pages of a transfer, and bytes of a buffer.
+    let cases = [
+        (1 << 20, 4096, 256, 1 << 20),
+        (1 << 20, 16 << 10, 64, 1 << 20),
+        (1 << 20, 64 << 10, 16, 1 << 20),
+        (4096, 4096, 1, 8192),
+        (4096, 64 << 10, 1, 64 << 10),
+        (100_000, 16 << 10, 6, 100_000),
+    ];
+    for (transfer_max, page_length, pages, buffer_length) in cases {
+        let options = SessionOptions { transfer_max, ..SessionOptions::default() };
+        let answer = introduction.answer(&options, KernelCapabilities::empty(), page_length);
+        assert_eq!((answer.pages_max, answer.write_max), (pages, transfer_max));
+        let length = options.payload_length(page_length);
+        assert_eq!(length, buffer_length, "{transfer_max} bytes in pages of {page_length}");
+    }
+}
+
+#[test]
 fn other_versions_are_refused_or_begun_again() {
     let (kernel, device) = kernel_and_device();
     send(&kernel, Opcode::Initialize, &introduction(27));

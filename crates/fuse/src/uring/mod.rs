@@ -62,7 +62,7 @@ pub(crate) fn queues(options: &SessionOptions) -> io::Result<Vec<Queue>> {
     let entries = options.entries_per_ring.max(1);
     let cores = core_count()?;
     let per_core = options.threads_per_core.max(1);
-    let payload_length = options.transfer_max as usize;
+    let payload_length = options.payload_length(rustix::param::page_size());
     Ok((0..cores)
         .flat_map(|number| std::iter::repeat_n(number, per_core))
         .map(|number| Queue { number, entries, payload_length })
