@@ -157,6 +157,18 @@ impl MountOptions {
     }
 }
 
+/// The path of a mount point as the mount table names it: absolute, and without symbolic links.
+///
+/// # Errors
+///
+/// There is no such directory, or it can't be reached.
+pub(crate) fn mount_point(directory: &Path) -> Result<PathBuf, AttachError> {
+    std::fs::canonicalize(directory).map_err(|error| AttachError::MountPoint {
+        path: directory.to_owned(),
+        source: Errno::from_io_error(&error).unwrap_or(Errno::IO),
+    })
+}
+
 /// Mounts on `target`, and gives the descriptor that requests come from.
 pub fn mount(target: &Path, options: &MountOptions) -> Result<OwnedFd, AttachError> {
     if rustix::process::geteuid().is_root() {

@@ -101,17 +101,9 @@ pub struct Mount {
 
 /// Where the file system is mounted. Unmounts it when dropped.
 struct MountPoint {
+    /// As the mount table names it, and from any working directory.
     directory: PathBuf,
     device_number: Option<DeviceNumber>,
-}
-
-impl MountPoint {
-    fn new(directory: &Path) -> MountPoint {
-        let device_number = attach::device_on(directory);
-        // The working directory may be another when it is unmounted.
-        let directory = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
-        MountPoint { directory, device_number }
-    }
 }
 
 impl Drop for MountPoint {
@@ -144,8 +136,10 @@ impl Mount {
         directory: &Path,
         transport: Transport,
     ) -> Result<Mount, MountError> {
-        let device = attach::mount(directory, &mount_options(operations.options()))?;
-        let mount_point = MountPoint::new(directory);
+        let directory = attach::mount_point(directory)?;
+        let device = attach::mount(&directory, &mount_options(operations.options()))?;
+        let device_number = attach::device_on(&directory);
+        let mount_point = MountPoint { directory, device_number };
         let notices = device.try_clone().map_err(MountError::Begin)?;
         let session = begin(&operations, device, transport)?;
         Ok(Mount { session, operations, notices, mount_point })
@@ -256,16 +250,5 @@ fn mount_options(options: &ServingOptions) -> MountOptions {
         access_times: options.access_times,
         // Buffers have room for this much. The kernel reads at least a page.
         read_max: options.write_bytes_max.max(rustix::param::page_size() as u32),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_mount_point_is_found_from_any_working_directory() {
-        let place = MountPoint::new(Path::new("there"));
-        assert_eq!(place.directory, std::env::current_dir().unwrap().join("there"));
     }
 }

@@ -293,6 +293,26 @@ fn a_busy_mount_stays() {
     });
 }
 
+/// The mount table has other paths than the caller's.
+#[test]
+fn a_mount_is_found_by_whatever_path_it_was_made() {
+    let directory = tempfile::tempdir().unwrap();
+    let full = fs::canonicalize(directory.path()).unwrap().join("mount");
+    fs::create_dir(&full).unwrap();
+    let link = directory.path().join("link");
+    symlink("mount", &link).unwrap();
+    let depth = std::env::current_dir().unwrap().components().count();
+    let relative = PathBuf::from("../".repeat(depth)).join(full.strip_prefix("/").unwrap());
+    for path in [&link, &relative, &full.join("../mount")] {
+        let Some(mount) = mount(path, Transport::Device) else { return };
+        assert!(attach::is_mounted(&full), "{}", path.display());
+        assert_eq!(mount.device_number(), attach::device_on(&full), "{}", path.display());
+        assert!(mount.device_number().is_some(), "{}", path.display());
+        drop(mount);
+        assert!(!attach::is_mounted(&full), "{} stays mounted", path.display());
+    }
+}
+
 /// Not a test: what a child does until it is killed.
 #[test]
 fn serve_until_killed() {
