@@ -99,7 +99,7 @@ def build(
     free: int = 0,
     label: str = "",
     owner: tuple[int, int] | None = None,
-    exclude: Iterable[str] = (),
+    exclude: str | Iterable[str] = (),
     overwrite: bool = False,
 ) -> list[str]:
     """Builds an ext4 image of directories, tar archives and OCI layouts, each laid over those before it.
@@ -110,6 +110,8 @@ def build(
     """
     if isinstance(sources, (str, os.PathLike)):
         sources = [sources]
+    if isinstance(exclude, str):
+        exclude = [exclude]
     return _drystone.build(
         name,
         [os.fspath(source) for source in sources],

@@ -134,8 +134,14 @@ class Image:
     def __enter__(self) -> Image:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            self.close()
+        except OSError as error:
+            # Files that an exception left open are no reason to hide it; what they wrote is kept.
+            if kind is None or error.errno != errno.EBUSY:
+                raise
+            self.sync()
 
     def __del__(self) -> None:
         # One that could not be opened has nothing to close. What is forgotten is closed, too.

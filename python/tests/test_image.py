@@ -50,6 +50,18 @@ def test_an_image_with_open_files_stays_open(name):
     assert image.closed
 
 
+def test_an_exception_is_not_hidden_by_open_files(name):
+    with pytest.raises(ValueError), drystone.open(name) as image:
+        file = image.open("/a", "wb", buffering=0)
+        file.write(b"kept")
+        raise ValueError
+    assert not image.closed
+    file.close()
+    image.close()
+    with drystone.open(name) as image:
+        assert image.read_bytes("/a") == b"kept"
+
+
 def test_forked_processes_leave_the_image_alone(name):
     """A child has none of the threads of an image, and its parent goes on writing."""
     image = drystone.open(name)
@@ -388,7 +400,7 @@ def test_building(tmp_path):
     (tree / "sub/f.pyc").write_text("x")
     name = tmp_path / "a.img"
     name.touch()
-    assert drystone.build(name, tree, owner=(1, 2), exclude=["*.pyc"], label="a", free=1 << 20) == []
+    assert drystone.build(name, tree, owner=(1, 2), exclude="*.pyc", label="a", free=1 << 20) == []
     first = name.read_bytes()
     with pytest.raises(FileExistsError):
         drystone.build(name, tree)

@@ -45,8 +45,17 @@ pub unsafe extern "C" fn drystone_file_open(
     answer(|| {
         let (session, name) = (session(image)?, path(name)?);
         let file = session.fs.open_with(name, open_options(flags)?.mode(mode))?;
+        if is_cut_to_append(flags) {
+            file.set_len(0)?;
+        }
         Ok(handles::insert(OpenFile { file, _session: session }))
     })
+}
+
+/// Whether a file loses its content and is then appended to, which the options of the library don't allow, as those of
+/// the standard library don't.
+fn is_cut_to_append(flags: c_int) -> bool {
+    flags & (libc::O_TRUNC | libc::O_APPEND) == libc::O_TRUNC | libc::O_APPEND
 }
 
 fn open_options(flags: c_int) -> Result<OpenOptions, Failure> {
@@ -67,7 +76,8 @@ fn open_options(flags: c_int) -> Result<OpenOptions, Failure> {
         return wrong("O_CREAT, O_TRUNC and O_APPEND need O_WRONLY or O_RDWR".to_owned());
     }
     let options = OpenOptions::new().read(access != O_WRONLY).write(writes && !has(O_APPEND));
-    let options = options.append(has(O_APPEND)).truncate(has(O_TRUNC));
+    let is_truncated = has(O_TRUNC) && !is_cut_to_append(flags);
+    let options = options.append(has(O_APPEND)).truncate(is_truncated);
     Ok(options.create(has(O_CREAT)).create_new(has(O_CREAT) && has(O_EXCL)))
 }
 

@@ -6,18 +6,18 @@
 //! another kind, is found.
 //!
 //! A child that `fork` made has a copy of the table, but not the threads that images need, and its parent goes
-//! on writing to the same images. So a child refuses the handles of its parent.
+//! on writing to the same images. So a child refuses the handles of its parent, and begins a table of its own:
+//! a thread that the child doesn't have may have held the lock of the other. What that table owns is never freed.
 //!
 //! # Locking
 //!
 //! The table is locked for a look-up, not while a call runs: what it uses lives as long as the call, whoever
-//! closes the handle meanwhile. A child doesn't lock it for a handle of its parent, in which another thread
-//! may have held the lock.
+//! closes the handle meanwhile.
 #![allow(unsafe_code, reason = "only the C library tells of forks")]
 
 use crate::failure::Failure;
 use drystone::vfs::Errno;
-use drystone_sync::atomic::{AtomicUsize, Ordering};
+use drystone_sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use drystone_sync::{Arc, LazyLock, LockClass, RwLock};
 use std::any::Any;
 use std::collections::HashMap;
@@ -26,10 +26,14 @@ static CLASS: LockClass = LockClass::new("C handles", 1);
 
 type AnyHandle = Arc<dyn Any + Send + Sync>;
 
-static TABLE: LazyLock<RwLock<HashMap<usize, AnyHandle>>> = LazyLock::new(|| {
-    // SAFETY: the function only moves a number from one atomic to another.
+type Table = RwLock<HashMap<usize, AnyHandle>>;
+
+/// The table of this process; null until it has one.
+static TABLE: AtomicPtr<Table> = AtomicPtr::new(std::ptr::null_mut());
+/// Has forked children begin anew. Children inherit that.
+static ON_FORK: LazyLock<()> = LazyLock::new(|| {
+    // SAFETY: the function only stores numbers in atomics.
     unsafe { libc::pthread_atfork(None, None, Some(disown)) };
-    RwLock::new(&CLASS, HashMap::new())
 });
 
 /// The newest handle.
@@ -40,11 +44,31 @@ static LAST_OF_PARENT: AtomicUsize = AtomicUsize::new(0);
 /// Runs in a child that was just made.
 extern "C" fn disown() {
     LAST_OF_PARENT.store(LAST.load(Ordering::Relaxed), Ordering::Relaxed);
+    TABLE.store(std::ptr::null_mut(), Ordering::Relaxed);
+}
+
+fn table() -> &'static Table {
+    let mut table = TABLE.load(Ordering::Acquire);
+    if table.is_null() {
+        LazyLock::force(&ON_FORK);
+        let new = Box::into_raw(Box::new(RwLock::new(&CLASS, HashMap::new())));
+        let null = std::ptr::null_mut();
+        table = match TABLE.compare_exchange(null, new, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => new,
+            Err(faster) => {
+                // SAFETY: it was made above, and nobody else has seen it.
+                drop(unsafe { Box::from_raw(new) });
+                faster
+            }
+        };
+    }
+    // SAFETY: a table is made from a box that is never freed once it is in `TABLE`.
+    unsafe { &*table }
 }
 
 /// A new handle.
 pub(crate) fn insert<H>(value: impl Any + Send + Sync) -> *mut H {
-    let mut table = TABLE.write();
+    let mut table = table().write();
     let number = LAST.fetch_add(1, Ordering::Relaxed) + 1;
     table.insert(number, Arc::new(value));
     std::ptr::without_provenance_mut(number)
@@ -53,7 +77,7 @@ pub(crate) fn insert<H>(value: impl Any + Send + Sync) -> *mut H {
 /// What a handle stands for.
 pub(crate) fn get<T: Any + Send + Sync, H>(handle: *mut H) -> Result<Arc<T>, Failure> {
     expect_own(handle)?;
-    let found = TABLE.read().get(&handle.addr()).cloned();
+    let found = table().read().get(&handle.addr()).cloned();
     found.and_then(|found| found.downcast().ok()).ok_or_else(stale)
 }
 
@@ -63,7 +87,7 @@ pub(crate) fn remove<T: Any + Send + Sync, H, R>(
     take: impl FnOnce(Arc<T>) -> Result<R, (Arc<T>, Failure)>,
 ) -> Result<R, Failure> {
     expect_own(handle)?;
-    let mut table = TABLE.write();
+    let mut table = table().write();
     let found = table.get(&handle.addr()).filter(|found| found.is::<T>());
     let found = found.cloned().and_then(|found| found.downcast().ok()).ok_or_else(stale)?;
     table.remove(&handle.addr());

@@ -208,6 +208,14 @@ static void files(drystone_image *image) {
     NO(drystone_file_open(image, "/f", O_WRONLY | O_RDWR, 0), EINVAL);
     NO(drystone_file_open(image, "/f", O_RDWR | O_DIRECTORY, 0), EINVAL);
     NO(drystone_file_open(NULL, "/f", O_RDWR, 0), EBADF);
+    for (int round = 0; round < 2; round++) {
+        log = drystone_file_open(image, "/log", O_WRONLY | O_CREAT | O_APPEND | O_TRUNC, 0644);
+        IS(drystone_file_write(log, "anew", 4), 4);
+        OK(drystone_file_close(log));
+        OK(drystone_stat(image, "/log", &stat));
+        IS(stat.size, 4);
+    }
+    OK(drystone_unlink(image, "/log"));
     file = drystone_file_open(image, "/f", O_RDWR | O_CREAT | O_EXCL, 0622);
     NO(drystone_file_open(image, "/f", O_RDWR | O_CREAT | O_EXCL, 0622), EEXIST);
     IS(drystone_file_write(file, "hello", 5), 5);
@@ -371,6 +379,7 @@ static void forks(drystone_image *image) {
         IS(drystone_file_close(file), -EBADF);
         IS(drystone_sync(image), -EBADF);
         IS(drystone_close(image), -EBADF);
+        IS(drystone_close(NULL), -EBADF);
         fflush(stdout);
         _exit(failed);
     }

@@ -1,7 +1,7 @@
 //! Puts a new entry in the place of an old one, which stays if the new one can't be made.
 
 use drystone_vfs::{
-    Errno, Error, FileSystem, InodeGuard, InodeNumber, RenameFlags, RequestContext, Result,
+    Errno, Error, FileSystem, InodeGuard, InodeNumber, NewNode, RenameFlags, RequestContext, Result,
 };
 
 /// Makes an entry in place of the one called `name` in `directory`. The old entry must not be a
@@ -46,6 +46,30 @@ pub(crate) fn settle(
     settled
 }
 
+/// Makes an entry under `name`, or under a free name if something has it. Returns which name that is.
+pub(crate) fn beside<'f>(
+    name: &[u8],
+    make: impl Fn(&[u8]) -> Result<InodeGuard<'f>>,
+) -> Result<(Vec<u8>, InodeGuard<'f>)> {
+    let is_taken = |error: &Error| error.errno == Errno::EEXIST;
+    match make(name) {
+        Err(error) if is_taken(&error) => {
+            let (free, made) = under_free_name(|free| make(free.as_bytes()), is_taken)?;
+            Ok((free.into_bytes(), made))
+        }
+        made => Ok((name.to_vec(), made?)),
+    }
+}
+
+/// The permissions of a new inode until it is complete: nobody but its owner may use it.
+pub(crate) fn private_permissions(node: NewNode<'_>) -> u16 {
+    match node {
+        NewNode::Symlink(_) => 0o777,
+        NewNode::Directory => 0o700,
+        _ => 0o600,
+    }
+}
+
 /// Makes an entry under a name that nothing has, and returns that name.
 pub(crate) fn under_free_name<T, E>(
     make: impl Fn(&str) -> std::result::Result<T, E>,
@@ -66,7 +90,6 @@ pub(crate) fn under_free_name<T, E>(
 mod tests {
     use super::*;
     use drystone_testkit::model::{Configuration, MemoryFileSystem};
-    use drystone_vfs::NewNode;
 
     #[test]
     fn what_is_replaced_stays_if_that_fails() {

@@ -363,6 +363,13 @@ fn what_an_ordinary_user_unpacks_is_theirs() {
     user.import_tar(&archive[..], "/home").unwrap();
     let made = fs.metadata("/home/a").unwrap();
     assert_eq!((made.uid(), made.gid(), made.mode() & 0o7777), (1000, 100, 0o640));
+    // What was root's would run as the user for everybody else.
+    let mut set_id = packed("program", &file(b"a"), 0o6755, b"a");
+    set_id.extend([0; 1024]);
+    user.import_tar(&set_id[..], "/home").unwrap();
+    assert_eq!(fs.metadata("/home/program").unwrap().mode() & 0o7777, 0o755);
+    fs.import_tar(&set_id[..], "/").unwrap();
+    assert_eq!(fs.metadata("/program").unwrap().mode() & 0o7777, 0o6755);
 }
 
 /// What is unpacked has the lists of the archive, and not those that its directory gives to new entries.

@@ -260,7 +260,8 @@ impl<A: CopySource, B: CopySource> Walker<'_, A, B> {
     /// In a damaged image a directory may lie in itself, or have many names.
     fn enter_once<S: CopySource>(&mut self, which: usize, facts: &InodeFacts) -> Result<(), Cause> {
         if S::HAS_ONE_NAME && !self.entered[which].insert(facts.identity) {
-            let detail = "the directory has another place in the tree";
+            let detail =
+                "the directory has another place in the tree, unless it was moved meanwhile";
             return Err(Error::with_detail(Errno::EUCLEAN, detail).into());
         }
         Ok(())

@@ -16,8 +16,9 @@ static FIRST_PROBLEM: LockClass = LockClass::new("first problem of a copy", 10);
 
 impl Fs<'_> {
     /// Copies the file or the tree at `from` on this machine to the path `to`, with owners, permissions,
-    /// times, extended attributes, hard links and holes. A directory that is there is merged into,
-    /// anything else replaced. The file that the image is in is left out.
+    /// times, extended attributes, hard links and holes. A directory is merged into one that is there, and any
+    /// other entry replaces one that isn't a directory, once it is complete; a directory in place of something
+    /// else, or the other way round, is an error. The file that the image is in is left out.
     /// [`transfer`](crate::transfer) has options, and says how far it is.
     ///
     /// # Errors
@@ -93,8 +94,9 @@ impl Fs<'_> {
     }
 
     /// Unpacks a tar archive into the directory `into`, with owners, permissions, times, extended attributes,
-    /// ACLs, hard links and holes. A directory that is there is merged into, anything else replaced. It may
-    /// be compressed if the feature `compression` is on. An ordinary user owns what is unpacked.
+    /// ACLs, hard links and holes. A directory that is there is merged into, anything else replaced; only a
+    /// directory is never replaced by something else, which is an error. The archive may be compressed if the
+    /// feature `compression` is on. An ordinary user owns what is unpacked.
     /// [`transfer::import`](crate::transfer::import) has options, and says how far it is.
     ///
     /// The archive is first copied to a file without a name in [`std::env::temp_dir`] and read to its end: one

@@ -21,7 +21,8 @@ impl<'i> Fs<'i> {
     /// Everything from `path` down, beginning with what is at `path` itself: depth first, a directory before
     /// what is in it, names in the order of their bytes. Symbolic links aren't followed.
     ///
-    /// What can't be read is an error among the entries; the walk goes on after it.
+    /// What can't be read is an error among the entries; the walk goes on after it. So is a directory that comes a
+    /// second time, because the image is damaged or another thread moved the directory meanwhile.
     pub fn walk(&self, path: impl AsRef<Path>) -> Walk<'i> {
         Walk {
             fs: self.clone(),
@@ -54,8 +55,14 @@ pub struct Walk<'i> {
 }
 
 impl Walk<'_> {
-    /// Leaves out what is in the directory that came last.
+    /// Leaves out what is still to come in the directory that the walk is in. After an entry that is a directory,
+    /// that is the directory itself; after any other entry, the directory that holds it.
     pub fn skip_current_dir(&mut self) {
+        self.failure = None;
+        self.leave();
+    }
+
+    fn leave(&mut self) {
         if self.frames.pop().is_some() {
             self.path.pop();
         }
@@ -78,7 +85,8 @@ impl Walk<'_> {
         let metadata = Metadata::new(*found.attributes());
         if metadata.is_dir() {
             if !self.entered.insert(found.inode()) {
-                let detail = "the directory has another place in the tree";
+                let detail =
+                    "the directory has another place in the tree, unless it was moved meanwhile";
                 return Err(error(drystone_vfs::Error::with_detail(Errno::EUCLEAN, detail)));
             }
             let (names, failure) = list(fs.file_system(), fs.context(), found.inode());
@@ -105,7 +113,7 @@ impl Iterator for Walk<'_> {
             if let Some(name) = self.frames.last_mut()?.names.next() {
                 return Some(self.visit(self.path.join(name)));
             }
-            self.skip_current_dir();
+            self.leave();
         }
     }
 }
@@ -183,12 +191,13 @@ pub(super) fn remove_below(fs: &Fs<'_>, top: InodeGuard<'_>, path: &Path) -> Res
     let error_at = |error, path: &Path| Error::from(error).during("remove").at(path);
     let mut path = path.to_path_buf();
     let mut frames: Vec<(InodeGuard<'_>, std::vec::IntoIter<OsString>)> = Vec::new();
-    let mut entered = HashSet::new();
     let mut next = Some(top);
     loop {
         if let Some(directory) = next.take() {
-            if !entered.insert(directory.inode()) {
-                return Err(error_at(Errno::EUCLEAN.into(), &path));
+            if frames.iter().any(|(above, _)| above.inode() == directory.inode()) {
+                let detail = "the directory lies in itself";
+                let error = drystone_vfs::Error::with_detail(Errno::EUCLEAN, detail);
+                return Err(error_at(error, &path));
             }
             let (names, failure) = list(file_system, context, directory.inode());
             if let Some(failure) = failure {

@@ -31,7 +31,8 @@ pub struct ImageOptions {
     /// With `read_only`: a dirty journal is not even replayed into memory, and files are seen as a
     /// crash left them.
     pub ignore_journal: bool,
-    /// What was changed is made durable after this time, asked for or not. `None` for 5 seconds.
+    /// What was changed is made durable after this time, asked for or not. `None` for 5 seconds, or what a NILFS2
+    /// volume says. Zero is an error.
     pub commit_interval: Option<Duration>,
     /// How long the journal of ext4 waits for room on a full host before the image turns read-only.
     pub full_host_wait: Duration,

@@ -48,7 +48,7 @@ impl Copied {
             return Ok(true);
         }
         Err(damage(match is_directory {
-            true => "the directory has another place in the tree",
+            true => "the directory has another place in the tree, unless it was moved meanwhile",
             false => "it was copied under another name, and counts no further one",
         }))
     }

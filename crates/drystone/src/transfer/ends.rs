@@ -116,13 +116,20 @@ pub(super) trait CopyTarget: Sync {
         facts: &InodeFacts,
     ) -> EndResult<(Self::Node, bool)>;
 
-    /// Makes anything but a directory, in place of anything but a directory.
+    /// Makes anything but a directory. Where something else than a directory has the name, it gets a free name
+    /// beside it, which is returned.
     fn make(
         &self,
         directory: &Self::Node,
         name: &OsStr,
         facts: &InodeFacts,
-    ) -> EndResult<Self::Node>;
+    ) -> EndResult<(Self::Node, Option<OsString>)>;
+
+    /// Puts what was made beside `name`, and is complete, in place of what has the name.
+    fn settle(&self, directory: &Self::Node, made_as: &OsStr, name: &OsStr) -> EndResult<()>;
+
+    /// Takes away what was made beside a name: what has the name stays.
+    fn discard(&self, directory: &Self::Node, made_as: &OsStr);
 
     /// Writes all of `data`.
     fn write(&self, file: &Self::Node, offset: u64, data: &[u8]) -> EndResult<()>;

@@ -3,7 +3,7 @@
 use drystone_ext4_format::acl::with_other_ids;
 use drystone_vfs::{
     DeviceNumber, Errno, FileSystem, FileType, InodeAttributes, InodeNumber, NewNode, OwnerMap,
-    RequestContext, Timestamp,
+    RequestContext, Timestamp, mode,
 };
 
 /// What the source knows of an inode.
@@ -77,6 +77,23 @@ impl InodeFacts {
             FileType::Socket => NewNode::Socket,
         }
     }
+}
+
+/// The permissions of a copy that belongs to somebody else than what is copied: a set-id bit would lend the rights of
+/// the wrong user or group. Owners are users and groups.
+pub(crate) fn permissions_of_other_owner(
+    permissions: u16,
+    (user, group): (u32, u32),
+    (new_user, new_group): (u32, u32),
+) -> u16 {
+    let mut permissions = permissions;
+    if user != new_user {
+        permissions &= !mode::SET_USER_ID;
+    }
+    if group != new_group {
+        permissions &= !mode::SET_GROUP_ID;
+    }
+    permissions
 }
 
 /// Extended attributes: full names and values.

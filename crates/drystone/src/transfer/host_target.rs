@@ -87,21 +87,21 @@ impl HostTarget {
         }
     }
 
-    /// Makes an entry, in place of anything but a directory. What has its name stays if that fails: the
-    /// new entry has another name first.
-    fn put<T>(
+    /// Makes an entry, under a free name beside what has the name, which is returned. A directory that has it is an
+    /// error.
+    fn beside<T>(
         &self,
         directory: &OwnedFd,
         name: &OsStr,
         make: impl Fn(&OsStr) -> EndResult<T>,
-    ) -> EndResult<T> {
+    ) -> EndResult<(T, Option<OsString>)> {
         let is_taken = |cause: &Cause| matches!(cause, Cause::Host(Errno::EXIST));
         match make(name) {
             Err(cause) if is_taken(&cause) => {}
-            made => return made,
+            made => return Ok((made?, None)),
         }
         let stat = match rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
-            Err(Errno::NOENT) => return make(name),
+            Err(Errno::NOENT) => return Ok((make(name)?, None)),
             stat => stat?,
         };
         if FileType::from_mode(stat.st_mode as u16) == Some(FileType::Directory) {
@@ -112,14 +112,7 @@ impl HostTarget {
             return Err(Error::with_detail(drystone_vfs::Errno::EBUSY, detail).into());
         }
         let (other, made) = under_free_name(|other| make(OsStr::new(other)), is_taken)?;
-        match rustix::fs::renameat(directory, &other, directory, name) {
-            Ok(()) => Ok(made),
-            Err(error) => {
-                // What went wrong before is what is told.
-                let _ = rustix::fs::unlinkat(directory, &other, AtFlags::empty());
-                Err(error.into())
-            }
-        }
+        Ok((made, Some(other.into())))
     }
 
     /// Makes anything but a directory; a regular file is open.
@@ -306,13 +299,30 @@ impl CopyTarget for HostTarget {
         directory: &HostTargetNode,
         name: &OsStr,
         facts: &InodeFacts,
-    ) -> EndResult<HostTargetNode> {
+    ) -> EndResult<(HostTargetNode, Option<OsString>)> {
         let directory = self.directory(directory)?;
-        let made = self.put(&directory, name, |name| self.create(&directory, name, facts))?;
-        Ok(match made {
+        let create = |name: &OsStr| self.create(&directory, name, facts);
+        let (made, made_as) = self.beside(&directory, name, create)?;
+        let node = match made {
             Some(file) => HostTargetNode::File(file),
-            None => HostTargetNode::Named { directory, name: name.to_os_string() },
-        })
+            None => {
+                let name = made_as.as_deref().unwrap_or(name).to_os_string();
+                HostTargetNode::Named { directory, name }
+            }
+        };
+        Ok((node, made_as))
+    }
+
+    fn settle(&self, directory: &HostTargetNode, made_as: &OsStr, name: &OsStr) -> EndResult<()> {
+        let directory = self.directory(directory)?;
+        Ok(rustix::fs::renameat(&directory, made_as, &directory, name)?)
+    }
+
+    fn discard(&self, directory: &HostTargetNode, made_as: &OsStr) {
+        // What went wrong before is what is told.
+        let _ = self
+            .directory(directory)
+            .and_then(|directory| Ok(rustix::fs::unlinkat(directory, made_as, AtFlags::empty())?));
     }
 
     fn write(&self, file: &HostTargetNode, mut offset: u64, mut data: &[u8]) -> EndResult<()> {
@@ -372,24 +382,28 @@ impl CopyTarget for HostTarget {
         directory: &HostTargetNode,
         name: &OsStr,
     ) -> EndResult<()> {
-        let directory = self.directory(directory)?;
+        let into = self.directory(directory)?;
         let (holder, file) = (self.directories.fd(&original.directory)?, &original.name);
-        self.put(&directory, name, |name| {
-            match rustix::fs::linkat(&holder, file, &directory, name, AtFlags::empty()) {
+        let link = |name: &OsStr| {
+            match rustix::fs::linkat(&holder, file, &into, name, AtFlags::empty()) {
                 Err(Errno::EXIST) => {
                     // It may be there already.
                     let identity = |fd: &OwnedFd, name: &OsStr| {
                         rustix::fs::statat(fd, name, AtFlags::SYMLINK_NOFOLLOW)
                             .map(|stat| (stat.st_dev, stat.st_ino))
                     };
-                    if identity(&holder, file)? == identity(&directory, name)? {
+                    if identity(&holder, file)? == identity(&into, name)? {
                         return Ok(());
                     }
                     Err(Errno::EXIST.into())
                 }
                 linked => Ok(linked?),
             }
-        })
+        };
+        let ((), linked_as) = self.beside(&into, name, link)?;
+        let Some(linked_as) = linked_as else { return Ok(()) };
+        self.settle(directory, &linked_as, name)
+            .inspect_err(|_| self.discard(directory, &linked_as))
     }
 
     fn leave(&self, directory: &HostTargetNode) {

@@ -1,16 +1,16 @@
 //! An open image as a target.
 
 use super::ends::{CopyTarget, EndResult};
-use super::facts::{InodeFacts, Xattrs, remove_inherited_acls};
+use super::facts::{InodeFacts, Xattrs, permissions_of_other_owner, remove_inherited_acls};
 use super::problem::{Cause, LostProperty};
-use crate::replace;
+use crate::replace::{beside, private_permissions};
 use drystone_sync::Arc;
 use drystone_vfs::{
-    Errno, Error, FileSystem, FileType, InodeGuard, InodeNumber, RequestContext, SetAttributes,
-    SetTime, XattrMode, find_path,
+    Errno, Error, FileSystem, FileType, InodeGuard, InodeNumber, RenameFlags, RequestContext,
+    SetAttributes, SetTime, XattrMode, find_path,
 };
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
 /// An image that is written with the rights of the superuser.
@@ -43,36 +43,35 @@ impl<'f> ImageTarget<'f> {
         name: &[u8],
         facts: &InodeFacts,
     ) -> drystone_vfs::Result<InodeGuard<'f>> {
-        let (node, permissions) = (facts.new_node(), facts.permissions);
+        let node = facts.new_node();
+        let permissions = private_permissions(node);
         InodeGuard::create(self.file_system, &self.context, directory, name, node, permissions)
     }
 
-    /// Makes an entry, in place of anything but a directory or `keep`.
-    fn put(
+    /// Makes an entry, under a free name beside what has the name, which is returned. A directory that has it is an
+    /// error, and so is `keep`.
+    fn beside(
         &self,
         directory: InodeNumber,
         name: &[u8],
         keep: Option<InodeNumber>,
         make: &dyn Fn(&[u8]) -> drystone_vfs::Result<InodeGuard<'f>>,
-    ) -> EndResult<InodeGuard<'f>> {
+    ) -> EndResult<(InodeGuard<'f>, Option<OsString>)> {
         match make(name) {
             Err(error) if error.errno == Errno::EEXIST => {}
-            made => return Ok(made?),
+            made => return Ok((made?, None)),
         }
-        let existing = match self.find(directory, name) {
-            Err(error) if error.errno == Errno::ENOENT => return Ok(make(name)?),
-            existing => existing?,
-        };
-        if existing.is_directory() {
-            return Err(Errno::EISDIR.into());
+        match self.find(directory, name) {
+            Ok(existing) if existing.is_directory() => return Err(Errno::EISDIR.into()),
+            Ok(existing) if keep == Some(existing.inode()) => {
+                let detail = "source and target are the same file";
+                return Err(Error::with_detail(Errno::EINVAL, detail).into());
+            }
+            Err(error) if error.errno != Errno::ENOENT => return Err(error.into()),
+            _ => {}
         }
-        if keep == Some(existing.inode()) {
-            let detail = "source and target are the same file";
-            return Err(Error::with_detail(Errno::EINVAL, detail).into());
-        }
-        // It is to go as soon as it has no name.
-        drop(existing);
-        Ok(replace(self.file_system, &self.context, directory, name, make)?)
+        let (made_as, made) = beside(name, make)?;
+        Ok((made, (made_as != name).then(|| OsString::from_vec(made_as))))
     }
 }
 
@@ -126,11 +125,23 @@ impl<'f> CopyTarget for ImageTarget<'f> {
         directory: &InodeGuard<'f>,
         name: &OsStr,
         facts: &InodeFacts,
-    ) -> EndResult<InodeGuard<'f>> {
+    ) -> EndResult<(InodeGuard<'f>, Option<OsString>)> {
         let source = self.is_source.then_some(InodeNumber(facts.identity.1));
         let directory = directory.inode();
         let create = |name: &[u8]| self.create(directory, name, facts);
-        self.put(directory, name.as_bytes(), source, &create)
+        self.beside(directory, name.as_bytes(), source, &create)
+    }
+
+    fn settle(&self, directory: &InodeGuard<'f>, made_as: &OsStr, name: &OsStr) -> EndResult<()> {
+        let (inode, flags) = (directory.inode(), RenameFlags::empty());
+        let (made_as, name) = (made_as.as_bytes(), name.as_bytes());
+        Ok(self.file_system.rename(&self.context, inode, made_as, inode, name, flags)?)
+    }
+
+    fn discard(&self, directory: &InodeGuard<'f>, made_as: &OsStr) {
+        // What went wrong before is what is told.
+        let made_as = made_as.as_bytes();
+        let _ = self.file_system.unlink(&self.context, directory.inode(), made_as);
     }
 
     fn write(&self, file: &InodeGuard<'f>, offset: u64, data: &[u8]) -> EndResult<()> {
@@ -152,8 +163,16 @@ impl<'f> CopyTarget for ImageTarget<'f> {
         not_kept: &mut dyn FnMut(LostProperty, Cause),
     ) -> EndResult<()> {
         let inode = node.inode();
+        let permissions = match self.keep_owners {
+            true => facts.permissions,
+            false => {
+                let (owner, own) =
+                    ((facts.user, facts.group), (self.context.user, self.context.group));
+                permissions_of_other_owner(facts.permissions, owner, own)
+            }
+        };
         let changes = SetAttributes {
-            permissions: (facts.file_type != FileType::Symlink).then_some(facts.permissions),
+            permissions: (facts.file_type != FileType::Symlink).then_some(permissions),
             user: self.keep_owners.then_some(facts.user),
             group: self.keep_owners.then_some(facts.group),
             accessed: Some(SetTime::At(facts.accessed)),
@@ -189,17 +208,20 @@ impl<'f> CopyTarget for ImageTarget<'f> {
         directory: &InodeGuard<'f>,
         name: &OsStr,
     ) -> EndResult<()> {
-        let (original, directory) = (original.inode(), directory.inode());
+        let (original, into) = (original.inode(), directory.inode());
         let link = |name: &[u8]| {
-            match InodeGuard::link(self.file_system, &self.context, original, directory, name) {
+            match InodeGuard::link(self.file_system, &self.context, original, into, name) {
                 // It may be there already.
-                Err(error) if error.errno == Errno::EEXIST => match self.find(directory, name)? {
+                Err(error) if error.errno == Errno::EEXIST => match self.find(into, name)? {
                     existing if existing.inode() == original => Ok(existing),
                     _ => Err(error),
                 },
                 linked => linked,
             }
         };
-        self.put(directory, name.as_bytes(), None, &link).map(drop)
+        let (_, linked_as) = self.beside(into, name.as_bytes(), None, &link)?;
+        let Some(linked_as) = linked_as else { return Ok(()) };
+        self.settle(directory, &linked_as, name)
+            .inspect_err(|_| self.discard(directory, &linked_as))
     }
 }

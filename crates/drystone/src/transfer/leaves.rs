@@ -142,7 +142,7 @@ impl<S: CopySource, T: CopyTarget> Copier<'_, S, T> {
         }
         self.note_copied(node, facts, directory, name)?;
         let xattrs = self.xattrs(node, directory, name);
-        let made = match self.target.make(&directory.target, &name.to, facts) {
+        let (made, made_as) = match self.target.make(&directory.target, &name.to, facts) {
             Ok(made) => made,
             Err(cause) => {
                 if S::HAS_ONE_NAME {
@@ -156,9 +156,17 @@ impl<S: CopySource, T: CopyTarget> Copier<'_, S, T> {
             true => self.content(directory, name, node, &made, facts, buffer),
             false => Ok(()),
         };
-        content?;
-        self.finish(&made, facts, &xattrs, directory.existed, directory, name)?;
-        Ok(made)
+        let completed = content.and_then(|()| {
+            self.finish(&made, facts, &xattrs, directory.existed, directory, name)?;
+            let Some(made_as) = &made_as else { return Ok(()) };
+            self.target
+                .settle(&directory.target, made_as, &name.to)
+                .map_err(|cause| self.target_problem("replace", directory, name, cause))
+        });
+        if let (Err(_), Some(made_as)) = (&completed, &made_as) {
+            self.target.discard(&directory.target, made_as);
+        }
+        completed.map(|()| made)
     }
 
     /// Says what it means that an entry could not be made.

@@ -3,8 +3,9 @@
 //! Everything is kept that both ends can hold: types, permissions, owners, times in nanoseconds,
 //! extended attributes (ACLs and file capabilities are such), hard links, holes, device nodes.
 //! Names are bytes. An existing directory is merged into; anything else that has the name of a
-//! copied entry is replaced, except what the same copy has made of another spelling of the name. A failed entry is reported and the rest goes on, unless the target is
-//! full or read-only, when nothing after could succeed.
+//! copied entry is replaced when that is complete, except what the same copy has made of another spelling of
+//! the name. A failed entry is reported and the rest goes on, unless the target is full or read-only, when
+//! nothing after could succeed.
 //!
 //! An image may be hostile: on the host every name is made and opened relative to an open
 //! directory without following symbolic links, so nothing can be made outside the target.
@@ -47,7 +48,7 @@ pub(crate) use problem::FINAL;
 pub use problem::{Cause, CopyProblem, Lacking, Side};
 
 use crate::Exclude;
-use drystone_vfs::{FileSystem, OwnerMap};
+use drystone_vfs::{Errno, FileSystem, OwnerMap};
 use host_source::HostSource;
 use host_target::HostTarget;
 use image_source::ImageSource;
@@ -154,7 +155,8 @@ pub trait CopyMonitor: Sync {
     /// An entry was made with less than it should have, each part of which was a problem already.
     fn lacking(&self, _entry: &Lacking<'_>) {}
 
-    /// Asked again and again: true if the copy is to end early. What was begun is left as it is.
+    /// Asked again and again: true if the copy is to end early. A new file that was begun is left as it is; one that
+    /// was to replace another is taken away.
     fn is_cancelled(&self) -> bool {
         false
     }
@@ -190,11 +192,8 @@ pub struct CopySummary {
 ///
 /// # Errors
 ///
-/// If `into` can't be used. What goes wrong with entries is told to `monitor` and counted.
-///
-/// # Panics
-///
-/// If both ends are the host: that is what `cp` is for.
+/// If `into` can't be used, or both ends are the host. What goes wrong with entries is told to `monitor` and counted
+/// in what is returned.
 pub fn copy(
     from: Endpoint<'_>,
     items: &[CopyItem],
@@ -204,7 +203,10 @@ pub fn copy(
     monitor: &dyn CopyMonitor,
 ) -> Result<CopySummary, CopyProblem> {
     match (from, to) {
-        (Endpoint::Host, Endpoint::Host) => panic!("a copy needs an image at one end"),
+        (Endpoint::Host, Endpoint::Host) => {
+            let error = drystone_vfs::Error::with_detail(Errno::EINVAL, "neither end is an image");
+            Err(CopyProblem::new(Side::Target, "copy to", into, error.into()))
+        }
         (Endpoint::Host, Endpoint::Image(target)) => {
             let target = ImageTarget::new(target, None, options.keep_owners);
             engine::run(&HostSource::new(), &target, items, into, options, monitor)

@@ -39,6 +39,9 @@ impl Ext4 {
     /// cut off, and marks it as open.
     pub fn open(device: Arc<dyn BlockDevice>, options: MountOptions) -> Result<Ext4> {
         let (interval, growth_planner) = (options.commit_interval, options.growth_planner);
+        if interval.is_zero() {
+            return Err(Error::Mount("the commit interval is zero".to_owned()));
+        }
         let engine = Arc::new(super::open(device, options)?);
         let thread = if engine.volume.read_only.is_none() {
             let shared = Arc::clone(&engine);

@@ -18,7 +18,7 @@ mod tests;
 
 use super::copied::Copied;
 use super::ends::CopySource;
-use super::facts::{InodeFacts, Xattrs, with_mapped_ids};
+use super::facts::{InodeFacts, Xattrs, permissions_of_other_owner, with_mapped_ids};
 use super::image_source::ImageSource;
 use super::problem::{Cause, CopyProblem, Side};
 use super::{CopyItem, CopyMonitor, CopyOptions, CopySummary};
@@ -316,7 +316,11 @@ impl<'a> Archiver<'a, '_> {
     fn as_wanted(&self, facts: InodeFacts) -> InodeFacts {
         match self.options.keep_owners {
             true => facts.owned_by(&self.options.owners),
-            false => InodeFacts { user: 0, group: 0, ..facts },
+            false => {
+                let (owner, root) = ((facts.user, facts.group), (0, 0));
+                let permissions = permissions_of_other_owner(facts.permissions, owner, root);
+                InodeFacts { user: 0, group: 0, permissions, ..facts }
+            }
         }
     }
 

@@ -1,10 +1,10 @@
 //! Makes an entry of an archive: content, links, special files and attributes.
 
-use super::places::{Missing, beside, split};
+use super::places::{Missing, split};
 use super::{Import, ImportedAttributes, ImportedDirectory};
-use crate::replace::settle;
+use crate::replace::{beside, settle};
 use crate::transfer::CopyProblem;
-use crate::transfer::facts::{remove_inherited_acls, with_mapped_ids};
+use crate::transfer::facts::{permissions_of_other_owner, remove_inherited_acls, with_mapped_ids};
 use crate::transfer::problem::{Cause, LostProperty};
 use drystone_sources::input::Input;
 use drystone_sources::tar::{DataRun, EntryKind, TarEntry};
@@ -185,10 +185,14 @@ impl Import<'_> {
         path: &[u8],
     ) -> drystone_vfs::Result<()> {
         let (file_system, context) = (self.places.file_system, self.places.context);
+        let ImportedAttributes { mut permissions, user, group, .. } = *attributes;
         if self.options.keep_owners && context.has(Capabilities::CHOWN) {
-            let (user, group) = (Some(attributes.user), Some(attributes.group));
+            let (user, group) = (Some(user), Some(group));
             let changes = SetAttributes { user, group, ..SetAttributes::default() };
             file_system.set_attributes(context, inode, &changes)?;
+        } else {
+            let owner = (context.user, context.group);
+            permissions = permissions_of_other_owner(permissions, (user, group), owner);
         }
         let xattrs = match self.options.keep_xattrs {
             true => &attributes.xattrs[..],
@@ -203,7 +207,7 @@ impl Import<'_> {
                 self.not_kept(LostProperty::Xattr(name.clone()), path, error)?;
             }
         }
-        let permissions = (file_type != FileType::Symlink).then_some(attributes.permissions);
+        let permissions = (file_type != FileType::Symlink).then_some(permissions);
         let modified = Some(SetTime::At(attributes.modified));
         let changes = SetAttributes { permissions, modified, ..SetAttributes::default() };
         file_system.set_attributes(context, inode, &changes)?;

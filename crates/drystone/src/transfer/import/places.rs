@@ -1,10 +1,10 @@
 //! Resolves the paths of entries below the directory that the archive is unpacked into, and makes entries under names
 //! that may be taken.
 
-use crate::replace::under_free_name;
+use crate::replace::{beside, private_permissions};
 use crate::transfer::folded_names::FoldedNames;
 use drystone_vfs::{
-    Errno, Error, FileSystem, FileType, FollowedLinks, InodeGuard, InodeNumber, NewNode, OpenFlags,
+    Errno, FileSystem, FileType, FollowedLinks, InodeGuard, InodeNumber, NewNode, OpenFlags,
     RenameFlags, RequestContext, Result,
 };
 use std::collections::{HashMap, VecDeque};
@@ -121,12 +121,7 @@ impl<'f> Places<'f> {
         name: &[u8],
         node: NewNode<'_>,
     ) -> Result<InodeGuard<'f>> {
-        let permissions = match node {
-            NewNode::Symlink(_) => 0o777,
-            NewNode::Directory => 0o700,
-            _ => 0o600,
-        };
-        let file_system = self.file_system;
+        let (file_system, permissions) = (self.file_system, private_permissions(node));
         let made = file_system.create(self.context, directory, name, node, permissions)?;
         Ok(InodeGuard::new(file_system, made))
     }
@@ -138,31 +133,21 @@ impl<'f> Places<'f> {
         if made_as == name {
             return Ok(());
         }
-        // A directory is renamed over nothing but directories.
-        let removed = file_system.unlink(context, parent, name);
-        let flags = RenameFlags::empty();
-        let settled = removed
-            .and_then(|()| file_system.rename(context, parent, &made_as, parent, name, flags));
+        // A directory is renamed over nothing but directories: the two exchange their names, and the old entry goes.
+        let rename = |flags| file_system.rename(context, parent, &made_as, parent, name, flags);
+        let settled = match rename(RenameFlags::EXCHANGE) {
+            Ok(()) => return file_system.unlink(context, parent, &made_as),
+            // This file system exchanges no names.
+            Err(error) if error.errno == Errno::EINVAL => file_system
+                .unlink(context, parent, name)
+                .and_then(|()| rename(RenameFlags::empty())),
+            Err(error) => Err(error),
+        };
         if settled.is_err() {
             // What went wrong before is what is told.
             let _ = file_system.remove_directory(context, parent, &made_as);
         }
         settled
-    }
-}
-
-/// Makes an entry under `name`, or under a free name if something has it. Returns which name that is.
-pub(super) fn beside<'f>(
-    name: &[u8],
-    make: impl Fn(&[u8]) -> Result<InodeGuard<'f>>,
-) -> Result<(Vec<u8>, InodeGuard<'f>)> {
-    let is_taken = |error: &Error| error.errno == Errno::EEXIST;
-    match make(name) {
-        Err(error) if is_taken(&error) => {
-            let (free, made) = under_free_name(|free| make(free.as_bytes()), is_taken)?;
-            Ok((free.into_bytes(), made))
-        }
-        made => Ok((name.to_vec(), made?)),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Copies between the host and the in-memory model, in every direction.
 
 mod host_tree;
+mod replaced;
 mod swapped;
 
 use super::{CopyItem, CopyMonitor, CopyOptions, CopyProblem, CopySummary, Endpoint, Side, copy};
