@@ -208,6 +208,18 @@ pub fn valid_count(block: &[u8]) -> u32 {
     u32::from_le_bytes([field[0], field[1], field[2], field[3]])
 }
 
+/// Counts the valid records of a block that isn't the first.
+#[must_use]
+pub fn count_valid(block: &[u8]) -> u32 {
+    let slots = block.chunks_exact(ENTRY_BYTES);
+    let is_valid = |slot: &&[u8]| {
+        let flags = u32::from_le_bytes([slot[0], slot[1], slot[2], slot[3]]);
+        !CheckpointFlags::from_bits_retain(flags).contains(CheckpointFlags::INVALID)
+    };
+    // A block has at most 341 records.
+    slots.filter(is_valid).count() as u32
+}
+
 /// Sets how many records of a block are valid.
 ///
 /// # Panics

@@ -3,6 +3,10 @@
 //! # Locking
 //! All of it happens with the log locked, so that no log is built meanwhile. What has changed is in the
 //! next checkpoint.
+//!
+//! # Errors
+//! A change reads the records that it changes before its first step. An error behind that stops the log, so that
+//! no half of the change is logged.
 
 use crate::engine::Engine;
 use crate::error::Result;
@@ -10,8 +14,8 @@ use crate::log::LogState;
 use crate::metadata_file::MetadataFile;
 use crate::volume::BlockSource;
 use drystone_nilfs2_format::cpfile::{
-    Checkpoint, CheckpointFlags, CpfileHeader, ENTRY_BYTES, entries_per_block, place_of,
-    set_valid_count, valid_count,
+    Checkpoint, CheckpointFlags, CpfileHeader, ENTRY_BYTES, count_valid, entries_per_block,
+    place_of, set_valid_count,
 };
 use drystone_nilfs2_format::error::CheckpointProblem;
 use drystone_nilfs2_format::{CheckpointNumber, Corrupt, FileBlock, InodeNumber, VirtualBlock};
@@ -115,16 +119,19 @@ impl<'a> Checkpoints<'a> {
         Ok(())
     }
 
-    fn edit_header(
-        &self,
-        log: &mut LogState,
-        edit: impl FnOnce(&mut CpfileHeader),
-    ) -> Result<CpfileHeader> {
+    fn header(&self, log: &mut LogState) -> Result<CpfileHeader> {
+        match log.cpfile.load_block(FileBlock(0), &self.source())? {
+            Some(block) => Ok(CpfileHeader::read(block)?),
+            None => Ok(CpfileHeader::default()),
+        }
+    }
+
+    fn edit_header(&self, log: &mut LogState, edit: impl FnOnce(&mut CpfileHeader)) -> Result<()> {
         let block = log.cpfile.edit_zeroed(FileBlock(0), &self.source())?;
         let mut header = CpfileHeader::read(block)?;
         edit(&mut header);
         header.encode_into(block);
-        Ok(header)
+        Ok(())
     }
 
     /// Sets the snapshot that follows another one in the list; 0 stands for the list's ends.
@@ -135,8 +142,7 @@ impl<'a> Checkpoints<'a> {
         next: CheckpointNumber,
     ) -> Result<()> {
         if number.0 == 0 {
-            self.edit_header(log, |header| header.first_snapshot = next)?;
-            return Ok(());
+            return self.edit_header(log, |header| header.first_snapshot = next);
         }
         let record = self.named(log, number)?;
         self.store(log, &Checkpoint { next_snapshot: next, ..record })
@@ -149,8 +155,7 @@ impl<'a> Checkpoints<'a> {
         previous: CheckpointNumber,
     ) -> Result<()> {
         if number.0 == 0 {
-            self.edit_header(log, |header| header.last_snapshot = previous)?;
-            return Ok(());
+            return self.edit_header(log, |header| header.last_snapshot = previous);
         }
         let record = self.named(log, number)?;
         self.store(log, &Checkpoint { previous_snapshot: previous, ..record })
@@ -169,7 +174,7 @@ impl<'a> Checkpoints<'a> {
         }
         let none = CheckpointNumber(0);
         let (previous, next) = if is_snapshot {
-            let mut previous = self.edit_header(log, |_| ())?.last_snapshot;
+            let mut previous = self.header(log)?.last_snapshot;
             let mut next = none;
             while previous > number {
                 next = previous;
@@ -185,18 +190,28 @@ impl<'a> Checkpoints<'a> {
         } else {
             (record.previous_snapshot, record.next_snapshot)
         };
+        self.header(log)?;
+        for neighbour in [previous, next].into_iter().filter(|neighbour| *neighbour != none) {
+            let block_bytes = self.volume.block_bytes();
+            read_checkpoint(&mut log.cpfile, neighbour, block_bytes, &self.source())?;
+        }
         record.flags.set(CheckpointFlags::SNAPSHOT, is_snapshot);
         let own = |neighbour| if is_snapshot { neighbour } else { none };
         record.previous_snapshot = own(previous);
         record.next_snapshot = own(next);
-        self.store(log, &record)?;
-        self.set_next(log, previous, if is_snapshot { number } else { next })?;
-        self.set_previous(log, next, if is_snapshot { number } else { previous })?;
         let change = if is_snapshot { 1 } else { -1 };
-        self.edit_header(log, |header| {
-            header.snapshots = header.snapshots.saturating_add_signed(change);
-        })?;
-        Ok(())
+        let changed = self
+            .store(log, &record)
+            .and_then(|()| self.set_next(log, previous, if is_snapshot { number } else { next }))
+            .and_then(|()| {
+                self.set_previous(log, next, if is_snapshot { number } else { previous })
+            })
+            .and_then(|()| {
+                self.edit_header(log, |header| {
+                    header.snapshots = header.snapshots.saturating_add_signed(change);
+                })
+            });
+        changed.inspect_err(|error| self.requests.fail(error.clone()))
     }
 
     /// Deletes a plain checkpoint that isn't the newest.
@@ -210,15 +225,22 @@ impl<'a> Checkpoints<'a> {
         if record.flags.contains(CheckpointFlags::SNAPSHOT) || is_newest {
             return Err(Errno::EBUSY.into());
         }
-        self.edit_header(log, |header| header.checkpoints = header.checkpoints.saturating_sub(1))?;
-        self.store(log, &Checkpoint { flags: CheckpointFlags::INVALID, ..record })?;
-        let source = self.source();
+        self.header(log)?;
         let (key, _) = place_of(number, self.volume.block_bytes());
+        let removed = self.remove_record(log, &record, key);
+        removed.inspect_err(|error| self.requests.fail(error.clone()))
+    }
+
+    fn remove_record(&self, log: &mut LogState, record: &Checkpoint, key: FileBlock) -> Result<()> {
+        self.edit_header(log, |header| header.checkpoints = header.checkpoints.saturating_sub(1))?;
+        self.store(log, &Checkpoint { flags: CheckpointFlags::INVALID, ..record.clone() })?;
         if key.0 == 0 {
             return Ok(());
         }
+        let source = self.source();
         let block = log.cpfile.edit_zeroed(key, &source)?;
-        let left = valid_count(block).saturating_sub(1);
+        // The stored count may be wrong, and the others may be snapshots.
+        let left = count_valid(block);
         set_valid_count(block, left);
         if left == 0 {
             let pointer = log.cpfile.remove(key, &source)?;

@@ -7,7 +7,7 @@
 //! [`DatFile`] is behind a reader-writer lock. A reader of a file translates under the shared lock and releases it
 //! before it reads the device; only the log writer changes the DAT.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::metadata_file::MetadataFile;
 use crate::volume::{BlockBytes, BlockSource, Volume};
 use drystone_nilfs2_format::allocator::{EntryBlock, EntryLayout};
@@ -253,6 +253,18 @@ fn physical(entry: &[u8], number: VirtualBlock, volume: &Volume) -> Result<Physi
         return Err(Corrupt::Dat { block: number, problem: DatProblem::Unwritten }.into());
     }
     Ok(entry.block)
+}
+
+impl Translated<'_> {
+    /// Checks that the log writer can end a virtual block that a file leads to.
+    pub(crate) fn check_entry(&self, number: VirtualBlock) -> Result<()> {
+        let _reader = self.volume.enter_reader();
+        match self.translate(number) {
+            // The log writer is about to place it.
+            Err(Error::Corrupt(Corrupt::Dat { problem: DatProblem::Unwritten, .. })) => Ok(()),
+            translated => translated.map(drop),
+        }
+    }
 }
 
 impl BlockSource for Translated<'_> {

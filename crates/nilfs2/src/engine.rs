@@ -10,7 +10,7 @@ use crate::log::LogState;
 use crate::log_requests::LogRequests;
 use crate::space::{Space, SpaceClaim};
 use crate::volume::{BlockBytes, Volume};
-use drystone_nilfs2_format::{FileBlock, InodeNumber};
+use drystone_nilfs2_format::{FileBlock, InodeNumber, VirtualBlock};
 use drystone_sync::atomic::AtomicU64;
 use drystone_sync::{Arc, Mutex, MutexGuard, PerCore, PerCoreCounter, RwLock, thread};
 use drystone_vfs::{Errno, Timestamp};
@@ -258,13 +258,44 @@ impl Engine {
         bytes: BlockBytes,
     ) -> Result<()> {
         let source = self.source();
-        let is_new = {
+        let is_cut = {
             let pages = inode.pages.lock();
             !pages.blocks.contains_key(&key) && pages.is_cut(key)
-        } || inode.map.read().get(key, &source)? == 0;
+        };
+        let old = if is_cut { 0 } else { inode.map.read().get(key, &source)? };
+        if old != 0 {
+            // What the log writer can't end fails the change, and not the log.
+            source.check_entry(VirtualBlock(old))?;
+        }
+        let is_new = old == 0;
         let grows = inode.pages.lock().replace(key, bytes, is_new);
         self.note_dirty_blocks(inode, grows);
         Ok(())
+    }
+
+    /// Reads what the log writer needs to cut an inode's content off from a block on, so that damage fails the
+    /// change, and not the log.
+    pub(crate) fn warm_cut(&self, inode: &Inode, from: FileBlock) -> Result<()> {
+        if inode.pages.lock().is_cut(from) {
+            return Ok(());
+        }
+        let source = self.source();
+        let mut check = |pointer| source.check_entry(VirtualBlock(pointer));
+        inode.map.read().warm_from(from, &source, &mut check)
+    }
+
+    /// Reads what the log writer needs to delete an inode when its last name is gone.
+    pub(crate) fn warm_deletion(&self, inode: &Inode) -> Result<()> {
+        self.ifile.warm(inode.number, self.source())?;
+        let is_last = inode.is_directory() || inode.fields.lock().record.links_count <= 1;
+        if is_last { self.warm_cut(inode, FileBlock(0)) } else { Ok(()) }
+    }
+
+    /// Inodes in memory that have lost their last name and aren't deleted.
+    pub(crate) fn nameless_left(&self) -> usize {
+        let mut left = 0;
+        self.inodes.for_each(|inode| left += usize::from(inode.is_nameless()));
+        left
     }
 
     /// Cuts off an inode's content from a block on.
@@ -289,7 +320,7 @@ impl Engine {
             return Ok(());
         }
         // The log writer frees the number while no change is under way: nothing may be left to read.
-        self.ifile.warm(inode.number, self.source())?;
+        self.warm_deletion(inode)?;
         {
             let mut fields = inode.fields.lock();
             if fields.is_deleted || !self.inodes.is_unused(inode) {

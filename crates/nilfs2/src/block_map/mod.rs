@@ -186,6 +186,23 @@ impl BlockMap {
         }
     }
 
+    /// Loads the nodes that a truncation from `from` on needs: those with keys from there on, and the one before them
+    /// on each level, which may be merged with what is left. Shows what the keys lead to.
+    pub(crate) fn warm_from(
+        &self,
+        from: FileBlock,
+        source: &dyn BlockSource,
+        visit: &mut dyn FnMut(u64) -> Result<()>,
+    ) -> Result<()> {
+        match &self.root {
+            Root::Direct(pointers) => (0..)
+                .zip(pointers)
+                .filter(|(key, pointer)| *key >= from.0 && **pointer != 0)
+                .try_for_each(|(_, pointer)| visit(*pointer)),
+            Root::Tree(root) => root.warm_from(from.0, None, self.inode, source, visit),
+        }
+    }
+
     /// Gives every dirty node a new pointer, the lowest level first, each in the order of keys.
     /// `renew` gets the old pointer, 0 for a node that never had one.
     pub(crate) fn renew_nodes(&mut self, renew: &mut dyn FnMut(u64) -> Result<u64>) -> Result<()> {
@@ -263,6 +280,28 @@ impl TreeNode {
             }
         }
         Ok(None)
+    }
+
+    fn warm_from(
+        &self,
+        from: u64,
+        limit: Option<u64>,
+        inode: InodeNumber,
+        source: &dyn BlockSource,
+        visit: &mut dyn FnMut(u64) -> Result<()>,
+    ) -> Result<()> {
+        if self.level == LEVEL_OF_LEAVES {
+            let slots = self.slots.iter().filter(|slot| slot.key >= from);
+            return slots.map(|slot| slot.pointer).try_for_each(visit);
+        }
+        let first = self.index_of(from).unwrap_or(0);
+        for index in first.saturating_sub(1)..self.slots.len() {
+            let limit = self.slots.get(index + 1).map(|next| next.key).or(limit);
+            let child = self.slots[index].child(self.level - 1, limit, inode, source)?;
+            // Nothing in the child before the first is at or behind `from`: only its last nodes are loaded.
+            child.warm_from(from, limit, inode, source, visit)?;
+        }
+        Ok(())
     }
 
     fn renew_level(&mut self, level: u8, renew: &mut dyn FnMut(u64) -> Result<u64>) -> Result<()> {

@@ -15,7 +15,7 @@
 //!
 //! # Space
 //! Cleaning takes space itself. It is planned in memory and its space is claimed; it is written only if it fits
-//! and gains segments.
+//! and gains segments. A plan has all blocks in memory that it moves, so it ends at a number of bytes.
 //!
 //! # Locking
 //! All of it happens with the log locked, in the log writer's thread or a caller's; files are changed
@@ -46,6 +46,8 @@ const SEGMENTS_AT_ONCE: usize = 2;
 const SEGMENTS_LEFT_AT_ONCE: usize = 8;
 /// Segments that are gained at once when there is no room for what somebody wants to add.
 const SEGMENTS_GAINED: u64 = 4;
+/// Moved blocks stay in memory until they are logged: a batch ends behind the segment with which it has so much.
+const MOVED_BYTES_MAX: u64 = 256 << 20;
 /// A segment from which less can be taken back is left for later.
 const GAIN_MIN_PERCENT: u64 = 10;
 /// Checkpoints that are younger are kept, unless there is no room.
@@ -195,11 +197,15 @@ impl<'a> Cleaner<'a> {
         candidates.sort_by_key(|(live, segment, _)| (*live, *segment));
         let per_segment = self.volume.geometry.blocks_per_segment();
         let room = self.room();
+        let moved_max = MOVED_BYTES_MAX / self.volume.block_bytes() as u64;
         let mut batch = CleanerBatch::default();
         let mut gain_max = 0;
         for (live, segment, usage) in candidates {
-            let is_enough = self.gain(&batch) >= (SEGMENTS_GAINED * per_segment).cast_signed();
-            if is_enough || batch.cost_max() + live > room || live >= per_segment {
+            let is_enough = self.gain(&batch) >= (SEGMENTS_GAINED * per_segment).cast_signed()
+                || batch.live_blocks() >= moved_max;
+            // With their summaries, so many live blocks fill a segment again, and those behind it have more.
+            let is_full = live >= self.space.segment_payload_min();
+            if is_enough || is_full || batch.cost_max() + live > room {
                 break;
             }
             let Some(found) = self.examine(segment, usage, &kept) else { continue };

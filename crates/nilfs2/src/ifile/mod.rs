@@ -19,7 +19,7 @@ use crate::lock_classes::{DIRTY_GROUPS, IFILE, INODE_GROUP, INODE_GROUPS};
 use crate::metadata_file::MetadataFile;
 use crate::policy::InodeSearch;
 use crate::volume::{BlockBytes, BlockSource};
-use drystone_nilfs2_format::allocator::EntryLayout;
+use drystone_nilfs2_format::allocator::{EntryBlock, EntryLayout};
 use drystone_nilfs2_format::error::InodeProblem;
 use drystone_nilfs2_format::inode::{INODE_BYTES, Inode};
 use drystone_nilfs2_format::{Corrupt, FileBlock, InodeNumber};
@@ -243,14 +243,13 @@ impl Ifile {
             let key = self.layout.bitmap(group);
             let Some(next) = self.file.read().map.next(key, &source)? else { return Ok(None) };
             if next.key != key.0 {
-                group = match self.layout.role_of(FileBlock(next.key)) {
-                    drystone_nilfs2_format::allocator::EntryBlock::Bitmap { group: found }
-                        if found > group =>
-                    {
-                        found
-                    }
-                    _ => group + 1,
+                // A damaged map may have any key: the next group is found without a step for each between.
+                let found = match self.layout.role_of(FileBlock(next.key)) {
+                    EntryBlock::Bitmap { group } => group,
+                    EntryBlock::Descriptors { first_group } => first_group,
+                    EntryBlock::Entries { first } => self.layout.group_of(first).saturating_add(1),
                 };
+                group = found.max(group + 1);
                 continue;
             }
             // Behind the last number there are no inodes, whatever the map says.

@@ -112,6 +112,9 @@ fn drop_unused(shard: &mut InodeShard) {
         *number == InodeNumber::ROOT
             || inode.references() > 0
             || Arc::strong_count(inode) > 1
-            || inode.fields.try_lock().is_none_or(|fields| fields.is_dirty || fields.in_flight)
+            || inode.fields.try_lock().is_none_or(|fields| {
+                // One without names couldn't be deleted: the unmount must know.
+                fields.is_dirty || fields.in_flight || fields.record.links_count == 0
+            })
     });
 }

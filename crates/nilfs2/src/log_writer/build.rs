@@ -218,13 +218,13 @@ impl<'a> Builder<'a> {
         let header =
             log.cpfile.edit(first, &self.source, || cpfile::new_block(first, block_bytes))?;
         let mut counts = CpfileHeader::read(header)?;
-        counts.checkpoints += 1;
+        counts.checkpoints = counts.checkpoints.saturating_add(1);
         counts.encode_into(header);
         let (key, offset) = cpfile::place_of(record.number, block_bytes);
         let block = log.cpfile.edit(key, &self.source, || cpfile::new_block(key, block_bytes))?;
         record.encode_into(&mut block[offset..]);
         if key != first {
-            let count = cpfile::valid_count(block) + 1;
+            let count = cpfile::count_valid(block);
             cpfile::set_valid_count(block, count);
         }
         let keys = log.cpfile.dirty_keys();

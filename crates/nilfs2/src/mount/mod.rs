@@ -110,8 +110,8 @@ impl Nilfs2 {
         engine.log.lock().superblocks.begin_mount(&engine.volume, found.was_unclean)?;
         if found.was_unclean {
             found.finish(engine)?;
-            // If some wait for room, the next recovery must still look for them.
-            if engine.nameless.lock().is_empty() {
+            // If some couldn't be deleted, the next recovery must still look for them.
+            if engine.nameless_left() == 0 {
                 engine.log.lock().superblocks.end_recovery(&engine.volume);
             }
         }
@@ -143,8 +143,7 @@ impl Nilfs2 {
         if joined.is_err() {
             return Err(Error::LogStopped("its thread has panicked".to_owned()));
         }
-        let mut left = 0_usize;
-        self.engine.inodes.for_each(|inode| left += usize::from(inode.is_nameless()));
+        let left = self.engine.nameless_left();
         let mut log = self.engine.log.lock();
         if left > 0 {
             tracing::warn!(

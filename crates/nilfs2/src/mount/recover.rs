@@ -102,16 +102,24 @@ fn free_nameless(engine: &Engine) -> Result<()> {
             let (key, _) = engine.ifile.layout.entry(number.0);
             let is_recent = match looked_at {
                 Some((known, is_recent)) if known == key => is_recent,
-                _ => written_in(engine, key)?.is_some_and(|found| found > last_before),
+                _ => match written_in(engine, key) {
+                    Ok(found) => found.is_some_and(|found| found > last_before),
+                    // Its records can't be read either.
+                    Err(Error::Corrupt(_) | Error::Device(_)) => false,
+                    Err(error) => return Err(error),
+                },
             };
             looked_at = Some((key, is_recent));
             if !is_recent {
                 continue;
             }
             let record = engine.ifile.record(number, engine.source());
-            if record.is_ok_and(|record| record.links_count == 0) {
-                let inode = engine.inode(number, 0)?;
-                engine.delete_nameless(&inode)?;
+            if record.is_ok_and(|record| record.links_count == 0)
+                && let Err(error) =
+                    engine.inode(number, 0).and_then(|inode| engine.delete_nameless(&inode))
+            {
+                // It stays, and so does the mark of a volume that wasn't unmounted.
+                tracing::warn!(%number, %error, "an inode without names can't be deleted");
             }
         }
         from = next;
@@ -119,15 +127,24 @@ fn free_nameless(engine: &Engine) -> Result<()> {
     Ok(())
 }
 
-/// The newest checkpoint before the first that may be of the last mount for writing; 0 if there is none. If all
-/// checkpoints are older, the clock was set back during the mount, or it made none: any may be of it.
+/// The newest checkpoint before the first that may be of the last mount for writing; 0 if there is none.
 fn last_checkpoint_before_mount(engine: &Engine) -> Result<CheckpointNumber> {
     let mut log = engine.log.lock();
     let mounted_s = log.superblocks.current.mounted_s();
     let all = Checkpoints::new(engine).list_checkpoints(&mut log)?;
-    let before = all.partition_point(|found| found.created_s < mounted_s);
-    let is_known = before > 0 && before < all.len();
-    Ok(if is_known { all[before - 1].number } else { CheckpointNumber(0) })
+    let times: Vec<u64> = all.iter().map(|found| found.created_s).collect();
+    let before = count_before(&times, mounted_s);
+    Ok(before.checked_sub(1).map_or(CheckpointNumber(0), |last| all[last].number))
+}
+
+/// How many of the oldest checkpoints were surely made before the last mount for writing. If the clock was set back,
+/// that may have been during the mount. If all checkpoints are older, it was, or the mount made none: any may be
+/// of it.
+fn count_before(times: &[u64], mounted_s: u64) -> usize {
+    let is_later = |time: u64| time >= mounted_s;
+    let is_set_back = |index: usize| index > 0 && times[index] < times[index - 1];
+    let first = (0..times.len()).find(|index| is_later(times[*index]) || is_set_back(*index));
+    first.unwrap_or(0)
 }
 
 /// The checkpoint that a block of the ifile was written for.
@@ -138,4 +155,19 @@ fn written_in(engine: &Engine, key: FileBlock) -> Result<Option<CheckpointNumber
     }
     let entry = engine.dat.write().entry(VirtualBlock(pointer), &engine.volume)?;
     Ok(Some(entry.start))
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_was_set_back_makes_checkpoints_count_as_young() {
+        assert_eq!(count_before(&[10, 20, 30, 40], 30), 2);
+        assert_eq!(count_before(&[10, 20], 30), 0);
+        // Set back and forward again during the mount.
+        assert_eq!(count_before(&[10, 20, 30, 5, 6, 40], 30), 2);
+        assert_eq!(count_before(&[10, 20, 5, 6, 40, 41], 30), 2);
+        assert_eq!(count_before(&[], 30), 0);
+    }
 }

@@ -536,10 +536,12 @@ fn the_last_key_of_a_map_ends_a_listing() {
 
     let layout = engine.ifile.layout;
     let bitmap = layout.bitmap(u64::MAX / layout.entries_per_group());
-    {
+    // Behind some of these there are no groups.
+    let entries = [1 << 40, 1 << 50, 1 << 53].map(|group| FileBlock(layout.bitmap(group).0 + 7));
+    for key in [bitmap].into_iter().chain(entries).chain([last]) {
         let mut file = engine.ifile.file.write();
-        file.edit_zeroed(bitmap, &source).unwrap();
-        file.map.set(bitmap, anything, &source).unwrap();
+        file.edit_zeroed(key, &source).unwrap();
+        file.map.set(key, anything, &source).unwrap();
     }
     let mut from = InodeNumber::FIRST_ORDINARY;
     for _ in 0..10 {
@@ -567,4 +569,51 @@ fn a_data_log_counts_the_space_of_its_file() {
     assert_eq!(sectors(), before);
     fs.sync().unwrap();
     assert_eq!(sectors(), before);
+}
+
+/// Some of the records of its block are valid whatever the block's count says.
+#[test]
+fn a_checkpoint_is_deleted_alone() {
+    let (_, fs, [a, _]) = volume();
+    for byte in 2..12 {
+        overwrite(&fs, &a, 0, byte);
+        fs.sync().unwrap();
+    }
+    let numbers = || fs.checkpoints().unwrap().iter().map(|found| found.number).collect::<Vec<_>>();
+    let before = numbers();
+    let per_block = drystone_nilfs2_format::cpfile::entries_per_block(BLOCK_BYTES);
+    {
+        let mut log = fs.engine.log.lock();
+        let block = log.cpfile.edit_zeroed(FileBlock(1), &fs.engine.source()).unwrap();
+        drystone_nilfs2_format::cpfile::set_valid_count(block, 1);
+    }
+    fs.delete_checkpoint(per_block + 1).unwrap();
+    let mut expected = before;
+    expected.retain(|number| *number != per_block + 1);
+    expected.push(expected.last().unwrap() + 1);
+    assert_eq!(numbers(), expected);
+}
+
+/// Segments that are as good as full can't be cleaned with a gain: they aren't read.
+#[test]
+fn full_segments_are_not_read_to_make_room() {
+    let device = Arc::new(Faulty::new(Arc::new(made(4 << 20, 64))));
+    let held: Arc<dyn BlockDevice> = Arc::clone(&device) as Arc<dyn BlockDevice>;
+    let options = MountOptions::default().fixed_time_s(1_700_000_000);
+    let fs = Nilfs2::mount(held, &options).unwrap();
+    let context = RequestContext::superuser();
+    let made = fs.create(&context, fs.root(), b"a", NewNode::Regular, 0o644);
+    let a = made.unwrap().inode;
+    let mut offset = 0;
+    while let Ok(written) = fs.write(&context, a, offset, &[5; 200 << 10]) {
+        offset += written as u64;
+        fs.sync().unwrap();
+    }
+    let cleaner = Cleaner::new(&fs.engine);
+    while cleaner.clean_all(0).unwrap() > 0 {}
+    let before = device.operations(DeviceOperation::Read);
+    assert_eq!(cleaner.clean_all(0).unwrap(), 0);
+    let reads = device.operations(DeviceOperation::Read) - before;
+    let segments = fs.engine.volume.geometry.segments();
+    assert!(reads < segments, "{reads} reads for {segments} segments");
 }

@@ -124,8 +124,10 @@ impl Operations<'_> {
         let block_bytes = self.volume.block_bytes() as u64;
         let old = inode.size();
         if size < old {
+            let cut = FileBlock(size.div_ceil(block_bytes));
+            self.warm_cut(inode, cut)?;
             self.clear_behind(inode, size)?;
-            self.cut_off(inode, FileBlock(size.div_ceil(block_bytes)));
+            self.cut_off(inode, cut);
         }
         let now = self.now();
         self.change(inode, |fields| {

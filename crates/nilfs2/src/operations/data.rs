@@ -177,6 +177,10 @@ impl Operations<'_> {
             return Err(Errno::EFBIG.into());
         }
         let length = room.min(data.len() as u64) as usize;
+        if offset + length as u64 > size {
+            // If the write fails, what it has written behind the end is cut off.
+            self.warm_cut(&inode, FileBlock(self.volume.blocks_for(size)))?;
+        }
         if let Err(error) = self.write_blocks(&inode, offset, &data[..length]) {
             if offset + length as u64 > size {
                 // What was written behind the end must not show when the file grows.

@@ -42,7 +42,7 @@ impl Operations<'_> {
         found: KnownEntry,
     ) -> Result<()> {
         // What deletes the inode fails before its name is gone.
-        self.ifile.warm(inode.number, self.source())?;
+        self.warm_deletion(inode)?;
         directory::remove(self.engine, directory, name, found)?;
         let now = self.now();
         self.change(directory, |fields| {

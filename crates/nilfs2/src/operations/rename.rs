@@ -105,7 +105,7 @@ impl Operations<'_> {
         let _content = lock_in_order(files);
         if let Some(target) = &target {
             // What deletes it fails before its name is gone.
-            self.ifile.warm(target.number, self.source())?;
+            self.warm_deletion(target)?;
         }
         self.move_name(from, to, old, new, &source)?;
         Ok(Some(match &target {

@@ -1,6 +1,7 @@
 //! A device that can't read something fails what needs it, and nothing else.
 
 use super::*;
+use drystone_nilfs2_format::VirtualBlock;
 use drystone_vfs::{Errno, InodeNumber as Number, RenameFlags};
 
 /// The same volume with nothing in memory.
@@ -173,15 +174,154 @@ fn a_write_that_fails_leaves_nothing_behind_the_end() {
     fail_reads(&device);
     let failed = fs.append(&context, number, &[2; 190 * BLOCK_BYTES]);
     assert_eq!(failed.unwrap_err().errno, Errno::EIO);
+    let inode = fs.engine.held(number).unwrap();
+    assert!(inode.pages.lock().blocks.range(FileBlock(4)..).all(|(_, page)| !page.is_dirty));
     device.repair();
-    let larger = SetAttributes { size: Some(20 * BLOCK_BYTES as u64), ..SetAttributes::default() };
-    fs.set_attributes(&context, number, &larger).unwrap();
+    // Nothing of it keeps the log from going on.
+    fs.create(&context, fs.root(), b"c", NewNode::Regular, 0o644).unwrap();
+    fs.sync().unwrap();
+    fs.append(&context, number, &[2; 190 * BLOCK_BYTES]).unwrap();
     for what in ["in memory", "logged"] {
-        let mut bytes = vec![9; 20 * BLOCK_BYTES];
+        let mut bytes = vec![9; 194 * BLOCK_BYTES - 1];
         fs.read(number, 0, &mut bytes).unwrap();
         let (inside, behind) = bytes.split_at(4 * BLOCK_BYTES - 1);
         assert!(inside.iter().all(|byte| *byte == 1), "{what}");
-        assert!(behind.iter().all(|byte| *byte == 0), "{what}");
+        assert!(behind.iter().all(|byte| *byte == 2), "{what}");
         fs.sync().unwrap();
     }
+}
+
+/// Bytes of the block of a virtual block.
+fn place_of(fs: &Nilfs2, pointer: u64) -> std::ops::Range<u64> {
+    let place = fs.engine.source().translate(VirtualBlock(pointer)).unwrap();
+    let offset = fs.engine.volume.geometry.offset_of(place);
+    offset..offset + BLOCK_BYTES as u64
+}
+
+/// A volume with a large file `a`, and the bytes of one of the nodes of its map.
+fn with_node() -> (FaultyMemory, Nilfs2, Number, std::ops::Range<u64>) {
+    let (device, fs, [a, _]) = volume();
+    let number = Number(a.number.0);
+    fs.write_all(&RequestContext::superuser(), number, 0, &[7; 200 * BLOCK_BYTES]).unwrap();
+    fs.sync().unwrap();
+    let source = fs.engine.source();
+    let pointer = |key| a.map.read().node_pointer(1, FileBlock(key), &source).unwrap();
+    let node = (1..200).map(pointer).find(|pointer| *pointer != 0).unwrap();
+    let bytes = place_of(&fs, node);
+    (device, fs, number, bytes)
+}
+
+fn fail_reads_of(device: &FaultyMemory, bytes: std::ops::Range<u64>) {
+    let fault = Fault::of(DeviceOperation::Read, Effect::InputOutputError);
+    device.inject(fault.in_range(bytes));
+}
+
+#[test]
+fn a_bad_node_fails_only_changes_of_its_file() {
+    let context = RequestContext::superuser();
+    let (device, _fs, a, node) = with_node();
+    let (device, fs) = remounted(&device);
+    assert_eq!(find(&fs, fs.root(), b"a"), Some(a));
+    fail_reads_of(&device, node);
+    let shorter = SetAttributes { size: Some(10 * BLOCK_BYTES as u64), ..SetAttributes::default() };
+    assert_eq!(fs.set_attributes(&context, a, &shorter).unwrap_err().errno, Errno::EIO);
+    assert_eq!(fs.unlink(&context, fs.root(), b"a").unwrap_err().errno, Errno::EIO);
+    assert_eq!(fs.attributes(a).unwrap().size, 200 * BLOCK_BYTES as u64);
+    fs.create(&context, fs.root(), b"c", NewNode::Regular, 0o644).unwrap();
+    fs.sync().unwrap();
+    device.repair();
+    fs.set_attributes(&context, a, &shorter).unwrap();
+    fs.unlink(&context, fs.root(), b"a").unwrap();
+    fs.unmount().unwrap();
+    let fs = mount(&device);
+    assert!(find(&fs, fs.root(), b"c").is_some());
+    assert_eq!(used(&fs), 3);
+}
+
+/// It is found again as soon as its map can be read.
+#[test]
+fn an_inode_without_names_and_with_a_bad_node_stays() {
+    let context = RequestContext::superuser();
+    let (device, fs, _, node) = with_node();
+    fs.unlink(&context, fs.root(), b"a").unwrap();
+    fs.sync().unwrap();
+    let device = crashed(&device);
+    fail_reads_of(&device, node);
+    for _ in 0..2 {
+        let fs = mount(&device);
+        assert_eq!(used(&fs), 3);
+        fs.create(&context, fs.root(), b"c", NewNode::Regular, 0o644).unwrap();
+        fs.sync().unwrap();
+        fs.unlink(&context, fs.root(), b"c").unwrap();
+        fs.unmount().unwrap();
+    }
+    device.repair();
+    let fs = mount(&device);
+    fs.unmount().unwrap();
+    assert_eq!(used(&mount(&device)), 2);
+}
+
+/// The log writer notes there that the old block is dead.
+#[test]
+fn an_overwrite_fails_if_the_entry_of_the_old_block_cannot_be_read() {
+    let context = RequestContext::superuser();
+    let (device, fs, a, _) = with_node();
+    let entry = {
+        let engine = &fs.engine;
+        let inode = engine.held(a).unwrap();
+        let pointer = inode.map.read().get(FileBlock(100), &engine.source()).unwrap();
+        let dat = engine.dat.read();
+        let [key, ..] = dat.blocks_of(VirtualBlock(pointer));
+        let place = dat.file.map.get(key, &engine.volume).unwrap() * BLOCK_BYTES as u64;
+        place..place + BLOCK_BYTES as u64
+    };
+    drop(fs);
+    let (device, fs) = remounted(&device);
+    assert_eq!(find(&fs, fs.root(), b"a"), Some(a));
+    fail_reads_of(&device, entry);
+    let write = || fs.write(&context, a, 100 * BLOCK_BYTES as u64, &[8; BLOCK_BYTES]);
+    assert_eq!(write().unwrap_err().errno, Errno::EIO);
+    fs.sync().unwrap();
+    device.repair();
+    write().unwrap();
+    fs.unmount().unwrap();
+}
+
+/// A snapshot is in a list with others, whose records change with it.
+#[test]
+fn a_snapshot_is_not_made_if_its_neighbour_cannot_be_read() {
+    let (device, fs, [a, _]) = volume();
+    for byte in 2..14 {
+        overwrite(&fs, &a, 0, byte);
+        fs.sync().unwrap();
+    }
+    fs.set_snapshot(1, true).unwrap();
+    let numbers: Vec<u64> = fs.checkpoints().unwrap().iter().map(|found| found.number).collect();
+    let [first, second] = [numbers[6], numbers[12]];
+    fs.set_snapshot(first, true).unwrap();
+    let neighbour = {
+        let log = fs.engine.log.lock();
+        let number = CheckpointNumber(first);
+        let (key, _) = drystone_nilfs2_format::cpfile::place_of(number, BLOCK_BYTES);
+        log.cpfile.map.get(key, &fs.engine.source()).unwrap()
+    };
+    let neighbour = place_of(&fs, neighbour);
+    let (device, fs) = remounted(&device);
+    // Recovery has listed all.
+    fs.engine.log.lock().cpfile.trim(0);
+    fail_reads_of(&device, neighbour);
+    assert_eq!(fs.set_snapshot(second, true).unwrap_err().errno(), Errno::EIO);
+    device.repair();
+    let snapshots = |fs: &Nilfs2| {
+        let mut all = fs.checkpoints().unwrap();
+        all.retain(|found| found.is_snapshot);
+        all.iter().map(|found| found.number).collect::<Vec<_>>()
+    };
+    let context = RequestContext::superuser();
+    fs.create(&context, fs.root(), b"c", NewNode::Regular, 0o644).unwrap();
+    fs.sync().unwrap();
+    assert_eq!(snapshots(&fs), [1, first]);
+    fs.set_snapshot(second, true).unwrap();
+    fs.unmount().unwrap();
+    assert_eq!(snapshots(&mount(&device)), [1, first, second]);
 }
