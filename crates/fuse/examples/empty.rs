@@ -294,7 +294,7 @@ impl Service for Empty {
         }
     }
 
-    fn needs_write_back(&self, _header: &RequestHeader) -> bool {
+    fn needs_write_back(&self, _: &RequestHeader, _: &[u8], _: &[u8]) -> bool {
         false
     }
 }

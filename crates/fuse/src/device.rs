@@ -31,7 +31,7 @@ const SAMPLE: u32 = 4;
 /// proves nothing: a program that gets its answer on another core may send its next request as fast.
 const PILED_UP: u32 = 3;
 
-/// Bytes in the longest answer to a request that was put aside. Such answers have no payload.
+/// Bytes in the longest payload of a request that waits for the kernel to write, and of its answer.
 const PUT_ASIDE_LENGTH_MAX: usize = 64;
 
 /// Waits for the next message.
@@ -171,14 +171,16 @@ fn serve_one<'a>(
             let fixed_length = fixed.min(used);
             let (fixed, payload) = body.split_at_mut(fixed_length);
             let used = used - fixed_length;
-            if service.needs_write_back(&header) {
-                let (fixed, mut payload) = (fixed.to_vec(), vec![0; PUT_ASIDE_LENGTH_MAX]);
+            if service.needs_write_back(&header, fixed, &payload[..used]) {
+                let used = used.min(PUT_ASIDE_LENGTH_MAX);
+                let (fixed, mut put_aside) = (fixed.to_vec(), vec![0; PUT_ASIDE_LENGTH_MAX]);
+                put_aside[..used].copy_from_slice(&payload[..used]);
                 readers.write_backs.write_back(Content::all(header.node), move |written| {
                     let result = match written {
-                        Ok(()) => service::answer(service, &header, &fixed, &mut payload, 0),
+                        Ok(()) => service::answer(service, &header, &fixed, &mut put_aside, used),
                         Err(error) => Err(-error.raw_os_error()),
                     };
-                    send(device, &header, result, &payload);
+                    send(device, &header, result, &put_aside);
                 });
             } else if Syncs::is_sync(&header) {
                 readers

@@ -29,9 +29,10 @@ pub trait Service: Send + Sync {
     /// Takes back references to a node.
     fn forget(&self, node: u64, count: u64);
 
-    /// True if the answer depends on everything that was written to a file, part of which the
-    /// kernel may still hold: it doesn't write back by itself before it asks for data and holes.
-    fn needs_write_back(&self, header: &RequestHeader) -> bool;
+    /// True if the kernel may still hold content of the file that has to be written before the request
+    /// is served. The kernel doesn't write back by itself before it asks for data and holes, or makes a
+    /// file immutable. `payload` is the request's.
+    fn needs_write_back(&self, header: &RequestHeader, fixed: &[u8], payload: &[u8]) -> bool;
 
     /// For a request that succeeded: the bytes of its node that the kernel may have cached before
     /// the request changed them, and has to drop before it gets the answer.

@@ -53,8 +53,8 @@ pub struct RequestContext {
     /// (immutable inodes, non-empty directories) hold all the same.
     pub check_permissions: bool,
     /// The write is write-back by a cache above, which sets the times of the writes by itself:
-    /// writing changes no times, and flags such as immutable don't prevent it, because they were
-    /// set after the data was written.
+    /// writing changes no times. It may overwrite an append-only file: such a cache writes whole pages, and
+    /// checks that they change nothing that is stored.
     pub is_cache: bool,
     /// The write should go to the device, not to a cache (`O_DIRECT`).
     pub is_direct: bool,

@@ -40,7 +40,7 @@ pub(crate) fn fallocate(
     if appends_only || flags.contains(InodeFlags::IMMUTABLE) {
         return Err(Errno::EPERM.into());
     }
-    check_changeable(fs, context, inode)?;
+    check_changeable(fs, inode)?;
     let end = offset.checked_add(length).ok_or(Errno::EFBIG)?;
     xattr::drop_capability(fs, inode)?;
     let _content = inode.content.write();

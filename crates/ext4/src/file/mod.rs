@@ -77,9 +77,8 @@ fn is_inline(inode: &Inode) -> bool {
     inode.flags().contains(InodeFlags::INLINE_DATA)
 }
 
-/// Fails unless `inode` is a regular file whose data can be changed. Data from the kernel's page
-/// cache was written before the file became immutable, so it is still accepted.
-fn check_changeable(fs: &ContentStore, context: &RequestContext, inode: &Inode) -> Result<()> {
+/// Fails unless `inode` is a regular file whose data can be changed.
+fn check_changeable(fs: &ContentStore, inode: &Inode) -> Result<()> {
     fs.volume.check_writable()?;
     match inode.file_type() {
         FileType::Regular => {}
@@ -90,8 +89,7 @@ fn check_changeable(fs: &ContentStore, context: &RequestContext, inode: &Inode) 
     if flags.contains(InodeFlags::ENCRYPT) {
         return Err(Error::Errno(Errno::ENOKEY));
     }
-    let is_fixed = flags.contains(InodeFlags::IMMUTABLE) && !context.is_cache;
-    if is_fixed || flags.contains(InodeFlags::VERITY) {
+    if flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::VERITY) {
         return Err(Error::Errno(Errno::EPERM));
     }
     Ok(())

@@ -20,7 +20,7 @@ pub(crate) fn set_size(
     inode: &Arc<Inode>,
     size: u64,
 ) -> Result<()> {
-    super::check_changeable(fs, context, inode)?;
+    super::check_changeable(fs, inode)?;
     if size == 0 {
         super::discard(fs, inode);
         inode.note_written();

@@ -34,15 +34,15 @@ pub(crate) fn write(
     offset: u64,
     data: &[u8],
 ) -> Result<usize> {
-    check_changeable(fs, context, inode)?;
+    check_changeable(fs, inode)?;
     if !context.is_cache {
         // For data from the page cache this was done when it was written; a capability set since
         // then stays.
         xattr::drop_capability(fs, inode)?;
     }
     let _content = inode.content.write();
-    let overwrites = offset != inode.size_bytes();
-    // The page cache writes whole pages.
+    let overwrites = offset < inode.size_bytes();
+    // The page cache writes whole pages. Where it is kept, they are compared with what is stored.
     if overwrites && inode.flags().contains(InodeFlags::APPEND) && !context.is_cache {
         return Err(Errno::EPERM.into());
     }
@@ -56,7 +56,7 @@ pub(crate) fn append(
     inode: &Arc<Inode>,
     data: &[u8],
 ) -> Result<(u64, usize)> {
-    check_changeable(fs, context, inode)?;
+    check_changeable(fs, inode)?;
     xattr::drop_capability(fs, inode)?;
     let _content = (!drystone_sync::planted!("append-without-lock")).then(|| inode.content.write());
     let offset = inode.size_bytes();

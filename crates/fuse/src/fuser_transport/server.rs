@@ -416,7 +416,17 @@ impl fuser::Filesystem for Server {
     ) {
         let (caller, node) = (request_of(request), NodeId(node.0));
         let bytes_max = output_bytes_max as usize;
-        self.answer(reply, |to| to.ioctl(&caller, node, number, input, bytes_max));
+        if !self.operations.ioctl_needs_write_back(node, number, input) {
+            return self.answer(reply, |to| to.ioctl(&caller, node, number, input, bytes_max));
+        }
+        let (operations, input) = (Arc::clone(&self.operations), input.to_vec());
+        self.write_backs.write_back(Content::all(node.0), move |written| match written {
+            Ok(()) => {
+                let work = || operations.ioctl(&caller, node, number, &input, bytes_max);
+                reply.answer(safely(work));
+            }
+            Err(error) => reply.error(fuser::Errno::from_i32(error.raw_os_error())),
+        });
     }
 
     fn fallocate(

@@ -7,6 +7,7 @@ use drystone_vfs::{
     SeekFrom, mode,
 };
 use rustix::fs::OFlags;
+use std::borrow::Cow;
 
 /// Most bytes that one `copy_file_range` moves: programs ask again, and can be interrupted between.
 const COPY_BYTES_MAX: u64 = 16 << 20;
@@ -153,19 +154,29 @@ impl Operations {
         context.is_direct = !flags.cached && self.options.writeback_cache;
         let written = if flags.cached {
             // The page cache doesn't record the writer; the owner stands in for it.
-            self.file_system.attributes(inode).map(|attributes| {
+            self.file_system.attributes(inode).and_then(|attributes| {
                 context.user = attributes.user;
                 context.group = attributes.group;
                 context.capabilities.set(Capabilities::ADMINISTER, attributes.user == 0);
+                if attributes.flags.contains(FileFlags::APPEND) {
+                    self.append_only_data(inode, attributes.size, offset, data)
+                } else {
+                    Ok(Cow::Borrowed(data))
+                }
             })
         } else {
-            Ok(())
+            Ok(Cow::Borrowed(data))
         }
-        .and_then(|()| {
+        .and_then(|allowed| {
             self.telling_of_set_id(request, context, node, |context| {
                 if flags.cached {
                     // The kernel takes any count for everything it has gathered, and forgets the rest.
-                    self.file_system.write_all(context, inode, offset, data).map(|()| data.len())
+                    self.file_system.write_all(context, inode, offset, &allowed)?;
+                    match allowed {
+                        Cow::Borrowed(_) => Ok(data.len()),
+                        // Appends beside the bytes that may not change are stored.
+                        Cow::Owned(_) => Err(Errno::EPERM.into()),
+                    }
                 } else {
                     self.file_system.write(context, inode, offset, data)
                 }

@@ -74,7 +74,28 @@ const EXTENDED_FLAGS: [(u32, FileFlags); 8] = [
     (0x0002_0000, FileFlags::VERITY),
 ];
 
+/// Flags that keep content as it is.
+const GUARDS: FileFlags = FileFlags::IMMUTABLE.union(FileFlags::APPEND);
+
+/// True if an ioctl makes a file immutable or append-only.
+fn sets_guard(number: u32, input: &[u8]) -> bool {
+    let Ok(flags) = word(input, 0) else { return false };
+    match decode(number) {
+        Some(Asked::SetFlags) => FileFlags::from_bits_retain(flags).intersects(GUARDS),
+        Some(Asked::SetExtended) => EXTENDED_FLAGS
+            .iter()
+            .any(|(extended, flag)| flags & extended != 0 && GUARDS.contains(*flag)),
+        _ => false,
+    }
+}
+
 impl Operations {
+    /// True if an ioctl makes a file immutable or append-only of which the kernel may hold gathered
+    /// writes. A transport has the kernel write them first, because they would be refused afterwards.
+    pub fn ioctl_needs_write_back(&self, node: NodeId, number: u32, input: &[u8]) -> bool {
+        sets_guard(number, input) && self.may_be_unwritten(node)
+    }
+
     /// Does what an ioctl asks. `input` is what the caller passed, `output_bytes_max` what it has
     /// room for. `ENOTTY` for what no file system knows.
     pub fn ioctl(
@@ -228,6 +249,24 @@ mod tests {
         assert_eq!(decode(0x401c_5820), Some(Asked::SetExtended));
         assert_eq!(decode(0x4008_6610), Some(Asked::Grow));
         assert_eq!(decode(0x5401), None);
+    }
+
+    #[test]
+    fn guards_are_recognized() {
+        let (set_flags, immutable, append) = (0x4008_6602, 0x10_u32, 0x20_u32);
+        for (number, flags, guards) in [
+            (set_flags, immutable, true),
+            (set_flags, append | 0x40, true),
+            (set_flags, 0x40, false),
+            (0x8008_6601, immutable, false),
+            (SET_FSXATTR, 0x8, true),
+            (SET_FSXATTR, 0x10, true),
+            (SET_FSXATTR, 0x20, false),
+        ] {
+            let input = [&flags.to_ne_bytes()[..], &[0; 24]].concat();
+            assert_eq!(sets_guard(number, &input), guards, "{number:x} {flags:x}");
+        }
+        assert!(!sets_guard(set_flags, &[]));
     }
 
     #[test]

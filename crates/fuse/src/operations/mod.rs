@@ -27,6 +27,7 @@
 //!
 //! Each [`EntryReply`] gives the kernel one reference; it gives them back with `forget`.
 
+mod append_only;
 mod attributes;
 mod data;
 mod direct;

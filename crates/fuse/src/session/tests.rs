@@ -55,7 +55,7 @@ impl Service for Buggy {
         panic!("another");
     }
 
-    fn needs_write_back(&self, _header: &RequestHeader) -> bool {
+    fn needs_write_back(&self, _: &RequestHeader, _: &[u8], _: &[u8]) -> bool {
         false
     }
 }

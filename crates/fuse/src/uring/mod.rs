@@ -186,17 +186,21 @@ impl ServedQueue<'_, '_> {
 
     /// The answer to the request in an entry; `None` if it waits.
     fn answer_or_wait(&mut self, entry: usize) -> Option<Waited> {
-        let (EntryHeaders { header, fixed, .. }, _) = self.entries.ours(entry);
+        let (EntryHeaders { header, fixed, state }, payload) = self.entries.ours(entry);
         let Ok(header) = read_header(header) else { return Some(Waited::GoesOn) };
+        let used = (state.payload_length as usize).min(payload.len());
+        let fixed = &fixed[..fixed_length(&header, self.readers).min(fixed.len())];
         let is_sync = Syncs::is_sync(&header);
-        if !is_sync && !self.readers.service.needs_write_back(&header) {
+        if !is_sync && !self.readers.service.needs_write_back(&header, fixed, &payload[..used]) {
             return Some(Waited::GoesOn);
         }
-        let fixed = fixed[..fixed_length(&header, self.readers).min(fixed.len())].to_vec();
+        let fixed = fixed.to_vec();
         if !self.put_aside() {
             // Other waits are for a sync. If the kernel couldn't write, `EINVAL` tells programs that
             // data and holes aren't known, and they read everything.
-            let refusal = Waited::Answered(Err(-Errno::INVAL.raw_os_error()));
+            let is_seek = header.operation == Opcode::Seek as u32;
+            let errno = if is_seek { Errno::INVAL } else { Errno::BUSY };
+            let refusal = Waited::Answered(Err(-errno.raw_os_error()));
             return Some(if is_sync { Waited::GoesOn } else { refusal });
         }
         let mailbox = Arc::clone(&self.mailbox);

@@ -43,8 +43,14 @@ impl Service for Operations {
         Operations::forget(self, NodeId(node), count);
     }
 
-    fn needs_write_back(&self, header: &RequestHeader) -> bool {
-        header.operation == wire::Opcode::Seek as u32 && self.may_be_unwritten(NodeId(header.node))
+    fn needs_write_back(&self, header: &RequestHeader, fixed: &[u8], payload: &[u8]) -> bool {
+        let node = NodeId(header.node);
+        match wire::Opcode::from_code(header.operation) {
+            Some(wire::Opcode::Seek) => self.may_be_unwritten(node),
+            Some(wire::Opcode::IoControl) => IoControlIn::read_from_bytes(fixed)
+                .is_ok_and(|how| self.ioctl_needs_write_back(node, how.command, payload)),
+            _ => false,
+        }
     }
 
     fn outdated(&self, header: &RequestHeader, fixed: &[u8]) -> Option<Range<u64>> {

@@ -7,6 +7,7 @@ mod crash;
 mod data;
 mod direct;
 mod folding;
+mod guards;
 mod handles;
 mod memory;
 mod names;
@@ -90,6 +91,9 @@ over_each_transport! {
     attributes::flags_are_obeyed,
     attributes::appends_are_gathered,
     attributes::space_is_counted,
+    guards::immutable_files_take_only_what_was_written_before,
+    guards::append_only_files_keep_what_is_stored,
+    guards::direct_appends_go_beside_gathered_ones,
     quotas::limits_are_kept,
     xattrs::attributes_are_kept,
     xattrs::file_capabilities_go_with_a_change,

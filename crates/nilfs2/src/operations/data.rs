@@ -162,7 +162,7 @@ impl Operations<'_> {
             (permission::flags_of(&fields.record), fields.record.size_bytes)
         };
         let offset = offset.unwrap_or(size);
-        let overwrites = flags.contains(FileFlags::APPEND) && offset != size;
+        let overwrites = flags.contains(FileFlags::APPEND) && offset < size;
         if flags.contains(FileFlags::IMMUTABLE) || overwrites && !context.is_cache {
             return Err(Errno::EPERM.into());
         }

@@ -173,6 +173,25 @@ cases! {
         assert_eq!(t.content(file)[..1], *b"x");
     }
 
+    fn writes_of_a_cache_obey_flags(t) {
+        let file = t.file("a");
+        t.write(file, 0, b"one");
+        let stored = t.stat(file).flags;
+        let set = |added| {
+            let flags = Some(stored | added);
+            t.set(&t.root, file, SetAttributes { flags, ..Default::default() }).unwrap();
+        };
+        let cache = RequestContext { is_cache: true, ..RequestContext::superuser() };
+        set(FileFlags::IMMUTABLE);
+        fails!(t.fs.write(&cache, file, 0, b"x"), EPERM);
+        fails!(t.fs.write(&cache, file, 3, b"x"), EPERM);
+        // An append comes as a whole page.
+        set(FileFlags::APPEND);
+        t.fs.write(&cache, file, 0, b"onetwo").unwrap();
+        set(FileFlags::empty());
+        assert_eq!(t.content(file), b"onetwo");
+    }
+
     fn read_changes_no_time(t) {
         let file = t.file("a");
         t.write(file, 0, b"x");

@@ -62,8 +62,8 @@ impl ModelState {
         let node = self.node(inode)?;
         let content = node.content()?;
         let flags = node.attributes.flags;
-        let overwrites = flags.contains(FileFlags::APPEND) && offset != content.size();
-        if flags.contains(FileFlags::IMMUTABLE) || overwrites {
+        let overwrites = flags.contains(FileFlags::APPEND) && offset < content.size();
+        if flags.contains(FileFlags::IMMUTABLE) || overwrites && !context.is_cache {
             return Err(Errno::EPERM.into());
         }
         if i64::try_from(offset).is_err() {
