@@ -15,7 +15,7 @@ pub const BLOCK_BYTES_MIN: u32 = 1024;
 pub const BLOCK_BYTES_MAX: u32 = 65536;
 /// The fewest blocks of a segment.
 pub const SEGMENT_BLOCKS_MIN: u32 = 16;
-/// The most blocks of a segment: a segment stays below 4 GiB.
+/// The most blocks of a segment.
 pub const SEGMENT_BLOCKS_MAX: u32 = 1 << 20;
 /// Segments that are always kept for the log itself.
 pub const RESERVED_SEGMENTS_MIN: u64 = 8;

@@ -1,8 +1,8 @@
 //! Directories: an index in memory of the names in a directory, which has none on disk.
 //!
 //! # State
-//! The index of a directory is made from its blocks at the first look, and changed with them. A failed
-//! change drops it.
+//! The index of a directory is made from its blocks at the first look, and changed after them, so that a change
+//! which fails leaves it as it was.
 //!
 //! New names go into the first block with room, as on Linux. For each length of entry the index knows a
 //! block below which there is no room, so that the search doesn't start at the front each time.

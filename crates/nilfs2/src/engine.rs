@@ -11,7 +11,7 @@ use crate::log_requests::LogRequests;
 use crate::space::{Space, SpaceClaim};
 use crate::volume::{BlockBytes, Volume};
 use drystone_nilfs2_format::{FileBlock, InodeNumber, VirtualBlock};
-use drystone_sync::atomic::AtomicU64;
+use drystone_sync::atomic::{AtomicU64, AtomicUsize};
 use drystone_sync::{Arc, Mutex, MutexGuard, PerCore, PerCoreCounter, RwLock, thread};
 use drystone_vfs::{Errno, Timestamp};
 use std::collections::VecDeque;
@@ -21,10 +21,6 @@ const DIRTY_BYTES_MAX: u64 = 128 << 20;
 
 /// Blocks that a change which adds nothing makes dirty: of directories, nodes above them, and records.
 const REMOVAL_BLOCKS: u64 = 6;
-/// Blocks of each metadata file above which clean ones are dropped.
-const METADATA_BLOCKS_MAX: usize = 1 << 16;
-/// Content in memory above which clean blocks are dropped, in bytes.
-const CONTENT_BYTES_MAX: usize = 256 << 20;
 
 /// A mounted volume.
 #[derive(Debug)]
@@ -49,6 +45,8 @@ pub(crate) struct Engine {
     pub(crate) identity: (u64, u64),
     /// Number of the next generation.
     pub(crate) generation: AtomicU64,
+    /// Content that was read since clean blocks were last dropped for it.
+    pub(crate) read_bytes: AtomicUsize,
 }
 
 /// A change is under way while a thread holds this, and has claimed space.
@@ -87,6 +85,7 @@ impl Engine {
         let space = Space::new(parts.volume.geometry, &parts.log, dat_blocks, ifile_blocks);
         Self {
             generation: AtomicU64::new(parts.volume.wall_s()),
+            read_bytes: AtomicUsize::new(0),
             volume: parts.volume,
             dat: parts.dat,
             ifile: parts.ifile,
@@ -370,22 +369,5 @@ impl Engine {
             }
             has_deleted = true;
         }
-    }
-
-    /// Drops clean blocks of metadata and content that are beyond the limits.
-    pub(crate) fn trim(&self, log: &mut LogState) {
-        log.cpfile.trim(METADATA_BLOCKS_MAX);
-        log.segments.file.trim(METADATA_BLOCKS_MAX);
-        self.ifile.file.write().trim(METADATA_BLOCKS_MAX);
-        self.dat.write().file.trim(METADATA_BLOCKS_MAX);
-        let blocks_max = CONTENT_BYTES_MAX / self.volume.block_bytes();
-        let mut blocks = 0;
-        self.inodes.for_each(|inode| {
-            let mut pages = inode.pages.lock();
-            blocks += pages.blocks.len();
-            if blocks > blocks_max {
-                blocks -= pages.trim();
-            }
-        });
     }
 }

@@ -41,6 +41,7 @@ mod permission;
 mod policy;
 mod recovery;
 mod space;
+mod trim;
 mod volume;
 mod writer_thread;
 

@@ -18,6 +18,9 @@ use std::collections::{BTreeSet, HashMap};
 /// Units of an inode's count of blocks, in bytes.
 const SECTOR_BYTES: usize = 512;
 
+/// More blocks than any device has.
+const BLOCKS_MAX: u64 = u64::MAX / 1024;
+
 /// A metadata file in memory.
 #[derive(Debug)]
 pub(crate) struct MetadataFile {
@@ -34,7 +37,7 @@ impl MetadataFile {
     pub(crate) fn load(number: InodeNumber, inode: &Inode, block_bytes: usize) -> Result<Self> {
         Ok(Self {
             inode: inode.clone(),
-            blocks_mapped: inode.sectors / (block_bytes / SECTOR_BYTES) as u64,
+            blocks_mapped: (inode.sectors / (block_bytes / SECTOR_BYTES) as u64).min(BLOCKS_MAX),
             map: BlockMap::load(number, &inode.map, block_bytes)?,
             blocks: HashMap::new(),
             dirty: BTreeSet::new(),

@@ -10,9 +10,7 @@ use drystone_nilfs2_format::error::LogProblem;
 use drystone_nilfs2_format::log::{LogFlags, LogHeader, SummaryItem, read_sections};
 use drystone_nilfs2_format::super_root::SuperRoot;
 use drystone_nilfs2_format::superblock::LogCursor;
-use drystone_nilfs2_format::{
-    CheckpointNumber, Corrupt, FileBlock, InodeNumber, PhysicalBlock, SegmentNumber,
-};
+use drystone_nilfs2_format::{Corrupt, FileBlock, InodeNumber, PhysicalBlock, SegmentNumber};
 
 /// Bytes of a log that are read at once.
 const PIECE_BYTES: usize = 1 << 20;
@@ -185,10 +183,9 @@ impl Walk<'_> {
     }
 
     fn complete(&mut self, mut run: Vec<FoundLog>) -> Result<()> {
-        let newest = self.state.newest.header.checkpoint;
-        let expected = CheckpointNumber(newest.0 + 1);
+        let expected = self.state.newest.header.checkpoint.next();
         let Some(last) = run.last() else { return Ok(()) };
-        if last.header.checkpoint != expected {
+        if Some(last.header.checkpoint) != expected {
             return Ok(());
         }
         if last.header.flags.contains(LogFlags::SUPER_ROOT) {

@@ -183,8 +183,9 @@ impl<'a> SpaceBounds<'a> {
         // reserve as it is.
         let blocks = geometry.segments() * geometry.blocks_per_segment();
         let entries_per_block = (geometry.block_bytes() / ENTRY_BYTES) as u64;
-        let dat_blocks = dat_blocks.max(blocks / entries_per_block);
-        Self { geometry, dat_blocks, metadata_blocks: dat_blocks + other_blocks, cleaner_blocks: 0 }
+        let dat_blocks = dat_blocks.max(blocks / entries_per_block).min(blocks);
+        let metadata_blocks = dat_blocks + other_blocks.min(blocks);
+        Self { geometry, dat_blocks, metadata_blocks, cleaner_blocks: 0 }
     }
 
     /// Segments that have to stay clean while so many blocks are dirty: an addition needs one more.

@@ -8,6 +8,8 @@ mod support;
 use drystone_blockdev::{BlockDevice, DeviceResult, MemoryDevice, Overlay, Recording};
 use drystone_nilfs2::mkfs::{MakeOptions, make};
 use drystone_nilfs2::{GrownVolume, MountOptions, Nilfs2, grow};
+use drystone_nilfs2_format::geometry::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES};
+use drystone_nilfs2_format::superblock::Superblock;
 use drystone_sync::Arc;
 use drystone_testkit::crash::CrashImages;
 use drystone_testkit::environment::number;
@@ -85,6 +87,28 @@ fn a_crash_while_growing_loses_nothing() {
             assert_eq!(diff(&before, &found), [""; 0], "{what}, grown again");
         }
     }
+}
+
+/// The reserve of the new size is more than the segments that are counted as clean until then.
+#[test]
+fn a_volume_whose_growth_crashed_is_written_to() {
+    let small = image(8, 4096, 16);
+    fill(&small, b"first", 4).unwrap();
+    let device = enlarged(&small, 200);
+    let recording = Arc::new(Recording::new(device.snapshot()));
+    let shared: Arc<dyn BlockDevice> = Arc::clone(&recording) as Arc<dyn BlockDevice>;
+    let grown = grow(&shared).unwrap();
+    let segments = || {
+        let mut bytes = vec![0; SUPERBLOCK_BYTES];
+        device.read_at(SUPERBLOCK_OFFSET_BYTES, &mut bytes).unwrap();
+        Superblock::check(&bytes, device.size_bytes()).unwrap().geometry().segments()
+    };
+    let mut events = recording.events().into_iter();
+    while segments() < grown.segments {
+        events.next().unwrap().kind.apply(&*device).unwrap();
+    }
+    fill(&device, b"second", 24).unwrap();
+    judge(&*device, "a volume whose growth crashed");
 }
 
 /// As many zeros as one likes.

@@ -17,7 +17,7 @@ use drystone_testkit::environment::number;
 use drystone_testkit::model::Configuration;
 use drystone_testkit::operations::{Executor, Profile, generate};
 use drystone_testkit::tree::{TreeOptions, TreeSnapshot};
-use drystone_vfs::FileSystem;
+use drystone_vfs::{FileSystem, InodeNumber, SeekFrom};
 use std::time::Duration;
 use support::churn::churn;
 use support::{image, judge, mount, tree};
@@ -137,6 +137,16 @@ fn damage_is_an_error() {
         // Damage in data is found by no sum of a clean volume; all that counts is to end.
         let Ok(fs) = Nilfs2::mount(held, &MountOptions::default()) else { continue };
         let _ = TreeSnapshot::read(&fs, "/", &TreeOptions::default());
+        let _ = fs.statistics();
+        for number in (0..200).map(InodeNumber) {
+            if fs.find_inode(number).is_ok() {
+                let _ = fs.attributes(number);
+                let _ = fs.seek(number, SeekFrom::Data(1));
+                let _ = fs.seek(number, SeekFrom::Hole(1));
+                let _ = fs.extents(number, 1, u64::MAX, 100);
+                fs.forget(number, 1);
+            }
+        }
         {
             let mut executor = Executor::new(&fs);
             for operation in &generate(seed, &Profile::METADATA, "/", 60) {

@@ -202,7 +202,7 @@ impl Ifile {
         let Some(bits) = &mut group.bits else { unreachable!("the group was loaded just now") };
         if bitmap::test(bits, bit) {
             bitmap::clear(Arc::make_mut(bits), bit);
-            group.free += 1;
+            group.free = group.free.saturating_add(1);
             self.note_dirty(number, &mut group);
         }
         drop(group);

@@ -3,7 +3,7 @@
 //! # State
 //! An inode stays while callers hold references, while a thread uses it, and while a change of it isn't
 //! logged: a deleted one until a log has the deletion, or another inode has its number. Others are dropped when
-//! more than a limit are in memory.
+//! more than a limit are in memory, and twice as many as the last time left.
 //!
 //! # Locking
 //! Shards, each with a lock. An inode is loaded with its shard locked, so that no number is in memory twice,
@@ -21,7 +21,27 @@ const SHARDS: u64 = 256;
 /// Inodes of a shard above which unused ones are dropped.
 const SHARD_INODES_MAX: usize = 1024;
 
-type InodeShard = HashMap<InodeNumber, Arc<Inode>>;
+#[derive(Debug)]
+struct InodeShard {
+    inodes: HashMap<InodeNumber, Arc<Inode>>,
+    /// With so many, unused ones are dropped before another is added.
+    sweep_at: usize,
+}
+
+impl InodeShard {
+    fn new() -> Self {
+        Self { inodes: HashMap::new(), sweep_at: SHARD_INODES_MAX }
+    }
+
+    fn insert(&mut self, inode: Arc<Inode>) {
+        if self.inodes.len() >= self.sweep_at {
+            drop_unused(&mut self.inodes);
+            // If most are in use, the next one isn't looked for at once.
+            self.sweep_at = SHARD_INODES_MAX.max(2 * self.inodes.len());
+        }
+        self.inodes.insert(inode.number, inode);
+    }
+}
 
 /// See the module.
 #[derive(Debug)]
@@ -46,38 +66,31 @@ impl InodeTable {
         load: impl FnOnce() -> Result<Inode>,
     ) -> Result<Arc<Inode>> {
         let mut shard = self.shard(number);
-        if let Some(inode) = shard.get(&number) {
+        if let Some(inode) = shard.inodes.get(&number) {
             inode.references.fetch_add(references, Ordering::Relaxed);
             return Ok(Arc::clone(inode));
         }
         let inode = Arc::new(load()?);
-        if shard.len() >= SHARD_INODES_MAX {
-            drop_unused(&mut shard);
-        }
         inode.references.store(references, Ordering::Relaxed);
-        shard.insert(number, Arc::clone(&inode));
+        shard.insert(Arc::clone(&inode));
         Ok(inode)
     }
 
     /// An inode that is in memory.
     pub(crate) fn held(&self, number: InodeNumber) -> Option<Arc<Inode>> {
-        self.shard(number).get(&number).map(Arc::clone)
+        self.shard(number).inodes.get(&number).map(Arc::clone)
     }
 
     /// Adds an inode that was made just now, with one reference.
     pub(crate) fn insert(&self, inode: &Arc<Inode>) {
         inode.references.store(1, Ordering::Relaxed);
-        let mut shard = self.shard(inode.number);
-        if shard.len() >= SHARD_INODES_MAX {
-            drop_unused(&mut shard);
-        }
-        shard.insert(inode.number, Arc::clone(inode));
+        self.shard(inode.number).insert(Arc::clone(inode));
     }
 
     /// Gives references back; returns the inode if these were the last.
     pub(crate) fn release(&self, number: InodeNumber, count: u64) -> Option<Arc<Inode>> {
         let shard = self.shard(number);
-        let inode = shard.get(&number)?;
+        let inode = shard.inodes.get(&number)?;
         let left = inode.references().saturating_sub(count);
         inode.references.store(left, Ordering::Relaxed);
         (left == 0).then(|| Arc::clone(inode))
@@ -86,29 +99,29 @@ impl InodeTable {
     /// Whether an inode is in the table and has no references.
     pub(crate) fn is_unused(&self, inode: &Inode) -> bool {
         let shard = self.shard(inode.number);
-        shard.get(&inode.number).is_some_and(|known| std::ptr::eq(&**known, inode))
+        shard.inodes.get(&inode.number).is_some_and(|known| std::ptr::eq(&**known, inode))
             && inode.references() == 0
     }
 
     /// Takes a deleted inode out of the table, unless another one has its number by now.
     pub(crate) fn remove(&self, inode: &Inode) {
         let mut shard = self.shard(inode.number);
-        if shard.get(&inode.number).is_some_and(|known| std::ptr::eq(&**known, inode)) {
-            shard.remove(&inode.number);
+        if shard.inodes.get(&inode.number).is_some_and(|known| std::ptr::eq(&**known, inode)) {
+            shard.inodes.remove(&inode.number);
         }
     }
 
     /// All inodes in memory, one shard at a time.
     pub(crate) fn for_each(&self, mut visit: impl FnMut(&Arc<Inode>)) {
         for shard in &self.shards {
-            let inodes: Vec<Arc<Inode>> = shard.lock().values().map(Arc::clone).collect();
+            let inodes: Vec<Arc<Inode>> = shard.lock().inodes.values().map(Arc::clone).collect();
             inodes.iter().for_each(&mut visit);
         }
     }
 }
 
-fn drop_unused(shard: &mut InodeShard) {
-    shard.retain(|number, inode| {
+fn drop_unused(inodes: &mut HashMap<InodeNumber, Arc<Inode>>) {
+    inodes.retain(|number, inode| {
         *number == InodeNumber::ROOT
             || inode.references() > 0
             || Arc::strong_count(inode) > 1
@@ -117,4 +130,30 @@ fn drop_unused(shard: &mut InodeShard) {
                 fields.is_dirty || fields.in_flight || fields.record.links_count == 0
             })
     });
+}
+
+#[cfg(all(test, not(loom)))]
+#[allow(clippy::unwrap_used, reason = "a test")]
+mod tests {
+    use super::*;
+    use crate::inode::Record;
+
+    #[test]
+    fn a_shard_in_use_is_not_swept_for_each_inode() {
+        let table = InodeTable::new();
+        let record = Record { mode: 0o100_644, ..Record::metadata_file() };
+        let get = |index: usize, references| {
+            let number = InodeNumber(index as u64 * SHARDS);
+            table
+                .get(number, references, || Inode::new(number, record.clone(), true, 1024))
+                .unwrap();
+        };
+        let length = || table.shard(InodeNumber(0)).inodes.len();
+        (0..SHARD_INODES_MAX).for_each(|index| get(index, 1));
+        // The first of these finds that all are in use.
+        (SHARD_INODES_MAX..2 * SHARD_INODES_MAX).for_each(|index| get(index, 0));
+        assert_eq!(length(), 2 * SHARD_INODES_MAX);
+        get(2 * SHARD_INODES_MAX, 0);
+        assert_eq!(length(), SHARD_INODES_MAX + 1);
+    }
 }

@@ -43,11 +43,12 @@ impl Segments {
         volume: &Volume,
         source: &dyn BlockSource,
     ) -> Result<Self> {
-        let header = match file.load_block(FileBlock(0), source)? {
+        let mut header = match file.load_block(FileBlock(0), source)? {
             Some(block) => SufileHeader::read(block)?,
             None => SufileHeader::default(),
         };
         let segments = volume.geometry.segments();
+        header.clean = header.clean.min(segments);
         if header.last_allocated.0 >= segments {
             let (segment, problem) =
                 (header.last_allocated, UsageProblem::LastAllocated { segments });
@@ -111,6 +112,26 @@ impl Segments {
         *counts.0 =
             counts.0.saturating_add_signed(i64::from(usage.is_clean()) - i64::from(old.is_clean()));
         *counts.1 = counts.1.saturating_add_signed(i64::from(is_dirty) - i64::from(was_dirty));
+        self.write_header(source)
+    }
+
+    /// Counts clean and dirty segments anew if the counts leave some out, as after a crash while the volume grew.
+    pub(crate) fn recount(&mut self, volume: &Volume, source: &dyn BlockSource) -> Result<()> {
+        let segments = volume.geometry.segments();
+        if self.header.clean.checked_add(self.header.dirty) == Some(segments) {
+            return Ok(());
+        }
+        let (mut used, mut dirty) = (0, 0);
+        self.for_each_usage(volume, source, &mut |_, usage| {
+            used += u64::from(!usage.is_clean());
+            dirty += u64::from(usage.flags.contains(UsageFlags::DIRTY));
+        })?;
+        let clean = segments - used;
+        if (self.header.clean, self.header.dirty) == (clean, dirty) {
+            // Segments with errors are neither.
+            return Ok(());
+        }
+        (self.header.clean, self.header.dirty) = (clean, dirty);
         self.write_header(source)
     }
 

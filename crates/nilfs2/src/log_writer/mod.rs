@@ -73,6 +73,7 @@ impl LogWriter<'_> {
             || self.ifile.file.read().is_dirty()
             || self.dat.read().file.is_dirty();
         if frozen.is_empty() && !metadata_dirty && work.is_empty() {
+            self.trim(log);
             return Ok(());
         }
         let is_minor = frozen.is_empty();
@@ -96,7 +97,7 @@ impl LogWriter<'_> {
             created_s: self.volume.wall_s(),
             blocks_written: 0,
             inodes: frozen.inodes_used,
-            blocks: log.file_blocks + self.ifile.file.read().blocks_mapped(),
+            blocks: log.file_blocks.saturating_add(self.ifile.file.read().blocks_mapped()),
             ifile,
         };
         builder.add_cpfile(log, &record)?;

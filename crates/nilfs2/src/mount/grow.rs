@@ -1,13 +1,12 @@
 //! Grows a volume to the size of a device that has become larger.
 //!
 //! # Crash
-//! The superblocks get the new size first, then the segment usage file counts the new segments. In between
-//! the new segments aren't used, and growing again counts them.
+//! The superblocks get the new size first, then the segment usage file counts the new segments. Any mount for
+//! writing counts them if a crash has come in between.
 
 use super::{MountOptions, Nilfs2, read_superblocks};
-use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::log::{CleanerWork, LogState};
+use crate::log::CleanerWork;
 use crate::log_writer::LogWriter;
 use drystone_blockdev::BlockDevice;
 use drystone_nilfs2_format::Corrupt;
@@ -51,20 +50,8 @@ pub fn grow(device: &Arc<dyn BlockDevice>) -> Result<GrownVolume> {
     let grown = mount()?;
     {
         let mut log = grown.engine.log.lock();
-        count_clean(&grown.engine, &mut log)?;
         LogWriter::new(&grown.engine).log_checkpoint(&mut log, CleanerWork::default())?;
     }
     grown.unmount()?;
     Ok(GrownVolume { segments_before, segments: geometry.segments() })
-}
-
-/// Counts clean segments anew, and has the count logged.
-fn count_clean(engine: &Engine, log: &mut LogState) -> Result<()> {
-    let source = engine.source();
-    let mut used = 0;
-    log.segments.for_each_usage(&engine.volume, &source, &mut |_, usage| {
-        used += u64::from(!usage.is_clean());
-    })?;
-    log.segments.header.clean = engine.volume.geometry.segments() - used;
-    log.segments.write_header(&source)
 }

@@ -265,7 +265,6 @@ impl Opened {
         let source = Translated { volume: &volume, dat: &dat };
         let load = |number, inode: &Record| MetadataFile::load(number, inode, block_bytes);
         let mut cpfile = load(InodeNumber::CPFILE, &root.cpfile)?;
-        let sufile = load(InodeNumber::SUFILE, &root.sufile)?;
         let wanted = options.checkpoint.map_or(newest.header.checkpoint, CheckpointNumber);
         let checkpoint = read_checkpoint(&mut cpfile, wanted, block_bytes, &source);
         let checkpoint = checkpoint.map_err(|error| match error {
@@ -284,7 +283,19 @@ impl Opened {
             options.inode_search,
         )?;
         let position = position_behind(&volume, newest)?;
-        let segments = Segments::load(sufile, position, &volume, &source)?;
+        let load_segments = |file| Segments::load(file, position, &volume, &source);
+        let segments = match load(InodeNumber::SUFILE, &root.sufile).and_then(load_segments) {
+            // Only what writes needs it.
+            Err(error) if is_read_only => {
+                tracing::warn!(%error, "the segment usage file can't be read");
+                load_segments(load(InodeNumber::SUFILE, &Record::metadata_file())?)?
+            }
+            Ok(mut segments) if !is_read_only => {
+                segments.recount(&volume, &source)?;
+                segments
+            }
+            segments => segments?,
+        };
         superblock.set_cursor(LogCursor {
             checkpoint: newest.header.checkpoint,
             block: newest.block,

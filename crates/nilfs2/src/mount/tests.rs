@@ -5,15 +5,17 @@ mod failing_reads;
 use super::*;
 use crate::checkpoints::Checkpoints;
 use crate::cleaner::Cleaner;
+
 use crate::inode::Inode;
 use crate::log_writer::LogWriter;
 use crate::mkfs::{MakeOptions, make};
+use crate::trim::CONTENT_BYTES_MAX;
 use drystone_blockdev::{
     BlockDevice, DeviceOperation, DeviceResult, Effect, Fault, Faulty, MemoryDevice, Trigger,
 };
 use drystone_nilfs2_format::log::{LogHeader, seal};
 use drystone_nilfs2_format::sufile::{SegmentUsage, UsageFlags};
-use drystone_nilfs2_format::{FileBlock, SegmentNumber};
+use drystone_nilfs2_format::{FileBlock, SegmentNumber, VirtualBlock};
 use drystone_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use drystone_vfs::{FileSystem, NewNode, RequestContext, SetAttributes};
 use uuid::Uuid;
@@ -616,4 +618,48 @@ fn full_segments_are_not_read_to_make_room() {
     let reads = device.operations(DeviceOperation::Read) - before;
     let segments = fs.engine.volume.geometry.segments();
     assert!(reads < segments, "{reads} reads for {segments} segments");
+}
+
+/// No log is written while a volume is only read.
+#[test]
+fn what_is_read_is_dropped_without_a_log() {
+    let (device, fs, [a, _]) = volume();
+    let number = drystone_vfs::InodeNumber(a.number.0);
+    fs.write_all(&RequestContext::superuser(), number, 0, &[1; 100 * BLOCK_BYTES]).unwrap();
+    fs.unmount().unwrap();
+    let held: Arc<dyn BlockDevice> = device;
+    let fs = Nilfs2::mount(held, &MountOptions::default().read_only(true)).unwrap();
+    let engine = &fs.engine;
+    assert_eq!(first_byte(&fs, b"a"), 1);
+    let mut bytes = vec![0; 100 * BLOCK_BYTES];
+    fs.read(number, 0, &mut bytes).unwrap();
+    assert_eq!(engine.read_bytes.load(Ordering::Relaxed), bytes.len() + 1);
+    let inode = engine.held(number).unwrap();
+    assert_eq!(inode.pages.lock().blocks.len(), 100);
+    engine.trim_content(99);
+    assert_eq!(inode.pages.lock().blocks.len(), 0);
+    // As if much had been read by now.
+    engine.read_bytes.store(CONTENT_BYTES_MAX, Ordering::Relaxed);
+    fs.read(number, 0, &mut bytes).unwrap();
+    assert_eq!(engine.read_bytes.load(Ordering::Relaxed), 0);
+    assert!(bytes.iter().all(|byte| *byte == 1));
+}
+
+/// Only what writes needs the segment usage file.
+#[test]
+fn a_volume_is_read_without_its_segment_usage_file() {
+    let (device, fs, _) = volume();
+    fs.unmount().unwrap();
+    let pointer = fs.engine.log.lock().segments.file.map.get(FileBlock(0), &fs.engine.source());
+    let place = fs.engine.source().translate(VirtualBlock(pointer.unwrap())).unwrap();
+    let offset = fs.engine.volume.geometry.offset_of(place);
+    // The segment that was allocated last.
+    device.write_at(offset + 16, &[0xFF; 8]).unwrap();
+    change_newest_log(device.inner(), |_| ());
+    let mount = |read_only| {
+        let held = Arc::clone(&device) as Arc<dyn BlockDevice>;
+        Nilfs2::mount(held, &MountOptions::default().read_only(read_only))
+    };
+    assert!(matches!(mount(false), Err(Error::Corrupt(Corrupt::Usage { .. }))));
+    assert_eq!(first_byte(&mount(true).unwrap(), b"a"), 1);
 }

@@ -41,7 +41,7 @@ impl Operations<'_> {
             group: record.group,
             project: 0,
             size: record.size_bytes,
-            sectors: mapped + new * self.volume.block_bytes() as u64 / SECTOR_BYTES,
+            sectors: mapped.saturating_add(new * self.volume.block_bytes() as u64 / SECTOR_BYTES),
             block_size: self.volume.block_bytes() as u32,
             device: DeviceNumber { major, minor },
             // Linux, too, shows the time of the last change when it has read an inode.

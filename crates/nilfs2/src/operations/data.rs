@@ -91,7 +91,7 @@ impl Operations<'_> {
         if i64::try_from(offset).is_err() {
             return Err(Errno::EINVAL.into());
         }
-        let _content = inode.content.read();
+        let content = inode.content.read();
         let left = inode.size().saturating_sub(offset);
         let length = left.min(buffer.len() as u64) as usize;
         let mut done = 0;
@@ -104,6 +104,8 @@ impl Operations<'_> {
             }
             done += piece;
         }
+        drop(content);
+        self.note_read(length);
         Ok(length)
     }
 
@@ -243,7 +245,9 @@ impl Operations<'_> {
         let first = FileBlock(offset / block_bytes);
         let mut key = first;
         loop {
+            // A damaged map may have any key.
             let data = inode.next_data(key, self.source())?;
+            let data = data.filter(|data| data.0 < self.volume.blocks_for(size));
             if wants_data {
                 let found = data.map(|data| (data.0 * block_bytes).max(offset));
                 return found.filter(|found| *found < size).ok_or_else(|| Errno::ENXIO.into());
@@ -269,7 +273,8 @@ impl Operations<'_> {
         let mut extents: Vec<FileExtent> = Vec::new();
         let mut key = FileBlock(offset / block_bytes);
         while let Some(data) = inode.next_data(key, self.source())? {
-            let logical = data.0 * block_bytes;
+            // A damaged map may have any key.
+            let logical = data.0.saturating_mul(block_bytes);
             if logical >= end {
                 return Ok(extents);
             }

@@ -1,7 +1,6 @@
 //! A device that can't read something fails what needs it, and nothing else.
 
 use super::*;
-use drystone_nilfs2_format::VirtualBlock;
 use drystone_vfs::{Errno, InodeNumber as Number, RenameFlags};
 
 /// The same volume with nothing in memory.
