@@ -2,8 +2,8 @@
 //! errors into error numbers.
 //!
 //! # Locking
-//! A change waits here for the end of a freeze, before it takes a lock, so that reads go on meanwhile.
-//! If a freeze begins between this and the start of its handle, the start waits.
+//! A change waits here for the end of a freeze, before it takes a lock, so that reads on other threads go on
+//! meanwhile. If a freeze begins between this and the start of its handle, the start waits.
 
 use crate::mount::Ext4;
 use crate::operations::xattrs;

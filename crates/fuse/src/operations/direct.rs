@@ -112,7 +112,7 @@ mod tests {
     fn only_what_may_be_cached_is_dropped() {
         let (file, other) = (InodeNumber(12), InodeNumber(13));
         let writes = DirectWrites::new();
-        // When the file was opened, the kernel dropped what had been read before.
+        // What was read before doesn't count: the kernel drops it before it sends a direct write.
         writes.reads(file, OFlags::RDONLY);
         writes.opened(file, OFlags::RDWR | OFlags::DIRECT);
         writes.opened(other, OFlags::RDWR);
