@@ -103,6 +103,8 @@ pub struct Ext4Information {
     pub descriptor_size: usize,
     /// The journal's inode, if the journal is inside.
     pub journal_inode: Option<u32>,
+    /// The journal's identity, if the journal is on another device.
+    pub journal_uuid: Option<String>,
     /// The hash of directory indexes.
     pub directory_hash: Option<String>,
     /// When it was made, in seconds since 1970.
@@ -225,6 +227,8 @@ impl Ext4Information {
             inode_size: layout.inode_size(),
             descriptor_size: layout.descriptor_size(),
             journal_inode: superblock.journal_inode().map(|inode| inode.get()),
+            journal_uuid: (superblock.has_journal() && superblock.journal_inode().is_none())
+                .then(|| uuid::Uuid::from_bytes(superblock.journal_uuid()).to_string()),
             directory_hash: superblock.hash_version().map(|version| format!("{version:?}")),
             created: superblock.creation_time_seconds(),
             last_mounted: superblock.mount_time_seconds(),

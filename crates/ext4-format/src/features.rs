@@ -234,6 +234,9 @@ impl Features {
 
     /// Refuses incompatible features that are not supported.
     pub fn check_readable(self) -> Result<(), Unsupported> {
+        if self.incompat.contains(Incompat::JOURNAL_DEV) {
+            return Err(Unsupported::JournalDevice);
+        }
         let unknown = self.incompat.difference(Incompat::SUPPORTED);
         if unknown.is_empty() {
             return Ok(());

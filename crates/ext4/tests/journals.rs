@@ -191,6 +191,43 @@ fn with_journal(device: &Arc<MemoryDevice>) -> MountOptions {
     MountOptions::default().journal_device(journal_device)
 }
 
+/// What a reader needs of it is nothing, unless it has to be replayed.
+#[test]
+fn an_image_without_its_external_journal_is_only_read() {
+    let image = image();
+    let fs = open(&image, MountOptions::default()).unwrap();
+    create(&fs, b"file").unwrap();
+    fs.close().unwrap();
+    change_superblock(&*image, |superblock| {
+        superblock.set_journal_inode(None);
+        superblock.set_journal_uuid(JOURNAL_UUID);
+    });
+    let bytes = || {
+        let mut bytes = vec![0; SIZE as usize];
+        image.read_at(0, &mut bytes).unwrap();
+        bytes
+    };
+    let before = bytes();
+    let refused = |options: MountOptions| {
+        let text = open(&image, options).err().unwrap().to_string();
+        assert!(text.contains(&uuid::Uuid::from_bytes(JOURNAL_UUID).to_string()), "{text}");
+    };
+    let read_only = || MountOptions::default().read_only(true);
+    let is_read = |options: MountOptions| {
+        let fs = open(&image, options).unwrap();
+        assert!(has(&fs, b"file") && create(&fs, b"new").is_err());
+        fs.close().unwrap();
+    };
+    refused(MountOptions::default());
+    is_read(read_only());
+    change_superblock(&*image, |superblock| superblock.set_needs_recovery(true));
+    refused(MountOptions::default());
+    refused(read_only());
+    is_read(read_only().ignore_journal(true));
+    change_superblock(&*image, |superblock| superblock.set_needs_recovery(false));
+    assert!(bytes() == before, "the image was changed");
+}
+
 /// Its log would be replayed over an image that it doesn't belong to.
 #[test]
 fn the_external_journal_of_another_image_is_refused() {

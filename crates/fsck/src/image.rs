@@ -11,6 +11,7 @@ use drystone_ext4_format::{
     Corrupt, FormatError, GroupNumber, InodeNumber, PhysicalBlock, Unsupported,
 };
 use thiserror::Error;
+use uuid::Uuid;
 
 /// Read at once of an inode table: inodes of every size fit without a rest.
 pub(crate) const TABLE_READ_BYTES: usize = 128 << 10;
@@ -35,8 +36,14 @@ pub enum Error {
         features: String,
     },
     /// The journal must be replayed, and lies on another device.
-    #[error("the journal needs to be replayed, and lies on another device")]
-    ExternalJournal,
+    #[error(
+        "the journal, {uuid}, needs to be replayed, and lies on another device; \
+         'e2fsck' replays it where that device is at hand"
+    )]
+    ExternalJournal {
+        /// The journal's identity.
+        uuid: Uuid,
+    },
     /// What has to be known of the image doesn't fit the memory that the caller allows.
     #[error(
         "{} MiB of memory, which is the limit, are too few to check this image",

@@ -24,6 +24,7 @@ use drystone_jbd2_format::{
 };
 use std::collections::HashMap;
 use std::ops::Range;
+use uuid::Uuid;
 
 /// Fast commit blocks that are looked at.
 const FAST_COMMIT_BLOCKS_MAX: u32 = 1024;
@@ -64,7 +65,8 @@ pub(crate) fn run(
     let is_needed = features.incompat.contains(Incompat::RECOVER);
     let Some(number) = image.superblock.journal_inode() else {
         if is_needed && is_wanted {
-            return Err(Error::ExternalJournal);
+            let uuid = Uuid::from_bytes(image.superblock.journal_uuid());
+            return Err(Error::ExternalJournal { uuid });
         }
         if is_needed {
             reporter.report(JournalIssue::NeedsReplay);

@@ -263,9 +263,10 @@ fn show_ext4(
     if information.needs_recovery {
         state += ", needs recovery";
     }
-    let journal = match information.journal_inode {
-        Some(inode) => format!("inode {inode}"),
-        None => "none inside".to_string(),
+    let journal = match (information.journal_inode, &information.journal_uuid) {
+        (Some(inode), _) => format!("inode {inode}"),
+        (None, Some(uuid)) => format!("on another device, UUID {uuid}"),
+        (None, None) => "none".to_string(),
     };
     let hash = information.directory_hash.as_deref().unwrap_or("none");
     let mounted = match information.last_mounted_at.as_str() {

@@ -40,6 +40,9 @@ pub enum FormatError {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Unsupported {
+    /// The device holds no files but the journal of other images (`journal_dev`).
+    #[error("it holds only the journal of an image that is on another device")]
+    JournalDevice,
     /// Incompatible features, by name: the image can't be used.
     #[error("unsupported incompatible features: {features}")]
     IncompatFeatures {

@@ -1,8 +1,10 @@
 //! Superblocks that are made here pass the check, and keep what is set.
 
 use super::*;
+use crate::features::Incompat;
 use crate::hash::HashVersion;
 use crate::testing;
+use drystone_ondisk::crc32c;
 
 #[test]
 fn a_new_superblock_passes_its_own_check() {
@@ -33,6 +35,15 @@ fn a_new_superblock_passes_its_own_check() {
         Superblock::check(&[0; SUPERBLOCK_BYTES]).unwrap_err(),
         FormatError::Corrupt(Corrupt::SuperblockMagic { found: 0 })
     ));
+}
+
+#[test]
+fn a_journal_device_is_called_so() {
+    let mut bytes = Superblock::create(&testing::geometry()).unwrap().encode();
+    bytes[0x60] |= Incompat::JOURNAL_DEV.bits() as u8;
+    let checksum = crc32c(!0, &bytes[..0x3fc]).to_le_bytes();
+    bytes[0x3fc..].copy_from_slice(&checksum);
+    assert_eq!(Superblock::check(&bytes).unwrap_err(), Unsupported::JournalDevice.into());
 }
 
 #[test]

@@ -14,18 +14,22 @@ use drystone_ext4_format::{Corrupt, InodeNumber};
 use drystone_jbd2::{Journal, JournalArea, JournalExtent, JournalOptions};
 use drystone_sync::Arc;
 use std::ops::Range;
+use uuid::Uuid;
 
-/// Where the journal is; `None` for an image without one.
+/// Where the journal is; `None` for an image without one, and unless it `is_used` for one whose journal is on a
+/// device that wasn't given.
 pub(super) fn locate(
     device: &Arc<dyn BlockDevice>,
     superblock: &Superblock,
     options: &MountOptions,
+    is_used: bool,
 ) -> Result<Option<JournalArea>> {
     if !superblock.features().compat.contains(Compat::HAS_JOURNAL) {
         return Ok(None);
     }
     match superblock.journal_inode() {
         Some(number) => locate_inside(device, superblock, options, number).map(Some),
+        None if !is_used && options.journal_device.is_none() => Ok(None),
         None => locate_outside(device, superblock, options).map(Some),
     }
 }
@@ -69,9 +73,12 @@ fn locate_outside(
     options: &MountOptions,
 ) -> Result<JournalArea> {
     let Some(device) = &options.journal_device else {
-        return Err(Error::Mount(
-            "the image keeps its journal on another device, which has to be named too".into(),
-        ));
+        let uuid = Uuid::from_bytes(superblock.journal_uuid());
+        return Err(Error::Mount(format!(
+            "the image keeps its journal, {uuid}, on another device, which was not given; where that \
+             device is at hand, 'tune2fs -O ^has_journal' replays and removes the journal, and \
+             'tune2fs -j' makes one in the image"
+        )));
     };
     // At most 64 KiB.
     let block_size = superblock.layout().block_size() as u32;

@@ -57,10 +57,9 @@ use std::ops::Range;
 pub fn recovered(device: Arc<dyn BlockDevice>) -> Result<Arc<dyn BlockDevice>> {
     let options = MountOptions::default();
     let superblock = superblock::read(&*device)?;
-    check_kind(&superblock)?;
     let device: Arc<dyn BlockDevice> = Arc::new(Overlay::new(device));
     if superblock.features().incompat.contains(Incompat::RECOVER) {
-        let area = journal::locate(&device, &superblock, &options)?;
+        let area = journal::locate(&device, &superblock, &options, true)?;
         journal::recover(&device, area.as_ref(), &superblock, &options)?;
     }
     Ok(device)
@@ -74,7 +73,6 @@ fn open(device: Arc<dyn BlockDevice>, options: MountOptions) -> Result<Engine> {
         ));
     }
     let superblock = superblock::read(&*device)?;
-    check_kind(&superblock)?;
     let read_only = read_only_reason(&superblock, &*device, &options);
     // From here on nothing passes a failed flush.
     let flushing = Arc::new(GroupFlush::new(device));
@@ -107,7 +105,6 @@ fn open_claimed(
         // Another machine may have written to the image until it was claimed.
         device.refresh(SUPERBLOCK_OFFSET_BYTES, SUPERBLOCK_BYTES as u64);
         superblock = superblock::read(&*device)?;
-        check_kind(&superblock)?;
     }
     let needs_recovery =
         superblock.features().incompat.contains(Incompat::RECOVER) && !options.ignore_journal;
@@ -121,7 +118,8 @@ fn open_claimed(
         options.journal_device =
             journal_device.map(|journal| Arc::new(GroupFlush::new(journal)) as _);
     }
-    let area = journal::locate(&device, &superblock, &options)?;
+    let uses_journal = read_only.is_none() || needs_recovery;
+    let area = journal::locate(&device, &superblock, &options, uses_journal)?;
     let check_held = || mmp.as_ref().map_or(Ok(()), |mmp| mmp.check_held());
     if needs_recovery {
         check_held()?;
@@ -255,13 +253,6 @@ fn assemble(
         error_policy: options.error_policy,
         damaged: AtomicBool::new(false),
     })
-}
-
-fn check_kind(superblock: &Superblock) -> Result<()> {
-    if superblock.features().incompat.contains(Incompat::JOURNAL_DEV) {
-        return Err(Error::Mount("this is the journal of another image, not an image".into()));
-    }
-    Ok(())
 }
 
 fn read_only_reason(
