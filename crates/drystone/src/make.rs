@@ -107,7 +107,10 @@ fn open_or_create(
         && !name.is_remote()
         && path.metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound);
     let fixed = match name.parts() {
-        _ if is_new => None,
+        _ if is_new => {
+            name.check_new()?;
+            None
+        }
         [] => open_unless_raw(name, OpenMode::ReadWrite)?,
         _ => Some(drystone_volumes::open_as_named(name, OpenMode::ReadWrite)?),
     };

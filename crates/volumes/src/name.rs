@@ -19,7 +19,7 @@ use uuid::Uuid;
 /// | `rbd:pool/image`, `rbd:pool/image@snapshot` | an image in a Ceph cluster |
 ///
 /// These may follow one another. A name is taken apart only where a file is in front: `a#2` may also be the
-/// name of a file, and is that if the file is there.
+/// name of a file, and is that if the file is there. No file is made for a name with a `#` behind something.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeName {
     source: PathBuf,
@@ -55,7 +55,7 @@ pub enum PartitionChoice {
 
 /// A name that can't be understood.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'@{suffix}' in the name of the volume: {problem}")]
+#[error("'{suffix}' in the name of the volume: {problem}")]
 pub struct NameError {
     suffix: String,
     problem: String,
@@ -105,10 +105,30 @@ impl VolumeName {
         match volume.checkpoint {
             None => Ok(volume),
             Some(number) => Err(NameError {
-                suffix: number.to_string(),
+                suffix: format!("@{number}"),
                 problem: "a checkpoint is part of an image; this is for the whole".to_owned(),
             }),
         }
+    }
+
+    /// Checks the name of a file that is to be made, since none is there.
+    ///
+    /// # Errors
+    ///
+    /// [`NameError`] if it looks like that of a partition.
+    pub fn check_new(&self) -> Result<(), NameError> {
+        let file = self.source.file_name().unwrap_or_default().as_bytes();
+        let Some(mark) = file.iter().position(|byte| *byte == b'#').filter(|mark| *mark > 0) else {
+            return Ok(());
+        };
+        let (image, suffix) = file.split_at(mark);
+        let image = String::from_utf8_lossy(image);
+        Err(NameError {
+            suffix: String::from_utf8_lossy(suffix).into_owned(),
+            problem: format!(
+                "there is no '{image}' to take a partition of; for a file of the whole name, make an empty one first"
+            ),
+        })
     }
 
     /// A file or device, whatever its name looks like.
@@ -202,7 +222,7 @@ impl VolumeName {
             self.checkpoint = Some(number);
             return Ok(());
         }
-        let wrong = |problem: String| NameError { suffix: suffix.clone(), problem };
+        let wrong = |problem: String| NameError { suffix: format!("@{suffix}"), problem };
         let (mut offset, mut length) = (None, None);
         for word in suffix.split(',') {
             let (place, value) = match word.split_once('=') {
@@ -304,6 +324,21 @@ mod tests {
         for name in ["e.img#2", "directory#2", "e@12", "#2", "@1"] {
             let volume = found(folder, name);
             assert_eq!((volume.source(), volume.parts()), (&*folder.join(name), &[][..]), "{name}");
+        }
+    }
+
+    #[test]
+    fn no_file_is_made_for_a_partition() {
+        let folder = tempfile::tempdir().unwrap();
+        let new = |name: &str| found(folder.path(), name).check_new();
+        assert_eq!(
+            new("nope.img#2").unwrap_err().to_string(),
+            "'#2' in the name of the volume: there is no 'nope.img' to take a partition of; \
+             for a file of the whole name, make an empty one first"
+        );
+        assert!(new("nope.img#root").is_err() && new("a#b#1").is_err());
+        for name in ["nope.img", "#2", "a#b/nope.img", "nope@12"] {
+            new(name).unwrap();
         }
     }
 

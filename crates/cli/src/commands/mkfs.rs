@@ -95,9 +95,13 @@ pub enum MadeKind {
     Nilfs2,
 }
 
-/// Whether a volume is in a file that isn't there.
-fn is_missing(name: &VolumeName) -> bool {
-    !name.is_remote() && !name.source().exists()
+/// Whether a volume is in a file that isn't there and can be made.
+fn is_missing(name: &VolumeName) -> anyhow::Result<bool> {
+    let is_missing = !name.is_remote() && !name.source().exists();
+    if is_missing {
+        name.check_new()?;
+    }
+    Ok(is_missing)
 }
 
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
@@ -105,7 +109,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     let path = &arguments.image;
     let size_bytes = match arguments.size {
         Some(size) => size,
-        None if is_missing(&VolumeName::find(path)?) => {
+        None if is_missing(&VolumeName::find(path)?)? => {
             let message = "--size is needed for an image that isn't there";
             return Err(Failure::Usage(message.to_string()));
         }

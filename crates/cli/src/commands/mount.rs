@@ -121,6 +121,17 @@ fn change(arguments: &Arguments, global: &Global) -> Outcome {
     Ok(mount.change(&words.join(",")).with_context(|| name.display().to_string())?)
 }
 
+/// Fails if nothing may be mounted on a directory. It may hold files, which are hidden meanwhile.
+fn check_mount_point(directory: &Path) -> anyhow::Result<()> {
+    anyhow::ensure!(directory.is_dir(), "{}: not a directory", directory.display());
+    // New programs would find only the image, and not even the command that unmounts it.
+    anyhow::ensure!(
+        directory != Path::new("/"),
+        "/: nothing can be mounted over this machine's root"
+    );
+    Ok(())
+}
+
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     let full =
         |path: &Path| std::fs::canonicalize(path).with_context(|| path.display().to_string());
@@ -133,10 +144,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     let named = || arguments.image.display().to_string();
     let image = VolumeName::find(&arguments.image).with_context(named)?.full();
     let (image, directory) = (image.with_context(named)?, full(directory)?);
-    if !directory.is_dir() {
-        let directory = directory.display();
-        return Err(anyhow::anyhow!("{directory}: not a directory").into());
-    }
+    check_mount_point(&directory)?;
     let mut options = arguments.mount_options(global, &image)?;
     if !arguments.serves() {
         return background::start(&crate::called_as::words()[1..]);
@@ -144,4 +152,18 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     start_log(arguments, global)?;
     options.open.last_mounted = Some(directory.clone());
     MountServer { image, directory, options }.run()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_mounted_over_the_root() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("file"), "").unwrap();
+        assert!(check_mount_point(folder.path()).is_ok());
+        assert!(check_mount_point(&folder.path().join("file")).is_err());
+        assert!(check_mount_point(Path::new("/")).is_err());
+    }
 }

@@ -61,7 +61,10 @@ impl BuildPlace {
         }
         let place = FilePlace::find(&path)?;
         let _replaced = match place.existing() {
-            None => None,
+            None => {
+                name.check_new()?;
+                None
+            }
             Some(found) if found.file_type().is_block_device() => {
                 let device = FileDevice::open(&path, OpenMode::ReadWrite)?;
                 if !overwrite && holds_data(&device)? {
