@@ -9,7 +9,8 @@ use drystone_fuse::{NodeId, Operations, RequestCaller, ServingOptions, WriteFlag
 use drystone_sync::Arc;
 use drystone_testkit::judges::{FeatureSet, Scratch, mke2fs};
 use drystone_vfs::{
-    Errno, FallocateMode, FileSystem, InodeNumber, NewNode, RequestContext, SetAttributes,
+    Errno, FallocateMode, FileSystem, InodeNumber, NewNode, RequestContext, SetAttributes, SetTime,
+    Timestamp,
 };
 
 const IMAGE_BYTES: u64 = 32 << 20;
@@ -186,4 +187,42 @@ fn syncs_fail_while_bytes_are_missing() {
     let other = served.new_file("g");
     refuse(0);
     served.operations.fsync(NodeId(other.0), true).unwrap();
+}
+
+/// The kernel keeps the times of files and sends them by itself, unless it believes that they are stored already:
+/// a time of ours would be stored, but not shown.
+#[test]
+fn direct_writes_and_holes_leave_times_to_a_kernel_that_keeps_them() {
+    for keeps in [true, false] {
+        let served = Served::new(true);
+        let options = ServingOptions::default().writeback_cache(keeps);
+        let operations = Operations::new(Arc::clone(&served.fs) as _, options);
+        let file = served.new_file("file");
+        let old = Timestamp { seconds: 1_000_000_000, nanoseconds: 5 };
+        let caller = RequestCaller::default();
+        let check = |what: &str, change: &dyn Fn(NodeId)| {
+            let changes = SetAttributes {
+                modified: Some(SetTime::At(old)),
+                changed: Some(old),
+                ..SetAttributes::default()
+            };
+            served.fs.set_attributes(&RequestContext::superuser(), file, &changes).unwrap();
+            change(NodeId(file.0));
+            let after = served.fs.attributes(file).unwrap();
+            assert_eq!((after.modified == old, after.changed == old), (keeps, keeps), "{what}");
+        };
+        check("direct write", &|node| {
+            let data = [7; 2 * BLOCK];
+            operations.write(&caller, node, 0, &data, WriteFlags::default()).unwrap();
+        });
+        for (mode, what) in [(3, "hole"), (1, "space"), (0x11, "zeros")] {
+            check(what, &|node| {
+                operations.fallocate(&caller, node, 0, BLOCK as u64, mode).unwrap();
+            });
+        }
+        check("copy", &|node| {
+            let at = BLOCK as u64;
+            operations.copy_range(&caller, node, at, node, 4 * at, at, 0).unwrap();
+        });
+    }
 }

@@ -56,6 +56,9 @@ pub struct RequestContext {
     /// writing changes no times. It may overwrite an append-only file: such a cache writes whole pages, and
     /// checks that they change nothing that is stored.
     pub is_cache: bool,
+    /// A cache above keeps the times of the file and sends them by itself: a change of content, even past that
+    /// cache, changes no times.
+    pub keeps_times: bool,
     /// The write should go to the device, not to a cache (`O_DIRECT`).
     pub is_direct: bool,
 }
@@ -71,6 +74,7 @@ impl RequestContext {
             umask: 0,
             check_permissions: false,
             is_cache: false,
+            keeps_times: false,
             is_direct: false,
         }
     }
@@ -85,8 +89,14 @@ impl RequestContext {
             umask: 0,
             check_permissions: true,
             is_cache: false,
+            keeps_times: false,
             is_direct: false,
         }
+    }
+
+    /// True if a change of content changes the file's times.
+    pub fn stamps_content(&self) -> bool {
+        !self.is_cache && !self.keeps_times
     }
 
     /// True if the context belongs to `group`.

@@ -97,7 +97,7 @@ fn check_changeable(fs: &ContentStore, inode: &Inode) -> Result<()> {
 
 /// Stamps a change of content, and clears the set-id bits that the writer may not leave set.
 fn touch(fs: &ContentStore, context: &RequestContext, fields: &mut Fields) {
-    if !context.is_cache {
+    if context.stamps_content() {
         let now = fs.now();
         fields.disk.modification_time = now;
         fields.disk.change_time = now;

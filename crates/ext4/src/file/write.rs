@@ -228,7 +228,7 @@ impl FileWriter<'_> {
         let now = self.fs.now();
         let times = [fields.disk.modification_time, fields.disk.change_time];
         self.offset + length as u64 > fields.disk.size_bytes
-            || !self.context.is_cache && times != [now, now]
+            || self.context.stamps_content() && times != [now, now]
             || rights_lost(self.context, &fields) != 0
     }
 

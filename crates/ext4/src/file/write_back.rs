@@ -88,7 +88,7 @@ pub(super) fn delay(
     let stamps = inode.grow_in_memory(end, |fields| {
         let now = fs.now();
         let times = [fields.disk.modification_time, fields.disk.change_time];
-        !context.is_cache && times != [now, now] || super::rights_lost(context, fields) != 0
+        context.stamps_content() && times != [now, now] || super::rights_lost(context, fields) != 0
     });
     if stamps {
         let mut handle = fs.volume.start(credits::WRITE_RECORD)?;

@@ -146,9 +146,9 @@ impl Operations {
         let inode = self.inode(node);
         let mut context = self.context(request, 0);
         context.capabilities.set(Capabilities::SET_ID, !flags.kill_set_id);
-        // The kernel keeps the times of writes through its cache and sends them after the data. The
-        // current time would be too late, and would stay if the kernel believes its own to be stored
-        // already.
+        // With a cache the kernel keeps the times of all changes of content, direct ones too, and sends them
+        // unless it believes its own to be stored already. The current time would be later than those, and stay.
+        context.keeps_times = self.options.writeback_cache;
         context.is_cache = flags.cached && self.options.writeback_cache;
         // With a cache, a write that doesn't come from it bypasses it (`O_DIRECT`).
         context.is_direct = !flags.cached && self.options.writeback_cache;
@@ -268,6 +268,8 @@ impl Operations {
     fn changing_context(&self, request: &RequestCaller) -> RequestContext {
         let mut context = self.context(request, 0);
         context.capabilities.set(Capabilities::SET_ID, request.user == 0);
+        // As for writes.
+        context.keeps_times = self.options.writeback_cache;
         context
     }
 

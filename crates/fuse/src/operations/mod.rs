@@ -184,6 +184,7 @@ impl Operations {
             umask,
             check_permissions: true,
             is_cache: false,
+            keeps_times: false,
             is_direct: false,
         }
     }

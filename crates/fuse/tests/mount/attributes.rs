@@ -49,6 +49,31 @@ pub fn times_are_exact(mounted: &Mounted) {
     assert_eq!((stored.mtime(), stored.mtime_nsec()), (after.mtime(), after.mtime_nsec()));
 }
 
+/// Of a regular file the kernel shows the modification time that it was given, but not the access time.
+#[test]
+fn times_beyond_the_range_are_shown_as_stored() {
+    for transport in [Transport::Device, Transport::Rings, Transport::Fuser] {
+        for (inode_bytes, last) in [("256", 15_032_385_535), ("128", i64::from(i32::MAX))] {
+            let arguments = ["-I", inode_bytes];
+            let Some(mounted) = Mounted::made_with(transport, &arguments) else { continue };
+            let (directory, file) = (mounted.path("d"), mounted.path("f"));
+            fs::create_dir(&directory).unwrap();
+            fs::write(&file, "").unwrap();
+            for (given, stored) in [(1 << 40, last), (-(1 << 40), i64::from(i32::MIN))] {
+                let time = Timespec { tv_sec: given, tv_nsec: 5 };
+                let both = Timestamps { last_access: time, last_modification: time };
+                for path in [&directory, &file] {
+                    rustix::fs::utimensat(CWD, path, &both, AtFlags::empty()).unwrap();
+                }
+                let found = fs::metadata(&directory).unwrap();
+                assert_eq!((found.atime(), found.mtime()), (stored, stored), "{transport:?}");
+                assert_eq!(fs::metadata(&file).unwrap().atime(), stored, "{transport:?}");
+            }
+            mounted.finish();
+        }
+    }
+}
+
 /// What the kernel shows before it has written a time is what the image can store.
 #[test]
 fn times_of_small_inodes_are_whole_seconds() {

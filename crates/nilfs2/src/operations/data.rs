@@ -202,7 +202,7 @@ impl Operations<'_> {
                 fields.needs_checkpoint = true;
             }
             fields.needs_checkpoint |= mode != fields.record.mode;
-            if !context.is_cache {
+            if context.stamps_content() {
                 stamp_content(&mut fields.record, now);
             }
         });

@@ -1,7 +1,8 @@
 //! Modes, owners and times.
 
 use drystone_vfs::{
-    Capabilities, FileFlags, NewNode, RequestContext, SetAttributes, SetTime, Timestamp,
+    Capabilities, Errno, FallocateMode, FileFlags, NewNode, RequestContext, SetAttributes, SetTime,
+    Timestamp,
 };
 
 const OLD: Timestamp = Timestamp { seconds: 1_000, nanoseconds: 0 };
@@ -190,6 +191,29 @@ cases! {
         t.fs.write(&cache, file, 0, b"onetwo").unwrap();
         set(FileFlags::empty());
         assert_eq!(t.content(file), b"onetwo");
+    }
+
+    fn changes_past_a_cache_that_keeps_times_change_none(t) {
+        let file = t.file("a");
+        t.set(&t.root, file, old()).unwrap();
+        let context = RequestContext { keeps_times: true, ..RequestContext::superuser() };
+        for offset in [0, 0, 20_000] {
+            t.fs.write(&context, file, offset, b"x").unwrap();
+        }
+        let modes = [
+            FallocateMode::Allocate { keep_size: true },
+            FallocateMode::Allocate { keep_size: false },
+            FallocateMode::PunchHole,
+            FallocateMode::ZeroRange { keep_size: true },
+        ];
+        for (mode, length) in modes.into_iter().zip([40_000, 30_000, 10_000, 10_000]) {
+            match t.fs.fallocate(&context, file, mode, 0, length) {
+                Err(error) if error.errno == Errno::EOPNOTSUPP => {}
+                done => done.unwrap(),
+            }
+        }
+        let after = t.stat(file);
+        assert_eq!((after.modified, after.changed), (OLD, OLD));
     }
 
     fn read_changes_no_time(t) {

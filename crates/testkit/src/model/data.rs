@@ -83,7 +83,7 @@ impl ModelState {
         }
         self.change_content(inode, |content| content.write(offset, &data[..length]))?;
         permission::drop_privileges(self.node_mut(inode)?, context);
-        if !context.is_cache {
+        if context.stamps_content() {
             self.touch_content(inode)?;
         }
         Ok(length)
@@ -185,7 +185,10 @@ impl ModelState {
             FallocateMode::InsertRange => content.insert(offset, length),
         })?;
         permission::drop_privileges(self.node_mut(inode)?, context);
-        self.touch_content(inode)
+        if context.stamps_content() {
+            self.touch_content(inode)?;
+        }
+        Ok(())
     }
 
     pub(super) fn seek(&self, inode: InodeNumber, from: SeekFrom) -> Result<u64> {
