@@ -16,40 +16,38 @@ const METADATA_BLOCKS_MAX: usize = 1 << 16;
 /// Content in memory above which clean blocks are dropped, in bytes.
 pub(crate) const CONTENT_BYTES_MAX: usize = 256 << 20;
 
-impl Engine {
-    /// Drops clean blocks of metadata and content that are beyond the limits.
-    pub(crate) fn trim(&self, log: &mut LogState) {
-        log.cpfile.trim(METADATA_BLOCKS_MAX);
-        log.segments.file.trim(METADATA_BLOCKS_MAX);
-        self.trim_read();
-    }
+/// Drops clean blocks of metadata and content that are beyond the limits.
+pub(crate) fn trim(engine: &Engine, log: &mut LogState) {
+    log.cpfile.trim(METADATA_BLOCKS_MAX);
+    log.segments.file.trim(METADATA_BLOCKS_MAX);
+    trim_read(engine);
+}
 
-    /// The same of what is read without the log.
-    fn trim_read(&self) {
-        self.ifile.file.write().trim(METADATA_BLOCKS_MAX);
-        self.dat.write().file.trim(METADATA_BLOCKS_MAX);
-        self.trim_content(CONTENT_BYTES_MAX / self.volume.block_bytes());
-    }
+/// The same of what is read without the log.
+fn trim_read(engine: &Engine) {
+    engine.ifile.file.write().trim(METADATA_BLOCKS_MAX);
+    engine.dat.write().file.trim(METADATA_BLOCKS_MAX);
+    trim_content(engine, CONTENT_BYTES_MAX / engine.volume.block_bytes());
+}
 
-    /// Drops clean blocks of content if more than so many are in memory.
-    pub(crate) fn trim_content(&self, blocks_max: usize) {
-        let mut blocks = 0;
-        self.inodes.for_each(|inode| {
-            let mut pages = inode.pages.lock();
-            blocks += pages.blocks.len();
-            if blocks > blocks_max {
-                blocks -= pages.trim();
-            }
-        });
-    }
-
-    /// Notes that so much content was read, and drops clean blocks when it was as much as may be in memory.
-    /// The caller holds no locks.
-    pub(crate) fn note_read(&self, bytes: usize) {
-        let before = self.read_bytes.fetch_add(bytes, Ordering::Relaxed);
-        if before.saturating_add(bytes) > CONTENT_BYTES_MAX {
-            self.read_bytes.store(0, Ordering::Relaxed);
-            self.trim_read();
+/// Drops clean blocks of content if more than so many are in memory.
+pub(crate) fn trim_content(engine: &Engine, blocks_max: usize) {
+    let mut blocks = 0;
+    engine.inodes.for_each(|inode| {
+        let mut pages = inode.pages.lock();
+        blocks += pages.blocks.len();
+        if blocks > blocks_max {
+            blocks -= pages.trim();
         }
+    });
+}
+
+/// Notes that so much content was read, and drops clean blocks when it was as much as may be in memory. The caller
+/// holds no locks.
+pub(crate) fn note_read(engine: &Engine, bytes: usize) {
+    let before = engine.read_bytes.fetch_add(bytes, Ordering::Relaxed);
+    if before.saturating_add(bytes) > CONTENT_BYTES_MAX {
+        engine.read_bytes.store(0, Ordering::Relaxed);
+        trim_read(engine);
     }
 }

@@ -13,6 +13,7 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::inode::Inode;
 use crate::log::{CleanerWork, LogState};
+use crate::trim::trim;
 use build::Builder;
 use drystone_nilfs2_format::cpfile::{Checkpoint, CheckpointFlags};
 use drystone_nilfs2_format::log::LogFlags;
@@ -73,7 +74,7 @@ impl LogWriter<'_> {
             || self.ifile.file.read().is_dirty()
             || self.dat.read().file.is_dirty();
         if frozen.is_empty() && !metadata_dirty && work.is_empty() {
-            self.trim(log);
+            trim(self, log);
             return Ok(());
         }
         let is_minor = frozen.is_empty();
@@ -117,7 +118,7 @@ impl LogWriter<'_> {
             self.volume.wait_for_readers();
             log.segments.barred.clear();
         }
-        self.trim(log);
+        trim(self, log);
         Ok(())
     }
 

@@ -9,7 +9,7 @@ use crate::cleaner::Cleaner;
 use crate::inode::Inode;
 use crate::log_writer::LogWriter;
 use crate::mkfs::{MakeOptions, make};
-use crate::trim::CONTENT_BYTES_MAX;
+use crate::trim::{CONTENT_BYTES_MAX, trim_content};
 use drystone_blockdev::{
     BlockDevice, DeviceOperation, DeviceResult, Effect, Fault, Faulty, MemoryDevice, Trigger,
 };
@@ -636,7 +636,7 @@ fn what_is_read_is_dropped_without_a_log() {
     assert_eq!(engine.read_bytes.load(Ordering::Relaxed), bytes.len() + 1);
     let inode = engine.held(number).unwrap();
     assert_eq!(inode.pages.lock().blocks.len(), 100);
-    engine.trim_content(99);
+    trim_content(engine, 99);
     assert_eq!(inode.pages.lock().blocks.len(), 0);
     // As if much had been read by now.
     engine.read_bytes.store(CONTENT_BYTES_MAX, Ordering::Relaxed);

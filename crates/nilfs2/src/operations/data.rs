@@ -7,6 +7,7 @@ use crate::inode::Inode;
 use crate::log::CleanerWork;
 use crate::log_writer::LogWriter;
 use crate::permission;
+use crate::trim::note_read;
 use drystone_nilfs2_format::FileBlock;
 use drystone_sync::Arc;
 use drystone_vfs::{
@@ -105,7 +106,7 @@ impl Operations<'_> {
             done += piece;
         }
         drop(content);
-        self.note_read(length);
+        note_read(self, length);
         Ok(length)
     }
 
