@@ -1,12 +1,14 @@
-//! The directory that a thread has used last.
+//! The directories that a thread has used last.
 //!
 //! # State
-//! A thread that looks up or changes many names in one directory keeps a handle of that one, which saves it the
-//! way through the table of inodes, and the slots of its dentries, which it then reads without a
-//! lock: one directory for each thread, from the second use in a row on, until it uses
-//! another one twice. An operation takes the handle, and puts it back at its end. So it stays in memory that long, though nobody else uses it, and so do the
-//! places of its names if it has got others since. When the directory is removed or the image
-//! closed, the handle is no longer used.
+//! A thread that looks up or changes many names in one directory, or moves files between two, keeps handles of these.
+//! They save it the way through the table of inodes, and have the slots of the directory's dentries, which it then
+//! reads without a lock. A thread keeps [`KEPT`] directories, each from the second use on with no more than one other
+//! between them, until it keeps others in their place. An operation takes the handle, and puts it back at its end.
+//!
+//! So a directory stays in memory that long, with what is cached of it, though no other thread uses it, and so do
+//! the places of its names if it has got others since. When it is removed or the image closed, the handle is no longer
+//! used; it stays until the thread keeps another directory or ends.
 //!
 //! # Locking
 //! None: nobody else sees a thread's own.
@@ -20,23 +22,50 @@ use drystone_sync::{Arc, LazyLock};
 use std::cell::RefCell;
 use std::ops::Deref;
 
+/// Directories that a thread keeps: as many as a rename uses.
+const KEPT: usize = 2;
+
 /// What a thread remembers.
 #[derive(Default)]
-struct RecentDirectory {
-    /// The table that the numbers are of, and the directory that was asked for last.
-    asked: Option<(u64, InodeNumber)>,
-    /// The directory that was asked for twice in a row.
-    kept: Option<KeptDirectory>,
+struct RecentDirectories {
+    /// The table that the numbers are of, and the directories that were asked for last and not kept then; the last
+    /// one first.
+    asked: [Option<(u64, InodeNumber)>; KEPT],
+    /// Directories that were asked for again.
+    kept: [Option<KeptDirectory>; KEPT],
+    /// The kept one that was used last.
+    last: usize,
 }
 
-impl RecentDirectory {
-    /// Keeps a directory if it was asked for last time too. Returns what is to be dropped.
+impl RecentDirectories {
+    /// The kept directory of a number. It counts as used.
+    #[inline]
+    fn find(&mut self, table: u64, number: InodeNumber) -> Option<&mut KeptDirectory> {
+        self.last = self.place_of(table, number)?;
+        self.kept[self.last].as_mut()
+    }
+
+    #[inline]
+    fn place_of(&self, table: u64, number: InodeNumber) -> Option<usize> {
+        let is_kept = |kept: &Option<KeptDirectory>| {
+            kept.as_ref().is_some_and(|kept| kept.is_of(table, number))
+        };
+        self.kept.iter().position(is_kept)
+    }
+
+    /// Keeps a directory if it was asked for lately. Returns what is to be dropped.
     fn keep_if_asked_again(&mut self, directory: KeptDirectory) -> Option<KeptDirectory> {
-        let asked = Some((directory.table, directory.number));
-        match std::mem::replace(&mut self.asked, asked) == asked {
-            true => self.kept.replace(directory),
-            false => Some(directory),
+        let (table, number) = (directory.table, directory.number);
+        let asked = Some((table, number));
+        let before = self.asked.iter().position(|before| *before == asked);
+        self.asked[..=before.unwrap_or(KEPT - 1)].rotate_right(1);
+        self.asked[0] = asked;
+        if before.is_none() {
+            return Some(directory);
         }
+        // One that was removed may have the same number.
+        self.last = self.place_of(table, number).unwrap_or((self.last + 1) % KEPT);
+        self.kept[self.last].replace(directory)
     }
 }
 
@@ -60,7 +89,7 @@ impl KeptDirectory {
     }
 }
 
-/// A directory that an operation uses. If it's the one that the thread keeps, its count of references, which all
+/// A directory that an operation uses. If it's one that the thread keeps, its count of references, which all
 /// threads share, doesn't change.
 pub(crate) struct UsedDirectory {
     /// `None` only within the drop.
@@ -83,9 +112,9 @@ impl Deref for UsedDirectory {
 impl Drop for UsedDirectory {
     fn drop(&mut self) {
         let (Some(table), Some(directory)) = (self.kept_for, self.directory.take()) else { return };
-        let keep = |recent: &RefCell<RecentDirectory>| {
+        let keep = |recent: &RefCell<RecentDirectories>| {
             let mut recent = recent.try_borrow_mut().ok()?;
-            let kept = recent.kept.as_mut().filter(|kept| kept.is_of(table, directory.number))?;
+            let kept = recent.find(table, directory.number)?;
             // Another operation may have put it there meanwhile.
             kept.directory.replace(directory)
         };
@@ -95,7 +124,7 @@ impl Drop for UsedDirectory {
 }
 
 drystone_sync::thread_local! {
-    static RECENT: RefCell<RecentDirectory> = RefCell::default();
+    static RECENT: RefCell<RecentDirectories> = RefCell::default();
 }
 
 /// A number that no other table has had.
@@ -104,8 +133,8 @@ pub(super) fn new_table() -> u64 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Passes on the directory of a number: that which the thread keeps, if that is it, else what `get` gives,
-/// which the thread keeps from now on if it was asked for that twice in a row. Only if `found` returns something, it
+/// Passes on the directory of a number: that which the thread keeps, else what `get` gives, which the thread keeps
+/// from now on if it was asked for that lately. Only if `found` returns something, it
 /// counts as a use: otherwise the caller asks for the directory by [`used`].
 #[inline]
 pub(super) fn with<T>(
@@ -114,9 +143,9 @@ pub(super) fn with<T>(
     get: impl FnOnce() -> Option<Arc<Inode>>,
     found: impl FnOnce(&Inode, &mut DentryReader) -> Option<T>,
 ) -> Option<T> {
-    let with = |recent: &RefCell<RecentDirectory>| {
+    let with = |recent: &RefCell<RecentDirectories>| {
         let mut recent = recent.try_borrow_mut().ok()?;
-        if let Some(kept) = recent.kept.as_mut().filter(|kept| kept.is_of(table, number))
+        if let Some(kept) = recent.find(table, number)
             && let Some(directory) = kept.directory.as_ref().filter(|kept| !kept.is_dropped())
         {
             return found(directory, &mut kept.names);
@@ -138,17 +167,17 @@ pub(super) fn with<T>(
     RECENT.try_with(with).ok().flatten()
 }
 
-/// The directory of a number for one operation: that which the thread keeps, if that is it, else what `get` gives,
-/// which the thread keeps from now on if it was asked for that twice in a row.
+/// The directory of a number for one operation: that which the thread keeps, else what `get` gives, which the thread
+/// keeps from now on if it was asked for that lately.
 #[inline]
 pub(super) fn used(
     table: u64,
     number: InodeNumber,
     get: impl FnOnce() -> Result<Arc<Inode>>,
 ) -> Result<UsedDirectory> {
-    let take = |recent: &RefCell<RecentDirectory>| {
+    let take = |recent: &RefCell<RecentDirectories>| {
         let mut recent = recent.try_borrow_mut().ok()?;
-        let kept = recent.kept.as_mut().filter(|kept| kept.is_of(table, number))?;
+        let kept = recent.find(table, number)?;
         kept.directory.take_if(|kept| !kept.is_dropped())
     };
     if let Some(directory) = RECENT.try_with(take).ok().flatten() {
@@ -157,7 +186,7 @@ pub(super) fn used(
     let directory = get()?;
     if directory.is_directory() {
         let kept = KeptDirectory::new(table, Arc::clone(&directory));
-        let keep = |recent: &RefCell<RecentDirectory>| {
+        let keep = |recent: &RefCell<RecentDirectories>| {
             Some(recent.try_borrow_mut().ok()?.keep_if_asked_again(kept))
         };
         drop(RECENT.try_with(keep));

@@ -141,3 +141,40 @@ fn a_slow_look_up_is_one_use_of_its_directory() {
     fs.forget(directory, 1);
     fs.close().unwrap();
 }
+
+/// A thread that moves files from one directory to another keeps both, until it uses two others.
+#[test]
+fn the_directories_of_renames_are_kept() {
+    let Some(image) = TestImage::new("default", 32) else { return };
+    let context = RequestContext::superuser();
+    let fs = image.open();
+    let make = |parent, name: &[u8], node| {
+        let made = fs.create(&context, parent, name, node, 0o755).unwrap().inode;
+        fs.forget(made, 1);
+        made
+    };
+    let [first, second, third, fourth] =
+        [b"1", b"2", b"3", b"4"].map(|name| make(fs.root(), name.as_slice(), NewNode::Directory));
+    let is_kept = |directory: drystone_vfs::InodeNumber| {
+        let inode = fs.inodes.get(InodeNumber::new(directory.0 as u32)).unwrap();
+        Arc::strong_count(&inode) > 2
+    };
+    make(first, b"file", NewNode::Regular);
+    let flags = drystone_vfs::RenameFlags::empty();
+    for (from, to) in [(first, second), (second, first), (first, second)] {
+        fs.rename(&context, from, b"file", to, b"file", flags).unwrap();
+    }
+    assert!(is_kept(first) && is_kept(second));
+    // A single use of others changes nothing.
+    make(third, b"file", NewNode::Regular);
+    make(second, b"other", NewNode::Regular);
+    assert!(is_kept(first) && is_kept(second) && !is_kept(third));
+    for directory in [third, fourth] {
+        for name in [b"a", b"b"] {
+            make(directory, name, NewNode::Regular);
+        }
+    }
+    assert!(!is_kept(first) && !is_kept(second) && is_kept(third) && is_kept(fourth));
+    fs.close().unwrap();
+    image.check("after renames");
+}
