@@ -110,7 +110,7 @@ mod tests {
         fill(&fs);
         let inode = fs.held(made).expect("an inode");
         {
-            let _content = inode.content.write();
+            let _content = inode.content().write();
             let mut directory = Directory::open(&fs, &inode).expect("a directory");
             assert_eq!(directory.shape, DirectoryForm::Inline);
             let mut handle = fs.volume.start(credits::WRITE).expect("a handle");

@@ -65,7 +65,7 @@ pub(crate) fn lock_name<'a>(
     name: &[u8],
 ) -> Result<LockedName<'a>> {
     if directory.flags().contains(InodeFlags::INDEX) {
-        let content = directory.content.read();
+        let content = directory.content().read();
         directory.check_linked()?;
         let summary = directory.summary();
         if let Some((search, leaf)) = search_leaf(fs, directory, &summary, name, false)? {
@@ -88,7 +88,7 @@ pub(crate) fn lock_new_name<'a>(
     may_add: impl Fn(&InodeSummary) -> Result<()>,
 ) -> Result<LockedName<'a>> {
     if directory.flags().contains(InodeFlags::INDEX) {
-        let content = directory.content.read();
+        let content = directory.content().read();
         directory.check_linked()?;
         if let Some((summary, search, leaf)) =
             lock_leaf_with_room(fs, context, directory, name, &may_add)?
@@ -171,7 +171,7 @@ fn lock_name_alone<'a>(
     name: &[u8],
     wants_room: bool,
 ) -> Result<LockedName<'a>> {
-    let content = directory.content.write();
+    let content = directory.content().write();
     // One that was removed has no blocks to search.
     directory.check_linked()?;
     let summary = directory.summary();

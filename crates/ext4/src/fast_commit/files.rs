@@ -106,7 +106,7 @@ impl Replay<'_> {
             Ok(inode)
         })?;
         if let Some(parent) = self.names.parent(number).filter(|_| is_directory) {
-            let _content = inode.content.write();
+            let _content = inode.content().write();
             self.step(credits::CREATE, |handle| {
                 dir::initialise(fs, &self.context, handle, &inode, parent)
             })?;
@@ -125,7 +125,7 @@ impl Replay<'_> {
         let project = new.project.unwrap_or(quota::owners(inode)[2]);
         let owners = [new.user, new.group, project];
         fs.prepare_quota(owners)?;
-        let _content = inode.content.write();
+        let _content = inode.content().write();
         let _xattrs = inode.xattrs.write();
         self.step(credits::SET_ATTRIBUTES, |handle| {
             fs.quotas

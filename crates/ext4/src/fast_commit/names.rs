@@ -143,7 +143,7 @@ impl Replay<'_> {
     fn remove_name(&self, change: &NameCount) -> Result<()> {
         let fs = self.fs;
         let directory = fs.orphan_inode(change.directory)?;
-        let _content = directory.content.write();
+        let _content = directory.content().write();
         let Some(found) = dir::entry_named(fs, &directory, &directory.summary(), &change.name)?
         else {
             return Ok(());
@@ -172,7 +172,7 @@ impl Replay<'_> {
         }
         let inode = fs.orphan_inode(number)?;
         {
-            let _content = directory.content.write();
+            let _content = directory.content().write();
             self.step(credits::CREATE, |handle| {
                 dir::forget_name(&directory, &change.name);
                 dir::add(fs, &self.context, handle, &directory, &change.name, &inode, None)?;
@@ -186,7 +186,7 @@ impl Replay<'_> {
             })?;
         }
         if inode.is_directory() {
-            let _content = inode.content.write();
+            let _content = inode.content().write();
             if dir::parent(fs, &inode)? != directory.number {
                 self.step(credits::UNLINK, |handle| {
                     dir::set_parent(fs, handle, &inode, directory.number)

@@ -167,7 +167,7 @@ impl Replay<'_> {
                 continue;
             }
             let inode = self.fs.orphan_inode(*number)?;
-            let _content = inode.content.write();
+            let _content = inode.content().write();
             for RangePiece { from, to, extent } in &pieces {
                 if let Some(extent) = extent {
                     self.map_piece(&inode, *from, *to, extent)?;

@@ -21,7 +21,7 @@ pub(crate) fn extents(
     length: u64,
     extents_max: usize,
 ) -> Result<Vec<FileExtent>> {
-    let _content = inode.content.read();
+    let _content = inode.content().read();
     let _mapping = inode.index_lock().map(DirectoryIndexLock::read_mapping);
     let block_size = fs.volume.block_size() as u64;
     if length == 0 || offset / block_size >= mapping::END {
@@ -112,7 +112,7 @@ pub(crate) fn seek(fs: &ContentStore, inode: &Inode, from: SeekFrom) -> Result<u
     if inode.file_type() != FileType::Regular {
         return Err(Errno::EINVAL.into());
     }
-    let _content = inode.content.read();
+    let _content = inode.content().read();
     let size = inode.size_bytes();
     let (SeekFrom::Data(offset) | SeekFrom::Hole(offset)) = from;
     if offset >= size {

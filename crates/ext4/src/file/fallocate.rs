@@ -43,7 +43,7 @@ pub(crate) fn fallocate(
     check_changeable(fs, inode)?;
     let end = offset.checked_add(length).ok_or(Errno::EFBIG)?;
     xattr::drop_capability(fs, inode)?;
-    let _content = inode.content.write();
+    let _content = inode.content().write();
     let flags = inode.flags();
     if end > size_max(fs, inode) {
         return Err(Errno::EFBIG.into());

@@ -145,7 +145,7 @@ mod tests {
         fill(&fs);
         let inode = fs.held(file).expect("an inode");
         {
-            let _content = inode.content.write();
+            let _content = inode.content().write();
             assert!(is_inline(&inode));
             assert!(matches!(move_out(&fs, &inode), Err(Error::NoSpace)));
         }

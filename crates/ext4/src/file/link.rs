@@ -39,7 +39,7 @@ pub(crate) fn read_link(fs: &ContentStore, inode: &Inode) -> Result<Vec<u8>> {
     if inode.file_type() != FileType::Symlink {
         return Err(Errno::EINVAL.into());
     }
-    let _content = inode.content.read();
+    let _content = inode.content().read();
     let size = {
         let fields = inode.fields();
         if fields.disk.flags.contains(InodeFlags::ENCRYPT) {

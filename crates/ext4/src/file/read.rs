@@ -24,7 +24,7 @@ pub(crate) fn read(
     if inode.flags().contains(InodeFlags::ENCRYPT) {
         return Err(Errno::ENOKEY.into());
     }
-    let _content = inode.content.read();
+    let _content = inode.content().read();
     let size = inode.size_bytes();
     let length = size.saturating_sub(offset).min(buffer.len() as u64) as usize;
     let buffer = &mut buffer[..length];

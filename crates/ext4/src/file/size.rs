@@ -108,7 +108,7 @@ fn free_behind<'a>(fs: &'a ContentStore, mut handle: Handle<'a>, inode: &Arc<Ino
 
 /// Finishes a truncation that a crash interrupted.
 pub(crate) fn finish_cut(fs: &ContentStore, inode: &Arc<Inode>) -> Result<()> {
-    let _content = inode.content.write();
+    let _content = inode.content().write();
     let mut handle = fs.volume.start(credits::CUT)?;
     if inode.has_mapping() {
         free_behind(fs, handle, inode)?;

@@ -65,7 +65,7 @@ pub(crate) fn clear_all(fs: &ContentStore) -> Result<()> {
     }
     let mut result = Ok(());
     for inode in fs.tails.take() {
-        let _content = inode.content.write();
+        let _content = inode.content().write();
         result = result.and(clear_durable(fs, &inode));
         if inode.is_tail_pending() {
             wait(fs, &inode);

@@ -40,7 +40,7 @@ pub(crate) fn write(
         // then stays.
         xattr::drop_capability(fs, inode)?;
     }
-    let _content = inode.content.write();
+    let _content = inode.content().write();
     let overwrites = offset < inode.size_bytes();
     // The page cache writes whole pages. Where it is kept, they are compared with what is stored.
     if overwrites && inode.flags().contains(InodeFlags::APPEND) && !context.is_cache {
@@ -58,7 +58,8 @@ pub(crate) fn append(
 ) -> Result<(u64, usize)> {
     check_changeable(fs, inode)?;
     xattr::drop_capability(fs, inode)?;
-    let _content = (!drystone_sync::planted!("append-without-lock")).then(|| inode.content.write());
+    let _content =
+        (!drystone_sync::planted!("append-without-lock")).then(|| inode.content().write());
     let offset = inode.size_bytes();
     Ok((offset, write_locked(fs, context, inode, offset, data)?))
 }

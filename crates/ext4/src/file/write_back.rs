@@ -207,7 +207,7 @@ pub(crate) fn flush_all(fs: &ContentStore) -> Result<()> {
     for inode in fs.delayed_allocation.take_waiting() {
         // Run by run, so that a reader waits for one run at most.
         let flushed = loop {
-            let _content = inode.content.write();
+            let _content = inode.content().write();
             match flush_run(fs, &inode) {
                 Ok(false) => {}
                 Ok(true) => break Ok(()),
@@ -225,7 +225,7 @@ pub(crate) fn flush_all(fs: &ContentStore) -> Result<()> {
 /// Drops data that could not be written, when the mount ends. Called without locks.
 pub(crate) fn discard_all(fs: &ContentStore) {
     for inode in fs.delayed_allocation.take_waiting() {
-        let _content = inode.content.write();
+        let _content = inode.content().write();
         discard(fs, &inode);
     }
 }
@@ -254,7 +254,7 @@ pub(crate) fn sync(fs: &ContentStore, inode: &Arc<Inode>, data_only: bool) -> Re
         return Ok(());
     }
     if inode.delayed.is_any() && !drystone_sync::planted!("sync-without-delayed") {
-        let _content = inode.content.write();
+        let _content = inode.content().write();
         flush(fs, inode)?;
     }
     // A directory's data are its names, and each change of a name stamps the directory.
@@ -264,7 +264,7 @@ pub(crate) fn sync(fs: &ContentStore, inode: &Arc<Inode>, data_only: bool) -> Re
     // Usually the commit's flush, or another caller's, has covered the overwrites in place.
     fs.volume.flush_writes(inode.last_overwrite())?;
     if inode.is_tail_pending() && fs.volume.freeze.takes_changes() {
-        let _content = inode.content.write();
+        let _content = inode.content().write();
         tail::clear_durable(fs, inode)?;
     }
     Ok(())

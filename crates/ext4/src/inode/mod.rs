@@ -10,7 +10,8 @@
 //! # Locking
 //! - `content` (class directory or file) is held shared to read names, data or mappings, and
 //!   exclusively to change them, except that names, size and mapping of a hashed directory have locks of their own
-//!   (`dir::lock_name`, [`DirectoryIndexLock`]). It is taken before a handle is started.
+//!   (`dir::lock_name`, [`DirectoryIndexLock`]). It is taken before a handle is started. Readers of a directory
+//!   that many threads use share it without a common cache line ([`ContentLock`]).
 //! - `fields` is held only while the fields are read or changed. What `content` protects (size, mapping
 //!   root; for a directory `content` or the lock of its mapping) changes only with both held, so either suffices to
 //!   read it.
@@ -22,6 +23,7 @@
 
 mod area;
 mod attribute_words;
+mod content_lock;
 mod delayed_data;
 pub(crate) mod inline;
 mod notes;
@@ -50,6 +52,7 @@ use crate::error::{Error, Result};
 use crate::extent_status::InodeExtents;
 use crate::lock_classes;
 use attribute_words::AttributeWords;
+use content_lock::{ContentLock, CoreReaders};
 use delayed_data::DelayedData;
 use drystone_cache::{Buffer, Seal};
 use drystone_ext4_format::inode::{Inode as DiskInode, InodeFlags};
@@ -111,8 +114,8 @@ pub(crate) struct Inode {
     shown: AttributeWords,
     /// Where its record is.
     place: RecordLocation,
-    /// Names, data and mapping; see the module's rules.
-    pub content: RwLock<()>,
+    /// A part of the [`ContentLock`].
+    content: RwLock<()>,
     /// Extended attributes; taken after `content`, before a handle.
     pub xattrs: RwLock<()>,
     fields: RwLock<Fields>,
@@ -161,6 +164,8 @@ pub(crate) struct InodeSummary {
 
 /// What a directory in memory has beside what every inode has.
 struct DirectoryParts {
+    /// Readers of the content.
+    readers: CoreReaders,
     /// The names that are known.
     names: DentryCache,
     /// The blocks that are known.
@@ -174,6 +179,7 @@ struct DirectoryParts {
 impl DirectoryParts {
     fn new(store: &InodeStore) -> DirectoryParts {
         DirectoryParts {
+            readers: CoreReaders::default(),
             names: DentryCache::new(&store.dentry_budget),
             blocks: DirectoryBlockCache::new(&store.dentry_budget),
             index: DirectoryIndexCache::new(&store.dentry_budget),
@@ -239,6 +245,12 @@ impl Inode {
     /// Looks at the fields. Don't hold it across anything that waits.
     pub fn fields(&self) -> RwLockReadGuard<'_, Fields> {
         self.fields.read()
+    }
+
+    /// The lock of names, data and mapping; see the module's rules.
+    #[inline]
+    pub fn content(&self) -> ContentLock<'_> {
+        ContentLock::new(&self.content, self.directory.as_ref().map(|parts| &parts.readers))
     }
 
     /// The facts that permissions depend on.

@@ -230,7 +230,7 @@ mod tests {
         let number = InodeNumber::new(made.inode.0 as u32);
         let inode = fs.inode(number).unwrap();
         assert_eq!((inode.size_bytes(), fs.inode_now(number).unwrap().size_bytes()), (20_000, 0));
-        let content = inode.content.write();
+        let content = inode.content().write();
         crate::file::discard(&fs, &inode);
         let mut handle = fs.volume.start(4).unwrap();
         inode.update(&fs, &mut handle, |_| Ok(())).unwrap();

@@ -116,7 +116,7 @@ impl Engine {
             // Data of other files that can't be written is reported by their next sync.
             let _ = self.done(file::write_back_all(self));
         }
-        let _content = inode.content.write();
+        let _content = inode.content().write();
         check_changes(self, inode, changes)?;
         if let Some(size) = changes.size {
             file::set_size(self, context, inode, size)?;

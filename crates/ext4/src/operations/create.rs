@@ -128,7 +128,7 @@ impl Engine {
     ) -> Result<Entry> {
         let directory = self.held(parent)?;
         directory.check_directory()?;
-        let _content = directory.content.read();
+        let _content = directory.content().read();
         directory.check_linked()?;
         let summary = directory.summary();
         self.check_may_add(context, &directory, &summary)?;
@@ -166,7 +166,7 @@ impl Engine {
         };
         let locked = dir::lock_new_name(self, context, &directory, name, may_add)?;
         let vacancy = locked.vacancy()?;
-        let _content = inode.content.write();
+        let _content = inode.content().write();
         check_may_link(&directory, &inode)?;
         dir::forget_name(&directory, name);
         with_space_retry(&self.volume, || {
@@ -290,7 +290,7 @@ mod tests {
         let context = RequestContext::superuser();
         let node = NewNode::Regular;
         let directory = fs.held(fs.root())?;
-        let _content = directory.content.write();
+        let _content = directory.content().write();
         let summary = directory.summary();
         let plan = NewInode::plan(fs, &context, &directory, &summary, &node, 0o644)?;
         let mut handle = fs.volume.start(credits::CREATE)?;

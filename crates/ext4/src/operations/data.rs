@@ -136,7 +136,7 @@ impl Engine {
         {
             return;
         }
-        let _content = inode.content.write();
+        let _content = inode.content().write();
         if let Err(error) = file::flush(self, inode) {
             // The data goes on waiting, and a sync reports the error.
             tracing::error!(inode = %inode.number, %error, "data could not be written at a close");

@@ -25,7 +25,7 @@ impl Engine {
     /// Frees an inode without names.
     pub(crate) fn delete(&self, inode: &Arc<Inode>) -> Result<()> {
         {
-            let _content = inode.content.write();
+            let _content = inode.content().write();
             file::drop_pending(self, inode);
             file::discard(self, inode);
             deletion::free_blocks(self, inode)?;

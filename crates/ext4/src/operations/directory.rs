@@ -24,7 +24,7 @@ impl Engine {
         let mut next = Some(first);
         while let Some(cookie) = next {
             let part = {
-                let _content = directory.content.read();
+                let _content = directory.content().read();
                 match directory.check_linked() {
                     // It was emptied and removed since the listing began.
                     Err(_) if next != Some(first) => return Ok(()),

@@ -35,7 +35,7 @@ impl Engine {
             return known.map(|inode| self.attributes_of(&inode));
         }
         // The reference is taken under its locks, so that the inode can't be deleted in between.
-        let _content = directory.content.read();
+        let _content = directory.content().read();
         // One that was removed has no names, and what was its parent may be gone or another inode.
         directory.check_linked()?;
         let enter = |number| Ok(self.entry(&*self.inode(number)?));
@@ -132,7 +132,7 @@ impl Engine {
 
     /// The inode that `name` stands for. The directory is locked only during the search.
     pub(super) fn find_in(&self, directory: &Inode, name: &[u8]) -> Result<Arc<Inode>> {
-        let _content = directory.content.read();
+        let _content = directory.content().read();
         directory.check_linked()?;
         dir::inode_named(self, directory, name, |number| self.inode(number))?
             .ok_or(Errno::ENOENT.into())

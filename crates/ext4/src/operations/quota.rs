@@ -126,7 +126,7 @@ impl Engine {
         if file.get(self, id)?.is_some() {
             return Ok(());
         }
-        let _content = file.inode().content.write();
+        let _content = file.inode().content().write();
         while !file.has_room(self)? {
             with_space_retry(&self.volume, || {
                 let mut handle = self.volume.start(credits::QUOTA_GROWTH)?;

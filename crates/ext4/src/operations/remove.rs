@@ -40,7 +40,7 @@ impl Engine {
             }
             // Whether the inode is on the orphan record is decided under its content lock.
             let victim =
-                (!drystone_sync::planted!("unlink-without-lock")).then(|| inode.content.write());
+                (!drystone_sync::planted!("unlink-without-lock")).then(|| inode.content().write());
             let mut handle = self.volume.start(credits::UNLINK + credits::DELETE_INODE)?;
             let removed = self.remove_name(&mut handle, &directory, &inode, name, found);
             self.settle(handle, removed)?;
@@ -96,8 +96,8 @@ impl Engine {
             } else {
                 (&victim, &*directory)
             };
-            let _first = first.content.write();
-            let _second = second.content.write();
+            let _first = first.content().write();
+            let _second = second.content().write();
             directory.check_linked()?;
             let found = match dir::entry_named(self, &directory, &directory.summary(), name)? {
                 Some(found)

@@ -30,7 +30,7 @@ impl ValueGarbage {
 /// value to value without end.
 fn delete_value(fs: &ContentStore, inode: &Arc<Inode>) -> Result<()> {
     {
-        let _content = inode.content.write();
+        let _content = inode.content().write();
         deletion::free_blocks(fs, inode)?;
     }
     deletion::free_bare_inode(fs, inode)

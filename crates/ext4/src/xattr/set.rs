@@ -70,5 +70,5 @@ pub(crate) fn lock_content<'a>(
     inode: &'a Inode,
 ) -> Option<drystone_sync::RwLockReadGuard<'a, ()>> {
     let may_move = fs.volume.features.incompat.contains(Incompat::INLINE_DATA);
-    may_move.then(|| inode.content.read())
+    may_move.then(|| inode.content().read())
 }

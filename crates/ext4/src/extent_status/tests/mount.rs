@@ -33,7 +33,7 @@ fn open(policy: ExtentReclaim, extents: usize) -> Ext4 {
 
 /// Compares the cached extents, and the answers of `map`, with the mapping in the image.
 fn compare(fs: &Ext4, inode: &Inode) {
-    let _content = inode.content.read();
+    let _content = inode.content().read();
     let mut image = BTreeMap::new();
     let mut next = LogicalBlock::FIRST;
     while let Some(extent) = mapping::next_extent(fs, inode, next).unwrap() {

@@ -54,7 +54,7 @@ fn use_damaged(image: &ImageFile, random: &mut fastrand::Rng) {
         assert!(extent.logical >= from && extent.length > 0);
         next = extent.logical.checked_add(extent.length);
     }
-    let _content = inode.content.write();
+    let _content = inode.content().write();
     let context = RequestContext::superuser();
     for _ in 0..40 {
         let first = LogicalBlock::new(random.u32(..SPAN));

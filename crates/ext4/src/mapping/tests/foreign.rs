@@ -43,7 +43,7 @@ fn files_of_the_kernel_are_read() {
         let size = inode.fields().disk.size_bytes as usize;
         assert!(read[..size] == content[..size], "mke2fs {arguments}: other content");
         {
-            let _content = inode.content.write();
+            let _content = inode.content().write();
             remove_all(&fs, &inode, LogicalBlock::FIRST).expect("a removal");
         }
         close(fs);

@@ -86,7 +86,7 @@ fn random_changes(arguments: &str, extents: bool, seed: u64) {
     let used = tester.inode.fields().disk.sectors;
     assert_eq!(used == 0, tester.model.is_empty());
     {
-        let _content = tester.inode.content.write();
+        let _content = tester.inode.content().write();
         remove_all(&tester.fs, &tester.inode, LogicalBlock::FIRST).expect("a removal");
     }
     assert_eq!(tester.inode.fields().disk.sectors, 0);
@@ -190,7 +190,7 @@ fn a_cut_of_many_groups_goes_in_steps() {
     }
     let steps = {
         let Tester { fs, inode, .. } = &tester;
-        let _content = inode.content.write();
+        let _content = inode.content().write();
         let (mut steps, mut end) = (1, END);
         loop {
             let mut handle = fs.volume.start(credits::CUT).expect("a handle");

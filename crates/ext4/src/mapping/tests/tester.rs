@@ -52,7 +52,7 @@ impl Tester {
         let unwritten = has_extents(inode) && self.random.bool();
         let first = LogicalBlock::new(logical);
         let mapped = with_space_retry(&fs.volume, || {
-            let _content = inode.content.write();
+            let _content = inode.content().write();
             let mut handle = fs.volume.start(credits::WRITE)?;
             let done = allocate(fs, &mut handle, context, inode, first, length).and_then(|run| {
                 let (physical, length) = (run.physical, run.length);
@@ -82,7 +82,7 @@ impl Tester {
 
     pub fn remove(&mut self, from: u32, to: u64) {
         let Tester { fs, inode, .. } = self;
-        let _content = inode.content.write();
+        let _content = inode.content().write();
         let mut end = to;
         loop {
             let step = with_space_retry(&fs.volume, || {
@@ -100,7 +100,7 @@ impl Tester {
 
     pub fn convert(&mut self, logical: u32, length: u32, to_unwritten: bool) {
         let Tester { fs, inode, .. } = self;
-        let _content = inode.content.write();
+        let _content = inode.content().write();
         let first = LogicalBlock::new(logical);
         let mapped = map(fs, inode, first, length).expect("a sound mapping");
         if mapped.physical.is_none() {
@@ -133,7 +133,7 @@ impl Tester {
             self.remove(from - length, u64::from(from));
         }
         let Tester { fs, inode, .. } = self;
-        let _content = inode.content.write();
+        let _content = inode.content().write();
         let first = LogicalBlock::new(from);
         if up {
             split_at(fs, inode, first).expect("a cut");

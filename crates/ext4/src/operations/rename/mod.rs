@@ -110,10 +110,13 @@ impl Engine {
             return Err(Errno::EINVAL.into());
         }
         let old_directory = self.searchable(context, parent)?;
-        let new_directory = self.searchable(context, new_parent)?;
+        let other = match new_parent == parent {
+            true => None,
+            false => Some(self.searchable(context, new_parent)?),
+        };
         check_names(name, new_name, flags)?;
         let from = RenameEnd { directory: &old_directory, name };
-        let to = RenameEnd { directory: &new_directory, name: new_name };
+        let to = RenameEnd { directory: other.as_ref().unwrap_or(&old_directory), name: new_name };
         let replaced = loop {
             match self.try_rename(context, &from, &to, flags)? {
                 Some(replaced) => break replaced,
@@ -155,7 +158,7 @@ impl Engine {
         let _target = target
             .as_ref()
             .filter(|target| !target.is_directory())
-            .map(|target| target.content.write());
+            .map(|target| target.content().write());
         let spots = EntryPositions::find(self, from, to)?;
         if spots.from.as_ref().map(|found| found.inode) != Some(source.number)
             || spots.target() != target.as_ref().map(|target| target.number)
@@ -182,7 +185,7 @@ impl Engine {
             return Ok(None);
         }
         self.write_before_replacing(&source, target.as_ref(), flags)?;
-        let _target = target.as_ref().map(|target| target.content.write());
+        let _target = target.as_ref().map(|target| target.content().write());
         let rename = Rename { context, from, to, source: &source, target: target.as_ref(), flags };
         rename.run(self, spots).map(Some)
     }
@@ -200,9 +203,9 @@ impl Engine {
             && !flags.contains(RenameFlags::EXCHANGE)
             && new.flags().contains(InodeFlags::INDEX)
         {
-            let first = (old.number < new.number).then(|| old.content.write());
-            let shared = new.content.read();
-            let old_content = first.unwrap_or_else(|| old.content.write());
+            let first = (old.number < new.number).then(|| old.content().write());
+            let shared = new.content().read();
+            let old_content = first.unwrap_or_else(|| old.content().write());
             let is_there = EntryPositions::find_old(self, from, to)?.ok_or(Errno::ENOENT)?;
             let source = self.inode(is_there.inode)?;
             // A leaf is only split for a new name, and if nothing but space can be missing.
@@ -231,7 +234,7 @@ impl Engine {
         let other = flags.contains(RenameFlags::EXCHANGE).then_some(target);
         for inode in [source].into_iter().chain(other) {
             if inode.delayed.is_any() {
-                let _content = inode.content.write();
+                let _content = inode.content().write();
                 file::flush(self, inode)?;
             }
         }
@@ -258,7 +261,7 @@ impl Engine {
                 return Ok(false);
             }
             let parent = {
-                let _content = here.content.read();
+                let _content = here.content().read();
                 // Only one that has a name keeps its parent.
                 here.check_linked()?;
                 self.inode(dir::parent(self, &here)?)?
@@ -332,7 +335,7 @@ fn lock_in_order<const N: usize>(
     let mut locked = None;
     directories.map(|inode| {
         let is_new = locked.replace(inode.number) != Some(inode.number);
-        is_new.then(|| inode.content.write())
+        is_new.then(|| inode.content().write())
     })
 }
 
