@@ -20,6 +20,7 @@ mod error;
 mod free_space;
 mod image;
 mod moves;
+mod progress;
 mod relocate;
 mod resize;
 mod rewrite;
@@ -29,7 +30,6 @@ pub use defragment::{Defragmented, defragment};
 pub use error::{Refusal, ReshapeError};
 pub use free_space::{FreeSpaceAction, FreedSpace, clear_free_space};
 pub use image::{ReshapeDevice, needs_recovery};
-pub use resize::{
-    Growth, NewSize, ReshapeProgress, Resized, new_size_bytes, plan_growth, resize, usable_blocks,
-};
+pub use progress::ReshapeProgress;
+pub use resize::{Growth, NewSize, Resized, new_size_bytes, plan_growth, resize, usable_blocks};
 pub use tune::{MountOptionChange, ReservedSpace, Tuned, Tuning, mount_option_names, tune};

@@ -11,7 +11,7 @@ mod places;
 use crate::error::Result;
 use crate::image::{Image, ReshapeDevice};
 use crate::moves::{BlockMove, Moves};
-use crate::resize::ReshapeProgress;
+use crate::progress::ReshapeProgress;
 use crate::rewrite::{InodeNumbers, Rewriter};
 use drystone_ext4_format::extent::entries_per_block;
 use drystone_ext4_format::inode::{Inode, InodeFlags};
@@ -255,7 +255,7 @@ fn carry_out(
     for run in moves.sources() {
         image.mark(run, false)?;
     }
-    image.store()
+    image.store(progress)
 }
 
 #[cfg(test)]

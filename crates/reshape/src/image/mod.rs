@@ -8,6 +8,7 @@ mod space;
 pub(crate) use space::{base_bitmap, used_runs};
 
 use crate::error::{Refusal, Result};
+use crate::progress::ReshapeProgress;
 use drystone_blockdev::{BlockDevice, DeviceResult, MemoryDevice, UndoDevice};
 use drystone_ext4_format::features::{Incompat, ReadOnlyCompat};
 use drystone_ext4_format::group::GroupDescriptor;
@@ -187,7 +188,7 @@ impl<'d> Image<'d> {
 
     /// Writes everything that a change of the layout touches: bitmaps, descriptors, the blocks reserved for
     /// growth, the superblock with what is free.
-    pub fn store(&mut self) -> Result<()> {
+    pub fn store(&mut self, progress: &mut dyn FnMut(ReshapeProgress)) -> Result<()> {
         self.store_bitmaps()?;
         let clusters: u64 =
             self.groups.iter().map(|group| u64::from(group.free_clusters_count)).sum();
@@ -198,13 +199,14 @@ impl<'d> Image<'d> {
         self.superblock.set_free_inodes_count(inodes as u32);
         // Linux computes it.
         self.superblock.set_overhead_clusters(0);
-        self.store_groups()?;
+        self.store_groups(progress)?;
         self.store_superblock()?;
         Ok(self.device.flush()?)
     }
 
     /// Writes all descriptors and their copies.
-    pub fn store_groups(&self) -> Result<()> {
+    pub fn store_groups(&self, progress: &mut dyn FnMut(ReshapeProgress)) -> Result<()> {
+        let total = u64::from(self.layout.descriptor_blocks());
         let per_block = self.layout.descriptors_per_block() as usize;
         let size = self.layout.descriptor_size();
         for (index, groups) in self.groups.chunks(per_block).enumerate() {
@@ -220,6 +222,8 @@ impl<'d> Image<'d> {
             for copy in self.layout.descriptor_backups(index) {
                 self.write_block(copy, &bytes)?;
             }
+            let done = u64::from(index) + 1;
+            progress(ReshapeProgress { step: "writing group descriptors", done, total });
         }
         Ok(())
     }

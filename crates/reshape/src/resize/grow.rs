@@ -5,13 +5,19 @@ use super::reserve::{free_old_bases, store_reserve};
 use crate::error::Result;
 use crate::image::{Image, base_bitmap};
 use crate::moves::Moves;
+use crate::progress::ReshapeProgress;
 use drystone_ext4_format::GroupNumber;
 use drystone_ext4_format::features::Incompat;
 use drystone_ext4_format::group::{GroupDescriptor, GroupFlags};
 use drystone_ext4_format::layout::Geometry;
 use drystone_ondisk::bitmap;
+use std::ops::Range;
 
-pub(super) fn grow(image: &mut Image<'_>, geometry: &Geometry) -> Result<()> {
+pub(super) fn grow(
+    image: &mut Image<'_>,
+    geometry: &Geometry,
+    progress: &mut dyn FnMut(ReshapeProgress),
+) -> Result<()> {
     let old = image.layout;
     let last = old.last_group();
     image.block_bitmap(last)?;
@@ -23,13 +29,17 @@ pub(super) fn grow(image: &mut Image<'_>, geometry: &Geometry) -> Result<()> {
     let (from, to) = (old.group_cluster_count(last), layout.group_cluster_count(last));
     bitmap::clear_range(image.block_bitmap(last)?, from as usize..to as usize);
     free_old_bases(image, &old, old.group_count())?;
-    add_groups(image, old.group_count())?;
+    add_groups(image, old.group_count(), progress)?;
     store_reserve(image, &old, &Moves::default())?;
-    image.store()
+    image.store(progress)
 }
 
 /// Makes the groups from `first_new` on: those of a flexible group have their metadata together.
-fn add_groups(image: &mut Image<'_>, first_new: u32) -> Result<()> {
+fn add_groups(
+    image: &mut Image<'_>,
+    first_new: u32,
+    progress: &mut dyn FnMut(ReshapeProgress),
+) -> Result<()> {
     let layout = image.layout;
     let count = layout.group_count();
     let has_checksums = image.has_group_checksums();
@@ -61,20 +71,35 @@ fn add_groups(image: &mut Image<'_>, first_new: u32) -> Result<()> {
         place(image, start..end, flexible)?;
         start = end;
     }
+    let total = u64::from(count - first_new);
+    // Tables side by side are cleared at once.
+    let mut tables = 0..0;
     for number in first_new..count {
-        let table = image.groups[number as usize].inode_table;
-        let length = u64::from(layout.inode_table_blocks()) << layout.log_block_size();
-        image.device.zero_range(image.offset_of(table), length)?;
+        let table = image.offset_of(image.groups[number as usize].inode_table);
+        if table != tables.end {
+            clear(image, &tables)?;
+            tables = table..table;
+        }
+        tables.end += u64::from(layout.inode_table_blocks()) << layout.log_block_size();
+        let done = u64::from(number - first_new) + 1;
+        progress(ReshapeProgress { step: "clearing inode tables", done, total });
         if !has_checksums {
             let bits = image.empty_inode_bitmap();
             image.inode_bitmaps.insert(number, bits);
         }
     }
-    Ok(())
+    clear(image, &tables)
+}
+
+fn clear(image: &Image<'_>, bytes: &Range<u64>) -> Result<()> {
+    if bytes.is_empty() {
+        return Ok(());
+    }
+    Ok(image.device.zero_range(bytes.start, bytes.end - bytes.start)?)
 }
 
 /// Finds places for the bitmaps and inode tables of new groups.
-fn place(image: &mut Image<'_>, groups: std::ops::Range<u32>, is_flexible: bool) -> Result<()> {
+fn place(image: &mut Image<'_>, groups: Range<u32>, is_flexible: bool) -> Result<()> {
     let count = image.layout.group_count();
     let goal = groups.start;
     let places = || goal..if is_flexible { count } else { goal + 1 };

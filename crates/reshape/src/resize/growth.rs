@@ -66,7 +66,7 @@ pub fn plan_growth(
         end_bytes: old.blocks_count() << old.log_block_size(),
     };
     let mut image = Image::of(&split, superblock.clone())?;
-    super::grow::grow(&mut image, &geometry)?;
+    super::grow::grow(&mut image, &geometry, &mut |_| {})?;
     let Image { superblock, layout, .. } = image;
     let own = SUPERBLOCK_OFFSET_BYTES >> layout.log_block_size();
     let mut blocks = split.changed_blocks(&layout)?;
@@ -149,7 +149,7 @@ impl ReshapeDevice for SplitDevice<'_> {}
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use super::super::{NewSize, resize};
+    use super::super::{NewSize, ReshapeProgress, resize};
     use super::*;
     use drystone_blockdev::MemoryDevice;
     use drystone_ext4_format::superblock::SUPERBLOCK_BYTES;
@@ -195,5 +195,28 @@ mod tests {
             device.write_at(SUPERBLOCK_OFFSET_BYTES, &growth.superblock.encode()).unwrap();
             assert!(device.to_vec() == resized.to_vec(), "{name}");
         }
+    }
+
+    #[test]
+    fn a_growth_says_how_far_it_is() {
+        if !have("mke2fs") {
+            return;
+        }
+        let scratch = Scratch::new("growth-progress").unwrap();
+        let path = scratch.join("image");
+        let set = FeatureSet::by_name("default-1k").unwrap();
+        mke2fs(&path, set, 17 << 20).unwrap().expect_clean("mke2fs");
+        let device = MemoryDevice::new(100 << 20);
+        device.write_at(0, &std::fs::read(&path).unwrap()).unwrap();
+        let mut steps = std::collections::BTreeMap::new();
+        let mut note = |progress: ReshapeProgress| {
+            steps.insert(progress.step, (progress.done, progress.total));
+        };
+        let resized =
+            resize(&device, NewSize::Exactly(100 << 20), 1_700_000_000, &mut note).unwrap();
+        let new_groups = u64::from(resized.groups) - 3;
+        assert_eq!(steps["clearing inode tables"], (new_groups, new_groups));
+        let (done, total) = steps["writing group descriptors"];
+        assert!(done == total && total > 0);
     }
 }

@@ -17,6 +17,7 @@ pub(crate) use reserve::{free_old_bases, store_reserve};
 
 use crate::error::{Refusal, ReshapeError, Result};
 use crate::image::{Image, ReshapeDevice};
+use crate::progress::ReshapeProgress;
 use drystone_blockdev::BlockDevice;
 use drystone_ext4_format::layout::Geometry;
 use drystone_ext4_format::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, Superblock};
@@ -52,17 +53,6 @@ pub struct Resized {
     pub blocks_moved: u64,
     /// Inodes that got another number.
     pub inodes_moved: u64,
-}
-
-/// How far a change is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReshapeProgress {
-    /// What is being done.
-    pub step: &'static str,
-    /// How much of it.
-    pub done: u64,
-    /// Of how much.
-    pub total: u64,
 }
 
 /// The size that an image on a device will have, in bytes.
@@ -130,7 +120,7 @@ pub fn resize(
             resized.blocks_moved = evacuation.moves.blocks();
             resized.inodes_moved = shrink::shrink(&mut image, &geometry, evacuation, progress)?;
         }
-        None if geometry.blocks_count > before => grow::grow(&mut image, &geometry)?,
+        None if geometry.blocks_count > before => grow::grow(&mut image, &geometry, progress)?,
         None => {}
     }
     let layout = &image.layout;

@@ -1,11 +1,11 @@
 //! Shrinks an image, after moving everything that is beyond the new end.
 
-use super::ReshapeProgress;
 use super::evacuation::{Evacuation, GroupMetadata};
 use super::geometry::reserved_blocks;
 use super::reserve::{free_old_bases, store_reserve};
 use crate::error::{Refusal, Result};
 use crate::image::Image;
+use crate::progress::ReshapeProgress;
 use crate::rewrite::{InodeNumbers, Rewriter};
 use drystone_ext4_format::GroupNumber;
 use drystone_ext4_format::InodeNumber;
@@ -54,7 +54,7 @@ pub(super) fn shrink(
     }
     rewriter.finish()?;
     store_reserve(image, &old, &plan.moves)?;
-    image.store()?;
+    image.store(progress)?;
     Ok(count)
 }
 

@@ -3,7 +3,7 @@
 use crate::error::{Refusal, Result};
 use crate::image::Image;
 use crate::moves::Moves;
-use crate::resize::ReshapeProgress;
+use crate::progress::ReshapeProgress;
 use crate::rewrite::{InodeNumbers, Rewriter};
 use drystone_ext4_format::PhysicalBlock;
 use drystone_ext4_format::checksum::{ChecksumSeed, Checksums};

@@ -13,7 +13,7 @@ use super::width::{check_extra_fields, check_inode_size, enlarge_inodes, set_six
 use super::{Tuned, Tuning};
 use crate::error::{Refusal, Result};
 use crate::image::Image;
-use crate::resize::ReshapeProgress;
+use crate::progress::ReshapeProgress;
 use drystone_ext4_format::features::{Compat, Features, Incompat, ReadOnlyCompat};
 
 /// What made an image, in its superblock.

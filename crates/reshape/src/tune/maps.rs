@@ -4,7 +4,7 @@ use super::Tuned;
 use crate::error::{Refusal, Result};
 use crate::image::Image;
 use crate::moves::Moves;
-use crate::resize::ReshapeProgress;
+use crate::progress::ReshapeProgress;
 use crate::rewrite::{InodeNumbers, Rewriter};
 use drystone_ext4_format::features::{Incompat, ReadOnlyCompat};
 use drystone_ext4_format::inode::InodeFlags;

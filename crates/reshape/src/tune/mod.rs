@@ -11,7 +11,7 @@ mod width;
 
 use crate::error::{Refusal, Result};
 use crate::image::{Image, ReshapeDevice};
-use crate::resize::ReshapeProgress;
+use crate::progress::ReshapeProgress;
 use drystone_ext4_format::checksum::Checksums;
 use drystone_ext4_format::features::{Compat, FeatureChange, Features, Incompat};
 use drystone_ext4_format::hash::HashVersion;
@@ -190,12 +190,12 @@ pub fn tune(
     superblock.set_write_time_seconds(now);
     image.set_superblock(superblock);
     if has_identity_changed && image.layout.checksums() != Checksums::None {
-        image.store_groups()?;
+        image.store_groups(progress)?;
     }
     let mut tuned = Tuned::of(&image);
     if tuning.changes_structure() {
         features::change(&mut image, tuning, now, &mut tuned, progress)?;
-        image.store()?;
+        image.store(progress)?;
     } else {
         image.store_superblock()?;
         device.flush()?;

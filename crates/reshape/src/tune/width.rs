@@ -3,8 +3,8 @@
 use super::Tuned;
 use crate::error::{Refusal, Result};
 use crate::image::Image;
+use crate::progress::ReshapeProgress;
 use crate::relocate::change_layout;
-use crate::resize::ReshapeProgress;
 use drystone_ext4_format::InodeNumber;
 use drystone_ext4_format::features::{Compat, Features, Incompat, ReadOnlyCompat};
 use drystone_ext4_format::inode::{Inode, KNOWN_EXTRA_BYTES};
