@@ -27,7 +27,7 @@ pub struct Global {
     /// The image of the shell in which the command runs.
     #[arg(skip)]
     pub shell_image: Option<Rc<ShellImage>>,
-    /// Change nothing in the image; replay a dirty journal in memory.
+    /// Change nothing in the image: replay a dirty journal in memory. A command that would change the image fails.
     #[arg(long, global = true, help_heading = COMMON)]
     pub read_only: bool,
     /// Select a variant of each mechanism: baseline, scalable, KEY=VALUE,…

@@ -1,6 +1,7 @@
-//! The `drystone` command: ext4 images, with and without mounting them.
+//! The `drystone` command.
 //!
-//! It is thin on purpose: everything it does to an image goes through the library's `FileSystem`.
+//! It is thin on purpose: the library does the work, through `FileSystem` for files and through calls such
+//! as `check_image` for whole images.
 //! `arguments` is the command line, `global` what all commands take; `commands` has one module for each
 //! command; `image` opens the images that they work on; `output` formats what they print.
 //!

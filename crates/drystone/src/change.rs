@@ -88,14 +88,20 @@ pub(crate) fn open_rolled_back(name: &VolumeName) -> Result<SettledImage, Error>
     let undo = undo_file(name)?;
     let volume = ChangeableVolume::open(name)?;
     undo.settle(&volume)?;
-    match FileSystemKind::of(volume.device())? {
+    expect_ext4(volume.device())?;
+    Ok(SettledImage { volume, undo })
+}
+
+/// Refuses NILFS2, which can't be repaired or changed as a whole.
+pub(crate) fn expect_ext4(device: &dyn BlockDevice) -> Result<(), Error> {
+    match FileSystemKind::of(device)? {
         Some(kind @ FileSystemKind::Nilfs2) => Err(ErrorCause::Lacks {
             kind,
-            what: "repair or change of a whole image; 'resize' can enlarge it",
+            what: "repair, and no change of a whole volume but growth by 'resize'",
         }
         .into()),
         // The caller reads the superblock and reports what is wrong with it.
-        Some(FileSystemKind::Ext4) | None => Ok(SettledImage { volume, undo }),
+        Some(FileSystemKind::Ext4) | None => Ok(()),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Checks images.
 
-use crate::change::{change, now, open_rolled_back};
+use crate::change::{change, expect_ext4, now, open_rolled_back};
 use crate::error::on_image;
 use crate::settled::open_settled;
 use crate::{ChangeOptions, Error, ErrorCause, Image, VolumeName};
@@ -128,6 +128,7 @@ pub fn plan_repair(
     on_image("plan the repair of", name, || {
         let name = VolumeName::find_whole(name)?;
         let mut device = open_settled(&name, OpenMode::ReadOnly)?;
+        expect_ext4(&*device)?;
         if may_hold_fast_commits(&*device)?
             && let Ok(recovered) = drystone_ext4::recovered(device.clone())
         {

@@ -229,7 +229,7 @@ impl Ext4Information {
             journal_inode: superblock.journal_inode().map(|inode| inode.get()),
             journal_uuid: (superblock.has_journal() && superblock.journal_inode().is_none())
                 .then(|| uuid::Uuid::from_bytes(superblock.journal_uuid()).to_string()),
-            directory_hash: superblock.hash_version().map(|version| format!("{version:?}")),
+            directory_hash: superblock.hash_version().map(|version| version.name().to_owned()),
             created: superblock.creation_time_seconds(),
             last_mounted: superblock.mount_time_seconds(),
             last_mounted_at: text(superblock.last_mounted()),

@@ -69,6 +69,20 @@ impl HashVersion {
         }
     }
 
+    /// The name that e2fsprogs has for it, with `_unsigned` for an unsigned sibling.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Legacy => "legacy",
+            Self::HalfMd4 => "half_md4",
+            Self::Tea => "tea",
+            Self::LegacyUnsigned => "legacy_unsigned",
+            Self::HalfMd4Unsigned => "half_md4_unsigned",
+            Self::TeaUnsigned => "tea_unsigned",
+            Self::SipHash => "siphash",
+        }
+    }
+
     /// The unsigned sibling where the superblock says that characters are unsigned.
     ///
     /// Index roots store the signed number whichever applies, so this is needed on every read.

@@ -1,7 +1,7 @@
-//! An independent checker of ext4 images.
+//! An independent checker of ext4 images, and their repair.
 //!
 //! [`check`] reads an image and reports every contradiction in it, each with its place. It never
-//! writes. It shares the descriptions of the formats with the engine and nothing else, so that a
+//! writes; [`repair`] does. The checker shares the descriptions of the formats with the engine and nothing else, so that a
 //! bug of the engine is not also a bug of its judge.
 //!
 //! # Passes

@@ -93,7 +93,9 @@ pub(crate) fn find_path(image: &InspectedImage<'_>, path: &[u8]) -> Result<Optio
 pub fn names_of(image: &InspectedImage<'_>, inodes: &[InodeNumber]) -> Result<Vec<InodeName>> {
     if let Some(inode) = inodes.iter().find(|inode| !image.layout.contains_inode(**inode)) {
         let count = image.layout.inodes_count();
-        return Err(InspectError::missing(format!("it has no inode {inode}, but 1 to {count}")));
+        return Err(InspectError::missing(format!(
+            "there is no inode {inode}: the image has inodes 1 to {count}"
+        )));
     }
     let mut found: BTreeMap<InodeNumber, Vec<(InodeNumber, Vec<u8>)>> =
         inodes.iter().map(|&inode| (inode, Vec::new())).collect();

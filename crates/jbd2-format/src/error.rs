@@ -24,7 +24,7 @@ pub enum Corrupt {
         found: u32,
     },
     /// The superblock's block type is neither version 1 nor 2.
-    #[error("journal superblock: block type {found} is no superblock")]
+    #[error("journal superblock: block type {found} isn't that of a superblock")]
     SuperblockKind {
         /// What stands there.
         found: u32,

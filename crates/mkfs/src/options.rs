@@ -25,7 +25,7 @@ pub struct MkfsOptions {
     pub cluster_size: Option<u32>,
     /// Blocks in a group, a multiple of 8; by default as many as a bitmap can show.
     pub blocks_per_group: Option<u32>,
-    /// Bytes in an inode: 128 to 1024, at most a block.
+    /// Bytes in an inode: a power of two from 128 to the block size.
     pub inode_size: Option<u16>,
     /// Bytes of the image for each inode.
     pub bytes_per_inode: Option<u64>,

@@ -40,7 +40,7 @@ enum Task {
 
 #[derive(clap::Args)]
 struct Benchmark {
-    /// Workloads by name; 'all', 'seeds' (those with a published table), 'fxmark'.
+    /// Workloads by name; 'all', 'published' (those with a published table), 'fxmark'.
     #[arg(
         value_name = "WORKLOAD",
         required_unless_present_any = ["machines", "measure", "calibrate"]
@@ -127,7 +127,7 @@ fn parse_counts(text: &str) -> Result<WorkerCounts> {
         return Ok(WorkerCounts::Published);
     }
     let counts = text.split(',').map(|count| {
-        let count = count.trim().parse().with_context(|| format!("'{count}' is no number"))?;
+        let count = count.trim().parse().with_context(|| format!("'{count}' isn't a number"))?;
         ensure!((1..=1024).contains(&count), "there are 1 to 1024 workers");
         Ok(count)
     });

@@ -163,7 +163,7 @@ pub(crate) fn can_be_kept(name: &[u8]) -> bool {
 /// The error of a tree, for an entry whose name is known.
 fn problem(error: &TreeError) -> TarProblem {
     let what = match error {
-        TreeError::NotADirectory { .. } => "lies under something that is no directory".to_owned(),
+        TreeError::NotADirectory { .. } => "lies under something that isn't a directory".to_owned(),
         TreeError::LinkToNothing { target, .. } => {
             format!("a hard link to {}, which isn't there", crate::bytes::Shown(target))
         }

@@ -1,7 +1,7 @@
 //! Locks, atomics, threads and the clock of Drystone: the only user of `std::sync`.
 //!
 //! The engine's source runs on more than one kind of thread. `--cfg loom` puts it under the
-//! loom model checker; without it the threads are real. The back end is a cfg and not a
+//! loom model checker, `--cfg sim` on virtual cores; otherwise the threads are real. The back end is a cfg and not a
 //! Cargo feature because features unify across a workspace, and one test would then slow
 //! down, or break, the release binary. A back end is one file in `backend/`; everything
 //! else here is written once over it.

@@ -89,7 +89,7 @@ impl Demo {
     fn new(options: &Options) -> anyhow::Result<Demo> {
         let tree =
             options.tree.canonicalize().with_context(|| options.tree.display().to_string())?;
-        ensure!(tree.is_dir(), "{} is no directory", tree.display());
+        ensure!(tree.is_dir(), "{} isn't a directory", tree.display());
         step("Building");
         let release = ["build", "--release", "--quiet", "--package", "drystone-cli"];
         let (mut build, built) = match options.is_tested {

@@ -56,10 +56,10 @@ impl DirectoryTarget {
     /// Works in a new directory in the one at `path`, which is removed in the end.
     ///
     /// # Errors
-    /// `path` is no directory.
+    /// `path` isn't a directory.
     pub fn new(path: &Path, program: WorkerProgram) -> Result<DirectoryTarget> {
         let path = path.canonicalize().with_context(|| path.display().to_string())?;
-        anyhow::ensure!(path.is_dir(), "{} is no directory", path.display());
+        anyhow::ensure!(path.is_dir(), "{} isn't a directory", path.display());
         let name = path.display().to_string();
         Ok(DirectoryTarget { name, path, program })
     }

@@ -182,7 +182,7 @@ pub fn select(words: &[String]) -> Result<Vec<Box<dyn Workload>>> {
             let name = workload.name();
             let is_meant = match word.as_str() {
                 "all" => true,
-                "seeds" => crate::published::Published::of(name).is_some(),
+                "published" => crate::published::Published::of(name).is_some(),
                 "fxmark" => name.starts_with("fxmark-"),
                 word => word == name,
             };
@@ -195,7 +195,7 @@ pub fn select(words: &[String]) -> Result<Vec<Box<dyn Workload>>> {
         if !found {
             let names: Vec<&str> = all().iter().map(|workload| workload.name()).collect();
             anyhow::bail!(
-                "no workload '{word}'; there are: all, seeds, fxmark, {}",
+                "no workload '{word}'; there are: all, published, fxmark, {}",
                 names.join(", ")
             );
         }
@@ -233,7 +233,7 @@ mod tests {
             select(&words).map(|all| all.iter().map(|w| w.name()).collect::<Vec<_>>())
         };
         assert_eq!(names(&["orphan", "mdtest", "orphan"]).unwrap(), ["orphan", "mdtest"]);
-        assert_eq!(names(&["seeds"]).unwrap().len(), 7);
+        assert_eq!(names(&["published"]).unwrap().len(), 7);
         assert_eq!(names(&["fxmark"]).unwrap().len(), 14);
         assert_eq!(names(&["all"]).unwrap().len(), all().len());
         assert!(names(&["orphans"]).unwrap_err().to_string().contains("creat-clo"));

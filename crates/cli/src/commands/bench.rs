@@ -30,7 +30,7 @@ const DRAWN_EVERY: Duration = Duration::from_millis(100);
 #[derive(Debug, Default, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct Arguments {
-    /// Workloads by name; 'all', 'seeds' (those with a published table), 'fxmark' (all fourteen).
+    /// Workloads by name; 'all', 'published' (those with a published table), 'fxmark' (all fourteen).
     #[arg(value_name = "WORKLOAD", required_unless_present_any = ["list", "worker"])]
     workloads: Vec<String>,
     /// List the workloads and what they do.
@@ -92,7 +92,7 @@ after each run, and by e2fsck after the last. Ctrl-C prints the results so far.
 Examples:
   drystone bench mdtest
   drystone bench orphan --policy orphans=list --policy orphans=file --policy orphans=per-core
-  drystone bench seeds --report report --json results.json
+  drystone bench published --report report --json results.json
   drystone bench mdtest orphan fallocate2 stat --target /mnt/ext4 --target engine
   drystone bench append --size 16M --nodelalloc
   drystone bench inodes --roots 1 --dirs 100 --files 20000 --rounds 1

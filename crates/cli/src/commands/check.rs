@@ -50,7 +50,7 @@ pub struct Arguments {
     /// Check the image as it is, without replaying its journal.
     #[arg(long)]
     no_replay: bool,
-    /// Use at most so much memory for what must be known of blocks, inodes and directories: 64M, 1G, ….
+    /// Limit the memory for what the check records about blocks, inodes and directories: 64M, 1G, ….
     ///
     /// By default as much as the image needs: about one byte for each inode and two bits for each block in use.
     /// With little memory fewer threads work, and fewer problems are listed; if it isn't enough, the check ends

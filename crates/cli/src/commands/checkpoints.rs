@@ -28,7 +28,7 @@ pub struct Arguments {
     /// The image.
     #[arg(value_name = "IMAGE", value_parser = Location::parser())]
     image: Location,
-    /// Make a checkpoint now.
+    /// Make a checkpoint now, if anything has changed since the last one.
     #[arg(long)]
     make: bool,
     /// Make a checkpoint a snapshot, which the cleaner keeps.
@@ -121,7 +121,7 @@ fn list(all: &[CheckpointSummary], output: &mut Output<'_>) -> std::io::Result<(
         let made = time_stat(Timestamp { seconds, nanoseconds: 0 }, &zone);
         let mark = match (checkpoint.is_snapshot, checkpoint.is_minor) {
             (true, _) => "  snapshot",
-            (false, true) => "  cleaned",
+            (false, true) => "  minor",
             (false, false) => "",
         };
         let (number, inodes, blocks) = (checkpoint.number, checkpoint.inodes, checkpoint.blocks);

@@ -49,7 +49,7 @@ pub struct Arguments {
     /// Bytes in a cluster; needs the feature bigalloc.
     #[arg(short = 'C', long, value_parser = size::parse)]
     cluster_size: Option<u64>,
-    /// Bytes in an inode: 128 to 1024.
+    /// Bytes in an inode: a power of two from 128 to the block size.
     #[arg(short = 'I', long, value_parser = size::parse)]
     inode_size: Option<u64>,
     /// Bytes of space for each inode.

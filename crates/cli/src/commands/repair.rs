@@ -169,13 +169,13 @@ fn show(
             1 => writeln!(output, "{path}: one transaction of the journal was replayed")?,
             n => writeln!(output, "{path}: {n} transactions of the journal were replayed")?,
         }
-        let (verb, count) = match is_plan {
-            true => ("would be repaired", report.planned),
-            false => ("repaired", report.repaired),
+        let (repaired, left, count) = match is_plan {
+            true => ("would be repaired", "would be left", report.planned),
+            false => ("repaired", "left", report.repaired),
         };
-        let done = counted(count, "problem");
-        let left = counted(report.errors, "error");
-        writeln!(output, "{path}: {done} {verb}, {left} left, {}", report.summary)?;
+        let problems = counted(count, "problem");
+        let errors = counted(report.errors, "error");
+        writeln!(output, "{path}: {problems} {repaired}, {errors} {left}, {}", report.summary)?;
     }
     Ok(())
 }

@@ -66,7 +66,7 @@ struct Changes {
     /// What Linux and Drystone do when they find an error.
     #[arg(short, long, value_enum)]
     errors: Option<OnError>,
-    /// Default mount options to set, or with ^ to clear: debug, bsdgroups, user_xattr, acl, uid16,
+    /// Default mount options of Linux to set, or with ^ to clear (Drystone's mounts ignore them): debug, bsdgroups, user_xattr, acl, uid16,
     /// journal_data, journal_data_ordered, journal_data_writeback, nobarrier, block_validity, discard,
     /// nodelalloc.
     #[arg(short = 'o', long, value_name = "LIST", value_parser = mount_options)]
@@ -102,7 +102,7 @@ struct Changes {
     /// ea_inode, large_dir, large_file, huge_file, dir_nlink, verity.
     #[arg(short = 'O', long, value_name = "LIST", value_parser = features)]
     features: Option<FeatureChange>,
-    /// Make the journal anew with this size.
+    /// Replace the journal with one of this size.
     #[arg(short = 'J', long, value_name = "SIZE", value_parser = crate::size::parse)]
     journal_size: Option<u64>,
     /// The hash of new directory indexes.
@@ -139,6 +139,7 @@ enum OnError {
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Hash {
     Legacy,
+    #[value(name = "half_md4", alias = "half-md4")]
     HalfMd4,
     Tea,
 }

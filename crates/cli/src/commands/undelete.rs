@@ -26,7 +26,7 @@ deletion, type, size, how many blocks of data nothing else uses, where this was 
 with '…' if a directory above has no name. Nothing leads to the content of a 'lost' file any more: Linux and drystone \
 clear the extents of a deleted file, so that only an earlier copy of its inode in the journal can bring it back.
 
-With --to, the files are written into DIR, a new or empty directory on another disk, under their paths, or as inode-N. \
+With --to, the files are written into DIR, a new or empty directory outside the image, under their paths, or as inode-N. \
 Unmount the image first, or remount it read-only, because every write may take blocks of deleted files. The command \
 doesn't change the image. A file that has lost some of its blocks is written only with --partial, with zeros in their \
 place. Permissions and times of files are kept, owners and extended attributes aren't. Only you may enter the \

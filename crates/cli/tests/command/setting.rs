@@ -263,7 +263,9 @@ fn what_cannot_be_set_is_refused_with_the_reason() {
 
     fixture.line("mkfs log.img --type nilfs2 --size 64M -B 64 -q").good();
     let message = fixture.line("set log.img superblock magic=0 --i-know").bad(1);
-    assert!(message.contains("nilfs2 has no repair or change of a whole image"), "{message}");
+    assert!(message.contains("nilfs2 has no repair, and no change of a whole volume"), "{message}");
+    let message = fixture.line("check -n log.img").bad(8);
+    assert!(message.contains("nilfs2 has no repair, and no change of a whole volume"), "{message}");
 }
 
 #[test]

@@ -160,7 +160,7 @@ fn every_workload_is_measured_on_the_engine_and_in_a_directory() {
 fn measuring_what_is_not_there_says_so() {
     for (arguments, code, message) in [
         (&["bench"][..], 2, "WORKLOAD"),
-        (&["bench", "orphans"], 2, "there are: all, seeds, fxmark, orphan"),
+        (&["bench", "orphans"], 2, "there are: all, published, fxmark, orphan"),
         (&["ls", "--policy", "orphans=heap", "x.img"], 2, "file-locked"),
         (&["bench", "orphan", "--policy", "orphans=heap"], 2, "heap"),
         (&["bench", "orphan", "--target", "/no/such"], 1, "/no/such"),

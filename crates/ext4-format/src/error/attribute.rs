@@ -78,7 +78,7 @@ pub enum AttributeProblem {
 #[non_exhaustive]
 pub enum AclProblem {
     /// Not a whole number of entries.
-    #[error("{length} bytes are no list")]
+    #[error("{length} bytes can't be a list")]
     Length {
         /// Length of the list.
         length: usize,

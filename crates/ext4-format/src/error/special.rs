@@ -109,7 +109,7 @@ pub enum FastCommitProblem {
         bytes: usize,
     },
     /// An inode number that can't be meant: none, beyond the last, or reserved.
-    #[error("no number of a file")]
+    #[error("not the number of a file")]
     Number,
     /// A range of blocks that can't be one of a file.
     #[error("a range that no file can have")]
@@ -118,13 +118,13 @@ pub enum FastCommitProblem {
     #[error("block {0} is to be its own, but is in use already")]
     BlockInUse(PhysicalBlock),
     /// A name that can't be one.
-    #[error("a name that is none")]
+    #[error("a name that can't be one")]
     Name,
     /// Something is said of an inode that neither the image nor a fast commit has.
     #[error("it is neither in use nor made")]
     Absent,
-    /// A name in what is no directory.
-    #[error("it is to hold a name, but is no directory")]
+    /// A name in an inode that isn't a directory.
+    #[error("a name is added to it, but it isn't a directory")]
     NoDirectory,
     /// A directory that goes, and has names.
     #[error("a directory that is removed has names")]

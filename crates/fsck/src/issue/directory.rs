@@ -57,7 +57,7 @@ pub enum DirectoryIssue {
         name: String,
     },
     /// The name isn't UTF-8, where a directory ignores case and must know each character.
-    #[error("entry {name:?} has a name that is no UTF-8")]
+    #[error("entry {name:?} has a name that isn't UTF-8")]
     Encoding {
         /// The name.
         name: String,
@@ -89,10 +89,10 @@ pub enum DirectoryIssue {
         name: String,
     },
     /// The first entry is not `.`, or names another inode.
-    #[error("first entry is no \".\" that names the directory")]
+    #[error("first entry isn't a \".\" that names the directory")]
     MissingDot,
     /// The second entry is not `..`.
-    #[error("second entry is no \"..\"")]
+    #[error("second entry isn't \"..\"")]
     MissingDotDot,
 }
 

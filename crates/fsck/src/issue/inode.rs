@@ -28,7 +28,7 @@ pub enum InodeIssue {
     #[error("pointers map its blocks, and clusters need extents")]
     NeedsExtents,
     /// A link or a special file is immutable, and no call can make it mutable again.
-    #[error("immutable or append-only, but no file or directory")]
+    #[error("immutable or append-only, but neither a file nor a directory")]
     FixedSpecial,
     /// A field that must be zero.
     #[error("{field} is {value}, not 0")]
@@ -100,8 +100,8 @@ pub enum InodeIssue {
     /// A reserved inode holds something.
     #[error("reserved, but in use")]
     ReservedInUse,
-    /// The inode should be the one for a purpose, and is none.
-    #[error("is no {purpose}")]
+    /// The inode should serve a purpose, and can't.
+    #[error("not a {purpose}")]
     Purpose {
         /// The purpose.
         purpose: &'static str,
@@ -194,7 +194,7 @@ pub enum AttributeIssue {
         computed: u32,
     },
     /// The inode that holds a value is not one that does.
-    #[error("value inode {value} is no value of {length} bytes")]
+    #[error("value inode {value} doesn't hold a value of {length} bytes")]
     ValueInode {
         /// The inode.
         value: InodeNumber,

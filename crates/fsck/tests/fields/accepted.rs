@@ -121,7 +121,7 @@ pub const ACCEPTED: &[Accepted] = &[
     .in_sets(),
     strict(
         "e2fsck doesn't compare the size of an inode's value with it; Linux refuses the attribute",
-        "is no value of",
+        "doesn't hold a value of",
         &[("attribute-inodes", "inode 15/attribute[0].value_size", 0xfff)],
     )
     .in_sets(),

@@ -1,4 +1,4 @@
-//! Requests that come through io_uring: one ring per thread, one pinned thread per core.
+//! Requests that come through io_uring: one ring per thread, and one or more pinned threads per core.
 //!
 //! A request is answered on the core where its caller runs, without a lock that cores share and
 //! with one system call, which hands over the answer and waits for the next request. Data is read

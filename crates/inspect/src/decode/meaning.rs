@@ -97,7 +97,7 @@ pub(super) fn of_inode(name: &str, value: u64) -> Option<String> {
 /// The name of a hash function.
 pub(super) fn hash_version(value: u64) -> Option<String> {
     let version = HashVersion::from_raw(u8::try_from(value).ok()?)?;
-    Some(format!("{version:?}"))
+    Some(version.name().to_owned())
 }
 
 /// How people write a field that isn't a number.

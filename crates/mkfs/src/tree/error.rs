@@ -23,8 +23,8 @@ pub enum TreeError {
         /// What is wrong with it.
         what: &'static str,
     },
-    /// A parent of the path is no directory.
-    #[error("{}: lies under something that is no directory", path.escape_ascii())]
+    /// A parent of the path isn't a directory.
+    #[error("{}: lies under something that isn't a directory", path.escape_ascii())]
     NotADirectory {
         /// The path.
         path: Vec<u8>,

@@ -15,8 +15,8 @@ pub enum FileIssue {
         /// What there are.
         counted: u64,
     },
-    /// It has a block behind its end.
-    #[error("has file block {block} behind its end, {size} bytes")]
+    /// It has a block past its end.
+    #[error("has file block {block} past its end at {size} bytes")]
     BehindEnd {
         /// The last such block.
         block: FileBlock,

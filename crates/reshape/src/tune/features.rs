@@ -133,7 +133,7 @@ fn check_wide(
     let is_journal_kept = after.compat.contains(Compat::HAS_JOURNAL) && journal_bytes.is_none();
     if needs_new_journal && is_journal_kept && has_old_journal(image)? {
         let reason = "its journal is of the first version, which has neither checksums nor \
-                      64-bit block numbers: make it anew with --journal-size";
+                      64-bit block numbers: replace it with --journal-size";
         return Err(Refusal::Value(reason.into()).into());
     }
     Ok(())

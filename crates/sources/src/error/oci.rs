@@ -21,7 +21,7 @@ pub enum OciProblem {
         problem: String,
     },
     /// A file isn't what it should be.
-    #[error("{path} is no {what}: {problem}")]
+    #[error("{path} isn't a valid {what}: {problem}")]
     Json {
         /// Path in the layout.
         path: String,

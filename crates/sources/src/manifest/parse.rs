@@ -76,13 +76,14 @@ fn set<'a>(
         b"type" => parts.kind = Some(value),
         b"mode" => {
             let mode = octal(&text).filter(|&mode| mode <= 0o7777);
-            line.mode = Some(mode.ok_or_else(|| value.is_not("no octal mode up to 7777"))? as u16);
+            line.mode =
+                Some(mode.ok_or_else(|| value.is_not("not an octal mode up to 7777"))? as u16);
         }
         b"uid" => line.user = Some(owner(value, &text)?),
         b"gid" => line.group = Some(owner(value, &text)?),
         b"mtime" => {
             let (seconds, nanoseconds) =
-                seconds(&text).ok_or_else(|| value.is_not("no decimal number of seconds"))?;
+                seconds(&text).ok_or_else(|| value.is_not("not a decimal number of seconds"))?;
             let time = InodeTimestamp { seconds, nanoseconds };
             if time != time.clamp_to_inode(true) {
                 return Err(value.is_not("before 1901 or after 2446, which no inode can hold"));
@@ -113,7 +114,7 @@ fn attribute_name(key: LineField<'_>, text: &[u8]) -> Result<Vec<u8>, Wrong> {
     };
     if !can_be_kept(name) || name.len() > ATTRIBUTE_NAME_BYTES_MAX {
         return Err(key.is_not(
-            "no attribute that Linux has: user.*, trusted.*, security.* or system.posix_acl_*",
+            "not an attribute that Linux has: user.*, trusted.*, security.* or system.posix_acl_*",
         ));
     }
     Ok(name.to_vec())
@@ -121,7 +122,7 @@ fn attribute_name(key: LineField<'_>, text: &[u8]) -> Result<Vec<u8>, Wrong> {
 
 fn owner(value: LineField<'_>, text: &[u8]) -> Result<u32, Wrong> {
     let id = decimal(text).and_then(|id| u32::try_from(id).ok()).filter(|&id| id != u32::MAX);
-    id.ok_or_else(|| value.is_not("no number of a user or group"))
+    id.ok_or_else(|| value.is_not("not the number of a user or group"))
 }
 
 fn device(value: LineField<'_>, text: &[u8]) -> Result<(u32, u32), Wrong> {
@@ -131,7 +132,7 @@ fn device(value: LineField<'_>, text: &[u8]) -> Result<(u32, u32), Wrong> {
         u32::try_from(number).ok().filter(|&number| number < count)
     };
     let device = number(MAJOR_COUNT).zip(number(MINOR_COUNT));
-    device.ok_or_else(|| value.is_not("no device: MAJOR:MINOR, up to 4095:1048575"))
+    device.ok_or_else(|| value.is_not("not a device: MAJOR:MINOR, up to 4095:1048575"))
 }
 
 impl Parts<'_> {

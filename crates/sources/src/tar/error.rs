@@ -17,7 +17,7 @@ pub enum TarProblem {
         missing_bytes: u64,
     },
     /// The bytes where an entry must begin aren't a header.
-    #[error("this is no tar header")]
+    #[error("this isn't a tar header")]
     NotAHeader,
     /// A header's checksum is wrong.
     #[error("the header's checksum is {stored:#o}, its bytes add up to {computed:#o}")]
@@ -31,7 +31,7 @@ pub enum TarProblem {
     #[error("a block of zeros is followed by another entry: the archive was cut or joined")]
     LoneZeroBlock,
     /// A header's number has other bytes than digits, or is out of range.
-    #[error("the field \"{field}\" is no number, or out of range")]
+    #[error("the field \"{field}\" isn't a number, or is out of range")]
     Field {
         /// The field, in the words of POSIX.
         field: &'static str,

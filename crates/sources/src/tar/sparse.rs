@@ -76,7 +76,7 @@ pub(crate) fn from_data(
                 break;
             }
         }
-        decimal(&digits).ok_or(TarProblem::Sparse { what: "has a line that is no number" })
+        decimal(&digits).ok_or(TarProblem::Sparse { what: "has a line that isn't a number" })
     };
     let count = line()?;
     let mut pieces = Vec::new();
@@ -205,7 +205,7 @@ mod tests {
         assert_eq!(blocks, bytes.len() as u64 / 512);
         assert_eq!(
             from_data(|_| Ok([b'1'; 512])).map(|_| ()).expect_err("endless").to_string(),
-            "the sparse file's map has a line that is no number"
+            "the sparse file's map has a line that isn't a number"
         );
         let mut huge = b"18446744073709551615\n".to_vec();
         huge.extend(std::iter::repeat_n(*b"1\n", 256).flatten());

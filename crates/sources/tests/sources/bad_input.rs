@@ -110,11 +110,11 @@ fn what_is_wrong_is_said_with_its_place() {
     let many = "x".repeat(300);
     for (bytes, expected) in [
         (vec![0; 10240], ""),
-        ([vec![0; 1024], vec![7; 1024]].concat(), "at byte 0: this is no tar header"),
-        ([vec![0; 1 << 20], vec![7]].concat(), "at byte 0: this is no tar header"),
+        ([vec![0; 1024], vec![7; 1024]].concat(), "at byte 0: this isn't a tar header"),
+        ([vec![0; 1 << 20], vec![7]].concat(), "at byte 0: this isn't a tar header"),
         (vec![], "at byte 0: the file is empty; an empty archive has an end"),
-        (b"some text".to_vec(), "at byte 0: this is no tar header"),
-        (vec![b'x'; 2048], "at byte 0: this is no tar header"),
+        (b"some text".to_vec(), "at byte 0: this isn't a tar header"),
+        (vec![b'x'; 2048], "at byte 0: this isn't a tar header"),
         (
             file().file("../up", "").end(),
             "entry ../up at byte 1024: the name ../up has \"..\" in it",
@@ -138,7 +138,7 @@ fn what_is_wrong_is_said_with_its_place() {
         ),
         (
             file().file("good/below", "").end(),
-            "entry good/below at byte 1024: lies under something that is no directory",
+            "entry good/below at byte 1024: lies under something that isn't a directory",
         ),
         (file().entry("/", b'0', "", b"").end()[..].to_vec(), ""),
         (
@@ -207,7 +207,10 @@ fn archives_that_end_early() {
     let data_end = 512 + 512 + 512 + 1000;
     for length in [1, 511, 512, 1025, 1535, 1537, data_end - 1] {
         let text = error(&whole[..length]);
-        assert!(text.contains("bytes early") || text.contains("no tar header"), "{length}: {text}");
+        assert!(
+            text.contains("bytes early") || text.contains("isn't a tar header"),
+            "{length}: {text}"
+        );
     }
     // Where only padding or the end is missing nothing is lost.
     for length in [513, 1023, 1024, data_end, data_end + 24, whole.len() - 512, whole.len()] {

@@ -266,7 +266,7 @@ fn damaged_layouts() {
     assert!(error.ends_with(&format!("{path} is missing")), "{error}");
     std::fs::write(layout.folder.path().join("index.json"), "{").unwrap();
     let error = layout.read(None, None).expect_err("no JSON");
-    assert!(error.contains("index.json is no index: "), "{error}");
+    assert!(error.contains("index.json isn't a valid index: "), "{error}");
 }
 
 #[test]

@@ -201,7 +201,7 @@ impl ImplicitOpenGate<File> for HostFiles<'_> {
     fn open_storage(&mut self, options: StorageOpenOptions) -> io::Result<File> {
         // A file may name itself.
         if self.0.len() >= BACKING_FILES_MAX {
-            return Err(io::Error::other("too many backing files, one behind the other"));
+            return Err(io::Error::other("the chain of backing files is too long"));
         }
         let path = options.get_filename().ok_or(io::ErrorKind::InvalidInput)?.to_owned();
         // Nothing but files and block devices: opening a pipe would wait.

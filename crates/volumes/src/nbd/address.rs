@@ -49,7 +49,7 @@ impl NbdAddress {
     pub fn parse(text: &str) -> Result<NbdAddress, String> {
         let wrong = |problem: &str| Err(format!("'{text}': {problem}"));
         let Some((scheme, rest)) = text.split_once("://") else {
-            return wrong("no address of an NBD export");
+            return wrong("not an address of an NBD export");
         };
         let is_encrypted = scheme.starts_with("nbds");
         if is_encrypted && !cfg!(feature = "tls") {

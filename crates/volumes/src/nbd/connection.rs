@@ -197,7 +197,7 @@ impl Shared {
                 self.answer(cookie, (errno != 0).then_some(errno), true)
             }
             STRUCTURED_REPLY_MAGIC => self.read_chunk(),
-            _ => Err(wrong("something that is no answer")),
+            _ => Err(wrong("something that isn't an answer")),
         }
     }
 

@@ -31,7 +31,7 @@ impl Export {
 pub(super) fn shake_hands(stream: &mut Stream, address: &NbdAddress) -> io::Result<Export> {
     let name = &*address.export;
     if stream.read_u64()? != SERVER_MAGIC || stream.read_u64()? != OPTION_MAGIC {
-        return Err(wrong("no NBD server, or one with the oldstyle handshake"));
+        return Err(wrong("not an NBD server, or one with the oldstyle handshake"));
     }
     let flags = stream.read_u16()?;
     if flags & FIXED_NEWSTYLE == 0 {
@@ -151,7 +151,7 @@ fn send_option(stream: &Stream, option: u32, data: &[u8]) -> io::Result<()> {
 
 fn read_reply(stream: &Stream, option: u32) -> io::Result<(u32, Vec<u8>)> {
     if stream.read_u64()? != OPTION_REPLY_MAGIC || stream.read_u32()? != option {
-        return Err(wrong("no answer to what was asked"));
+        return Err(wrong("not an answer to what was asked"));
     }
     let (kind, length) = (stream.read_u32()?, stream.read_u32()?);
     if length > REPLY_BYTES_MAX {

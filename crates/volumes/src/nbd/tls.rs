@@ -177,7 +177,7 @@ fn certificates(path: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&read(path)?).collect();
     match found {
         Ok(found) if !found.is_empty() => Ok(found),
-        Ok(_) => Err(wrong(&format!("{}: no certificate", path.display()))),
+        Ok(_) => Err(wrong(&format!("{}: holds no certificate", path.display()))),
         Err(error) => Err(wrong(&format!("{}: {error}", path.display()))),
     }
 }

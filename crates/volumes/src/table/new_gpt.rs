@@ -55,7 +55,7 @@ impl NewGpt {
     fn of(table: &PartitionTable, disk_bytes: u64) -> Result<NewGpt, TableError> {
         let wrong = |problem: &str| TableError::NoGpt(problem.to_owned());
         let disk = Uuid::parse_str(&table.identity);
-        let disk = disk.map_err(|_| wrong("the identity of the disk is no UUID"))?;
+        let disk = disk.map_err(|_| wrong("the identity of the disk isn't a UUID"))?;
         if ![512, 4096].contains(&table.sector_bytes) {
             return Err(wrong("sectors have 512 or 4096 bytes"));
         }
@@ -98,7 +98,7 @@ impl NewGpt {
             return Err("a number that the table has no room for");
         }
         let (PartitionType::Gpt(kind), Some(uuid)) = (partition.kind, partition.uuid) else {
-            return Err("no type of a GPT, or no UUID");
+            return Err("the type isn't one of a GPT, or the UUID is missing");
         };
         let range = partition.range();
         let sector = self.sector_bytes;

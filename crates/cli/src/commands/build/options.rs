@@ -37,7 +37,7 @@ pub struct ImageArguments {
     /// Bytes in a block: 1K to 64K. [default: 4K]
     #[arg(short, long, value_parser = size::parse)]
     block_size: Option<u64>,
-    /// Bytes in an inode: 128 to 1024. [default: 256]
+    /// Bytes in an inode: a power of two from 128 to the block size. [default: 256]
     #[arg(short = 'I', long, value_parser = size::parse)]
     inode_size: Option<u64>,
     /// Features to turn on or, with '^' in front, off; separated by commas. 'drystone mkfs --help' lists them.

@@ -106,7 +106,7 @@ impl BuildOutput {
                 tell(format_args!("{} is incomplete and holds no image", path.display()));
             }
             Reached::HashTree => tell(format_args!(
-                "{} holds the whole image, but no complete hash tree behind it",
+                "{} holds the whole image, but no complete hash tree after it",
                 path.display()
             )),
         }

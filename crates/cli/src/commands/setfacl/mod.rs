@@ -23,7 +23,7 @@ other::---, each with default: in front for what new entries of a directory inhe
 Permissions are letters or a digit; X is x for directories and where somebody may already execute. Users and \
 groups are numbers.
 
-Whatever the order of the options, -b and -k go first, then --set, -x and -m. The mask is then computed anew, unless ENTRIES name it. \
+Whatever the order of the options, -b and -k go first, then --set, -x and -m. The mask is then recomputed, unless ENTRIES name it. \
 A default list gets the entries that it lacks from the access list.
 
 Examples:
@@ -67,7 +67,7 @@ pub struct Arguments {
     /// Leave the mask as it is.
     #[arg(short, long)]
     no_mask: bool,
-    /// Compute the mask anew even if ENTRIES name it.
+    /// Recompute the mask even if ENTRIES name it.
     #[arg(long, conflicts_with = "no_mask")]
     mask: bool,
     /// Change directories with everything below them, without symbolic links.

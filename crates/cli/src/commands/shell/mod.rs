@@ -23,7 +23,7 @@ use std::rc::Rc;
 /// Work on an image with several commands
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-A line is a command: ls, tree, find, du, df, stat, cat, cp, mv, rm, mkdir, rmdir, ln, touch, mknod, truncate, edit, \
+A line is a command: ls, tree, find, du, df, stat, cat, cp, extract, mv, rm, mkdir, rmdir, ln, touch, mknod, truncate, edit, \
 chmod, chown, chattr, lsattr, getfattr, setfattr, getfacl, setfacl, with the options that they have here and paths in \
 the image; get and put, which copy from it and to it; cd, pwd, sync, help, exit. Words are quoted as in sh, and *, ? \
 and [...] stand for names.

@@ -1,7 +1,7 @@
 //! `top`: watches what mounts do.
 //!
 //! The server of each mount counts; `watch` takes the difference between two looks at its counters. On a
-//! terminal `screen` draws it anew after each interval, otherwise it is printed as text or JSON.
+//! terminal `screen` redraws it after each interval, otherwise it is printed as text or JSON.
 
 mod columns;
 mod keys;
@@ -28,7 +28,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Shows for each mount the requests, bytes and commits of the last interval, the memory of its server, and the free \
-space. On a terminal the screen is drawn anew after each interval. Keys: q ends, p pauses, + and - change the \
+space. On a terminal the screen is redrawn after each interval. Keys: q ends, p pauses, + and - change the \
 interval, the arrows select the mount whose requests are shown by kind. Without a terminal, or with --count, it \
 prints a line for each mount after each interval; with --json an object for each interval.
 
@@ -51,7 +51,7 @@ pub struct Arguments {
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| format!("'{text}' is no number of seconds"))?;
+    let seconds: f64 = text.parse().map_err(|_| format!("'{text}' isn't a number of seconds"))?;
     match (0.1..=3600.0).contains(&seconds) {
         true => Ok(Duration::from_secs_f64(seconds)),
         false => Err("an interval has 0.1 to 3600 seconds".to_owned()),
