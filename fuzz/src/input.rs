@@ -40,7 +40,7 @@ pub fn layout() -> Layout {
     Layout::new(&geometry()).expect("the geometry is sound")
 }
 
-/// Numbers taken off the front of the input; zeros behind its end.
+/// Numbers taken off the front of the input; zeros past its end.
 #[derive(Clone, Copy, Debug)]
 pub struct Input<'a>(pub &'a [u8]);
 

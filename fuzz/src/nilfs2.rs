@@ -102,7 +102,7 @@ fn change_log(device: &dyn BlockDevice, log: &Log, has_sums: bool, input: &mut I
     let changed = input.change(&bytes[block.clone()]);
     bytes[block].copy_from_slice(&changed);
     if has_sums {
-        // If the last block is no super root, it is damaged a little more.
+        // If the last block isn't a super root, it is damaged a little more.
         let last = bytes.len() - BLOCK as usize;
         let sum = Sum::of(SEED.sum_seed, &bytes[last + 4..last + SUPER_ROOT_BYTES]);
         bytes[last..last + 4].copy_from_slice(&sum.to_le_bytes());

@@ -75,7 +75,7 @@ impl Row {
     }
 }
 
-/// Runs the tables and prints what they say. A target that is missed is no error: on a machine with other
+/// Runs the tables and prints what they say. A target that is missed isn't an error: on a machine with other
 /// work a ratio says little. A table that fails doesn't keep the others from running.
 pub fn run(options: &Options) -> anyhow::Result<()> {
     if let Some(unknown) =

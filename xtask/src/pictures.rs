@@ -1,6 +1,6 @@
 //! The pictures of the documentation, as SVG: the layers of the crates, and sessions in a terminal.
 //!
-//! `./dev pictures` draws all anew. A test compares the layers with the rules that `tidy` checks; the
+//! `./dev pictures` redraws all. A test compares the layers with the rules that `tidy` checks; the
 //! sessions are run with the `drystone` that cargo builds.
 
 mod screen;

@@ -50,7 +50,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// An environment that holds what is required, made anew only when that has changed.
+/// An environment that holds what is required, made again only when that has changed.
 fn prepare(environment: &Path) -> anyhow::Result<()> {
     let required = fs::read_to_string(REQUIREMENTS).context(REQUIREMENTS)?;
     let stamp = environment.join("requirements.txt");

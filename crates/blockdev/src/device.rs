@@ -109,7 +109,7 @@ pub trait BlockDevice: Send + Sync + Debug {
     }
 
     /// Gives the device this size. A regular file becomes longer, by a hole, or is cut to where it ended before; what
-    /// others have put behind its end stays. A block device is measured again, and must have at least this size.
+    /// others have put past its end stays. A block device is measured again, and must have at least this size.
     ///
     /// # Errors
     ///

@@ -92,7 +92,7 @@ fn is_at(file: &Metadata, path: &Path) -> bool {
     path.metadata().is_ok_and(|found| (found.dev(), found.ino()) == (file.dev(), file.ino()))
 }
 
-/// The file of a loop device, of which `directory` in `/sys` tells; none if it is no loop device in use.
+/// The file of a loop device, of which `directory` in `/sys` tells; none if it isn't a loop device in use.
 fn backing_file(directory: &Path) -> Option<PathBuf> {
     let mut backing = std::fs::read(directory.join("loop/backing_file")).ok()?;
     backing.pop_if(|last| *last == b'\n');

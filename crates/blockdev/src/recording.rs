@@ -146,7 +146,7 @@ impl<D: BlockDevice> Recording<D> {
         self.log.lock().events.clone()
     }
 
-    /// The log so far, which starts anew; sequence numbers go on.
+    /// The log so far, which starts again empty; sequence numbers go on.
     #[must_use]
     pub fn take_events(&self) -> Vec<Event> {
         std::mem::take(&mut self.log.lock().events)

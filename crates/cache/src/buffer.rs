@@ -29,7 +29,7 @@ use std::ops::{Deref, DerefMut};
 ///
 /// Called with the buffer locked, once for each transaction that changed it, after the last
 /// handle of that transaction has stopped and before any handle of the next one gets write
-/// access. A block keeps its seal until it is freed or created anew.
+/// access. A block keeps its seal until it is freed or created again.
 pub trait Seal: Send + Sync {
     /// Finishes `bytes`, the content of block number `block`. `parts` has a bit for each part of the
     /// block that was [noted](BufferWriter::note_unfinished) since the last time.

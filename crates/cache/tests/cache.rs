@@ -45,8 +45,8 @@ fn a_failed_read_is_told_to_all_and_tried_again() {
     assert!(cache.read(1).is_err());
     faulty.repair();
     assert_eq!(cache.read(1).unwrap().read()[0], 1);
-    assert!(cache.read(4).is_err(), "behind the end");
-    assert!(cache.read(u64::MAX).is_err(), "behind all ends");
+    assert!(cache.read(4).is_err(), "past the end");
+    assert!(cache.read(u64::MAX).is_err(), "past all ends");
 }
 
 #[test]

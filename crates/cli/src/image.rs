@@ -103,7 +103,7 @@ pub fn open_with(
     if intent == Intent::Change {
         global.check_may_change()?;
     }
-    let open = || open_anew(path, intent, global, options);
+    let open = || open_again(path, intent, global, options);
     Ok(match global.shell_image.as_ref().filter(|shared| shared.is_at(path)) {
         Some(shared) => OpenedImage::Shared(shared.image(intent == Intent::Change, open)?),
         None => OpenedImage::Own(open()?),
@@ -111,7 +111,7 @@ pub fn open_with(
 }
 
 /// Opens the image at `path`, which isn't that of a shell.
-fn open_anew(
+fn open_again(
     path: &Path,
     intent: Intent,
     global: &Global,

@@ -102,7 +102,7 @@ fn not_slashless(text: &OsStr) -> Result<&OsStr, String> {
     }
 }
 
-/// Cuts at the first `:/` behind the scheme of an address, or a `:` at the end.
+/// Cuts at the first `:/` after the scheme of an address, or a `:` at the end.
 fn split(text: &OsStr) -> Option<(&OsStr, &OsStr)> {
     let bytes = text.as_bytes();
     let is_address = VolumeName::find(Path::new(text)).is_ok_and(|name| name.is_remote());

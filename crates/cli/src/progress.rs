@@ -52,7 +52,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Shows progress on standard error unless that is no terminal or nothing is wanted.
+    /// Shows progress on standard error unless that isn't a terminal or nothing is wanted.
     pub fn new(
         quiet: bool,
         verbose: bool,
@@ -194,7 +194,7 @@ pub struct Steps {
 }
 
 impl Steps {
-    /// Shows progress on standard error unless that is no terminal or nothing is wanted.
+    /// Shows progress on standard error unless that isn't a terminal or nothing is wanted.
     pub fn new(quiet: bool) -> Steps {
         let bar = match std::io::stderr().is_terminal() && !quiet {
             true => ProgressBar::new(1),

@@ -51,7 +51,7 @@ pub struct PartitionInformation {
 
 impl DiskInformation {
     /// Reads the partition table of the disk that `name` stands for, and looks what the partitions hold.
-    /// `None` if it is no disk: it has a file system of its own, or no partition table.
+    /// `None` if it isn't a disk: it has a file system of its own, or no partition table.
     ///
     /// # Errors
     ///

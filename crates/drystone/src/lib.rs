@@ -107,7 +107,7 @@
 //! # Further
 //!
 //! - [`Fs::as_user`]: the files as an ordinary user may use them.
-//! - [`Image::create`], [`Image::in_memory`], [`Image::open_device`]: images that are made anew, in memory, or on a device of your own.
+//! - [`Image::create`], [`Image::in_memory`], [`Image::open_device`]: images that are new, in memory, or on a device of your own.
 //! - [`transfer`], [`compare`], [`check_image`]: copies with options and progress, comparisons, checks.
 //! - [`Image::file_system`]: the inode level, for servers.
 //!

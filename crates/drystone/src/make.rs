@@ -17,7 +17,7 @@ use std::path::Path;
 ///
 /// [`ErrorCause::HoldsData`] if the file or device isn't empty, unless `overwrite`. What is there is
 /// untouched after that, and after any error that options or the size cause, or other users of it.
-/// After any other error it is no image.
+/// After any other error it isn't an image.
 pub fn make_image(
     name: &Path,
     options: &MkfsOptions,

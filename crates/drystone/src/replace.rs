@@ -24,7 +24,7 @@ pub fn replace<'f>(
     Ok(made)
 }
 
-/// Renames a new entry that is no directory to its name once it is complete. Otherwise the new entry goes, and what
+/// Renames a new entry that isn't a directory to its name once it is complete. Otherwise the new entry goes, and what
 /// is there stays.
 pub(crate) fn settle(
     file_system: &dyn FileSystem,

@@ -78,7 +78,7 @@ fn an_error_names_the_operation_and_the_image() {
     for (operation, call) in CALLS {
         check(call(&missing).unwrap_err(), operation, &missing, io::ErrorKind::NotFound);
     }
-    // What is no image can't be used as one; calls on any file or disk succeed.
+    // What isn't an image can't be used as one; calls on any file or disk succeed.
     let empty = folder.path().join("empty.img");
     std::fs::write(&empty, vec![0; 1 << 20]).unwrap();
     for (operation, call) in CALLS {

@@ -16,7 +16,7 @@ use std::time::Duration;
 const THREADS: usize = 3;
 const IMAGE_BYTES: u64 = 64 << 20;
 
-/// Kills in an ordinary run, and those after which the image is opened anew.
+/// Kills in an ordinary run, and those after which the image is opened again.
 const KILLS: u64 = 6;
 const KILLS_PER_ROUND: u64 = 3;
 

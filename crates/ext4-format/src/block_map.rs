@@ -93,7 +93,7 @@ pub const fn levels_of_root_pointer(index: u32) -> usize {
     (index + 1).saturating_sub(DIRECT_POINTERS) as usize
 }
 
-/// Number behind the last block that a block map can hold; it may exceed that of any file.
+/// Number after the last block that a block map can hold; it may exceed that of any file.
 #[must_use]
 pub fn logical_end(layout: &Layout) -> u64 {
     (1..=LEVELS_MAX).map(|levels| blocks_under(levels, layout)).sum::<u64>()

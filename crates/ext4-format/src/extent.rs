@@ -62,13 +62,13 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// The number behind the last block of the file; may be 2^32.
+    /// The number after the last block of the file; may be 2^32.
     #[must_use]
     pub const fn logical_end(&self) -> u64 {
         self.logical.as_u64() + self.length as u64
     }
 
-    /// The number behind the last block of the device.
+    /// The number after the last block of the device.
     #[must_use]
     pub const fn physical_end(&self) -> PhysicalBlock {
         // The start has 48 bits.
@@ -245,7 +245,7 @@ impl NodeExpectation {
         Self { depth: Some(depth), logical_start: Some(start), logical_end: end }
     }
 
-    /// The number behind the last block of the file that the node may map.
+    /// The number after the last block of the file that the node may map.
     #[must_use]
     pub const fn logical_end(&self) -> u64 {
         self.logical_end

@@ -99,7 +99,7 @@ bitflags! {
         const GDT_CSUM = 0x10;
         /// Directories may have any number of subdirectories.
         const DIR_NLINK = 0x20;
-        /// Inodes have fields behind the first 128 bytes.
+        /// Inodes have fields after the first 128 bytes.
         const EXTRA_ISIZE = 0x40;
         /// There are snapshots.
         const HAS_SNAPSHOT = 0x80;

@@ -74,7 +74,7 @@ pin_layout!(RawHigh, size 32, {
 
 /// The fields that every descriptor has.
 pub const FIELDS: &[Field] = RawLow::FIELDS;
-/// The fields behind them in large descriptors, counted from the first of these.
+/// The fields after them in large descriptors, counted from the first of these.
 pub const HIGH_FIELDS: &[Field] = RawHigh::FIELDS;
 
 const LOW_BYTES: usize = 32;

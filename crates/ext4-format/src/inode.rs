@@ -2,7 +2,7 @@
 //!
 //! [`Inode::check`] is the door. A checker that must go on despite a wrong checksum reads the
 //! fields with [`Inode::read`]. Writing goes through [`Inode::encode_into`], which changes only
-//! the fields, so that the attributes behind them and bytes of unknown meaning stay.
+//! the fields, so that the attributes after them and bytes of unknown meaning stay.
 //!
 //! # Reference
 //! "Index Nodes" in the kernel's ext4 data structure pages.
@@ -37,7 +37,7 @@ pub const KNOWN_EXTRA_BYTES: u16 = size_of::<RawExtra>() as u16;
 
 /// The fields that every inode has.
 pub const FIELDS: &[Field] = RawInode::FIELDS;
-/// The fields behind them, counted from the first of these.
+/// The fields after them, counted from the first of these.
 pub const EXTRA_FIELDS: &[Field] = RawExtra::FIELDS;
 
 /// An inode.
@@ -79,7 +79,7 @@ pub struct Inode {
     pub project: Option<u32>,
     /// The map of its blocks, or what lies there instead.
     pub block_area: [u8; BLOCK_AREA_BYTES],
-    /// Bytes of extra fields behind the first 128.
+    /// Bytes of extra fields after the first 128.
     pub extra_size: u16,
 }
 
@@ -231,7 +231,7 @@ impl Inode {
         usize::from(self.extra_size) >= offset_of!(RawExtra, ctime_extra) + 4
     }
 
-    /// The range of an inode's bytes behind its fields, which extended attributes use.
+    /// The range of an inode's bytes after its fields, which extended attributes use.
     #[must_use]
     pub fn attribute_area(&self, layout: &Layout) -> core::ops::Range<usize> {
         let end = layout.inode_size();

@@ -123,7 +123,7 @@ impl Mmp {
         })
     }
 
-    /// Writes the block and its checksum; bytes behind the structure are zeroed.
+    /// Writes the block and its checksum; bytes after the structure are zeroed.
     ///
     /// # Panics
     /// If the slice is shorter than 1024 bytes, or the sequence number above [`SEQUENCE_MAX`].

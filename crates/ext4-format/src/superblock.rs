@@ -164,7 +164,7 @@ impl Superblock {
 
     fn check_counters(&self) -> Result<(), FormatError> {
         let total = self.layout.blocks_count();
-        // Free blocks are not checked: a mount recounts them, and a stale sum is no corruption.
+        // Free blocks are not checked: a mount recounts them, and a stale sum isn't corruption.
         let reserved = self.reserved_blocks_count();
         if reserved > total {
             return Err(geometry(GeometryProblem::ReservedBlocks { reserved, total }));

@@ -25,7 +25,7 @@ use drystone_ext4_format::LogicalBlock;
 use drystone_sync::atomic::{AtomicU32, Ordering};
 use drystone_sync::{Arc, OnceLock, RwLock, Weak};
 
-/// Segments: of 1, 7, 56, 448 blocks and so on. Blocks behind the last are not cached: a bound on the memory
+/// Segments: of 1, 7, 56, 448 blocks and so on. Blocks after the last are not cached: a bound on the memory
 /// of one directory.
 const SEGMENTS: usize = 6;
 /// With a segment, there are this power of 2 times as many blocks as without it.

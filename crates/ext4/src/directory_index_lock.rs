@@ -21,7 +21,7 @@
 //! - *A name moves to the new leaf after a descent, and before the leaf is locked.* The split has counted itself
 //!   before it unlocked the leaf, so the count differs; the thread descends again, with the leaf locked.
 //! - *The leaf is split after that.* It can't be: a split needs its lock. Splits of neighbours don't change its
-//!   bounds, nor whether its last hash goes on in the next leaf: an entry that is added lies behind the one of the
+//!   bounds, nor whether its last hash goes on in the next leaf: an entry that is added lies after the one of the
 //!   leaf that was split.
 //! - *An index block changes during a descent.* Each block is searched as it was at one moment, and a split changes
 //!   one block, by one entry. Splits of index blocks, and a new root, hold the content lock exclusively.
@@ -32,19 +32,19 @@
 //! - *A thread has found room, or an entry, and the records of the block move.* It keeps its leaf locked until its
 //!   change is made.
 //! - *Two splits each wait for the other's leaf.* A split locks one leaf. The name that asked for it may go to the
-//!   new leaf, which is locked by a search anew, after the old one is unlocked.
+//!   new leaf, which is locked by a new search, after the old one is unlocked.
 //! - *Splits add the same block, or one overwrites the other's size.* The number of blocks is read, and the size
 //!   written, with the mapping locked.
 //! - *A listing sees a name in both leaves, or in neither.* It copies a leaf and learns of the next one with the leaf
 //!   locked. What moves from there afterwards goes to a leaf in between, which the listing doesn't visit. What moved
-//!   from the next leaf before it was locked is in a leaf behind that.
+//!   from the next leaf before it was locked is in a leaf after that.
 //! - *A look-up of a hash that several leaves have misses a name that moves.* For the same reason it doesn't. The
 //!   name itself stays: such names change with the content lock held exclusively.
 //! - *Names of one hash come to lie in two leaves.* Then the second descent says so, and the thread locks more
 //!   ([`lock_leaf`](DirectoryIndexLock::lock_leaf) returns nothing).
 //! - *The new leaf is looked up in the mapping while its extent is inserted*, or a node of the mapping is split. The
 //!   mapping is locked.
-//! - *An index block that was written and dropped from the cache is read anew, and names a leaf behind the size that
+//! - *An index block that was written and dropped from the cache is read again, and names a leaf after the size that
 //!   a thread has seen.* The check of the block asks for the size after it has read the block. The size grows before
 //!   the index does.
 //! - *A split fails half way.* The journal stops, as for every operation that can't be taken back. The reservation

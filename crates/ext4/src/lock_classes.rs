@@ -68,7 +68,7 @@ pub(crate) static INODE_FIELDS: LockClass = LockClass::new("inode fields", 250);
 /// A shard of the table of inodes in memory.
 pub(crate) static INODE_TABLE: LockClass = LockClass::new("inode table", 270);
 
-/// Inodes whose last block is still to be zeroed behind the end of the file.
+/// Inodes whose last block is still to be zeroed past the end of the file.
 pub(crate) static UNCLEARED_TAILS: LockClass = LockClass::new("uncleared tails", 280);
 
 /// Inodes with data in delayed allocation.

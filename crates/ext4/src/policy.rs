@@ -66,7 +66,7 @@ policy! {
     InodeSearch, "inode-search" {
         /// In the first group of the image, at its first inode.
         First = "first",
-        /// Behind the inode allocated last, or at the lowest one freed since.
+        /// After the inode allocated last, or at the lowest one freed since.
         NextHint = "next-hint",
         /// In a run of free inodes that the core has set aside.
         PerCore = "per-core",
@@ -94,15 +94,15 @@ policy! {
 }
 
 policy! {
-    /// Where the next blocks of a large file go when those behind its last ones are taken.
+    /// Where the next blocks of a large file go when those after its last ones are taken.
     BlockGoal, "block-goal" {
-        /// Behind the blocks that any large file got last.
+        /// After the blocks that any large file got last.
         Global = "global",
-        /// Behind those that this file got last.
+        /// After those that this file got last.
         PerInode = "per-inode",
-        /// Behind those that a file of the same residue class of inode numbers got last.
+        /// After those that a file of the same residue class of inode numbers got last.
         Hashed = "hashed",
-        /// Behind those that this file got last, and in a group that no other growing file has marked
+        /// After those that this file got last, and in a group that no other growing file has marked
         /// as its own.
         OwnGroup = "own-group",
     }

@@ -1,4 +1,4 @@
-//! After a truncation is durable, the bytes behind the file's new end are cleared on the device: another
+//! After a truncation is durable, the bytes past the file's new end are cleared on the device: another
 //! system that uses the image expects zeros there.
 #![allow(clippy::unwrap_used, reason = "a test")]
 

@@ -174,7 +174,7 @@ fn a_long_cut_is_finished_after_a_crash() {
     }
 }
 
-/// A truncation frees space behind the end, even if it leaves the size as it is.
+/// A truncation frees space past the end, even if it leaves the size as it is.
 #[test]
 fn a_cut_to_the_same_size_frees_what_was_allocated_ahead() {
     let device = Arc::new(image(""));

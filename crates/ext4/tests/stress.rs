@@ -243,7 +243,7 @@ impl Image {
     }
 }
 
-/// The number behind a word in the output of `debugfs`.
+/// The number after a word in the output of `debugfs`.
 fn number_in(judgement: &Judgement, word: &str) -> u64 {
     let line = judgement.output.lines().find(|line| line.starts_with(word));
     let number = line.and_then(|line| line.split_whitespace().last());

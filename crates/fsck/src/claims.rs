@@ -54,7 +54,7 @@ impl Claims {
         self.used.add_all(&part.used);
     }
 
-    /// The number behind the last cluster of all groups.
+    /// The number after the last cluster of all groups.
     pub fn bound(&self) -> u64 {
         u64::from(self.layout.group_count()) * u64::from(self.layout.clusters_per_group())
     }

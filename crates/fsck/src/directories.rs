@@ -27,7 +27,7 @@ const PIECE_BLOCKS_MAX: u32 = 16;
 /// Pieces for each thread at least, so that all have work to the end.
 const PIECES_PER_THREAD: usize = 8;
 
-/// A piece ends behind a directory whose number is a multiple of this, so that one that has another size changes few
+/// A piece ends after a directory whose number is a multiple of this, so that one that has another size changes few
 /// pieces.
 const PIECE_END: u32 = 8;
 

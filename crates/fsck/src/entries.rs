@@ -349,7 +349,7 @@ pub(crate) fn check_entry(
         report(pass, context, at, DirectoryIssue::Policy { name: name(), target });
     }
     pass.add_name(target);
-    // A dot in the wrong place, which goes, is no place of its directory.
+    // A dot in the wrong place, which goes, isn't a place of its directory.
     if kind == EntryType::Directory && !entry.is_dot() {
         pass.add_child(context.inode.number, target);
     }

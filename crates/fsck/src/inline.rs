@@ -42,7 +42,7 @@ pub(crate) fn check(pass: &mut InodePass<'_, '_>, inode: &Inode, bytes: &[u8]) {
     }
     match InlineData::check(&inode.block_area, rest, size, number) {
         Ok(data) if inode.is_symlink() => {
-            // The byte behind the target, if there is one, is zero as well.
+            // The byte after the target, if there is one, is zero as well.
             let mut target = data.to_vec();
             let stored = inode.block_area.iter().chain(rest.unwrap_or(&[]));
             target.extend(stored.skip(target.len()).take(1));

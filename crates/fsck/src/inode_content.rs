@@ -20,14 +20,14 @@ pub(crate) const HOLDS_TARGET: &str = "a link that holds its target";
 /// What the walk over a map found.
 #[derive(Debug, Default)]
 pub(crate) struct Mapped {
-    /// The number behind the last block of the file that is mapped.
+    /// The number after the last block of the file that is mapped.
     pub end: u64,
-    /// The number behind the last that is mapped and written.
+    /// The number after the last that is mapped and written.
     pub written_end: u64,
     /// Where the last extent starts that is written.
     pub last_written_start: Option<u64>,
     pub claims: InodeClaims,
-    /// The place behind the last block so far.
+    /// The place after the last block so far.
     physical_end: u64,
     fragmented: bool,
     broken: bool,
@@ -375,7 +375,7 @@ fn check_symlink(
     let size = inode.size_bytes;
     let is_encrypted = inode.flags.contains(InodeFlags::ENCRYPT);
     let found = if let Some(target) = inode.fast_symlink_target() {
-        // The byte behind the target is zero as well.
+        // The byte after the target is zero as well.
         let end = target.len().min(BLOCK_AREA_BYTES - 1) + 1;
         match is_encrypted {
             true => encrypted_length(&inode.block_area),

@@ -190,7 +190,7 @@ impl<'a> Journal<'a> {
         if !superblock.is_version_1() && users > 1 {
             reporter.report(JournalIssue::Users { users });
         }
-        // A block that the inode's size has only a part of is no block of the log.
+        // A block that the inode's size has only a part of isn't a block of the log.
         let found = mapped.min(inode.size_bytes / image.layout.block_size() as u64);
         if u64::from(blocks) > found {
             return Ok(Err(JournalIssue::Length { blocks, found }));

@@ -96,7 +96,7 @@ impl AccessTimeFlags {
 pub struct MountOptions {
     /// What is mounted, as `mount` and `df` show it.
     pub source: String,
-    /// What comes behind `fuse.` in the type.
+    /// What comes after `fuse.` in the type.
     pub subtype: String,
     /// Nothing may be changed.
     pub read_only: bool,

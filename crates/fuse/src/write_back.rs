@@ -35,7 +35,7 @@ impl Content {
         Content { node, bytes: 0..u64::MAX }
     }
 
-    /// Its offset and length as in messages to the kernel: a length of zero means everything behind
+    /// Its offset and length as in messages to the kernel: a length of zero means everything after
     /// the offset.
     pub fn offset_and_length(&self) -> (i64, i64) {
         let offset = i64::try_from(self.bytes.start).unwrap_or(i64::MAX);

@@ -130,7 +130,7 @@ fn removed_names_do_not_end_a_listing() {
         })
         .unwrap();
     assert_eq!(listed, FILES);
-    // Call 0 lists, and those behind it look up the names that the reply has room for.
+    // Call 0 lists, and those after it look up the names that the reply has room for.
     let room = 4096 / (DIRECTORY_PLUS_ENTRY_BYTES + 5).next_multiple_of(8) as u64;
     let failing = FailingFileSystem::at(inner, 1..1 + room, Errno::ENOENT);
     let operations = Operations::new(Arc::new(failing) as _, ServingOptions::default());

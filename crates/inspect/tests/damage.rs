@@ -120,7 +120,7 @@ fn an_inode_table_far_beyond_the_end_is_missing() {
     assert!(missing.contains("beyond the end"), "{missing}");
 }
 
-/// The number of the last block that there can be is no place of a table.
+/// The number of the last block that there can be isn't a place of a table.
 #[test]
 fn an_inode_table_at_the_end_of_numbers_is_passed_over() {
     let Some(device) = new_image() else { return };

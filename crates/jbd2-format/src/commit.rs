@@ -114,7 +114,7 @@ pub fn encode_commit(
     bytes
 }
 
-/// The checksum of a commit block, of which everything behind `raw` is zero.
+/// The checksum of a commit block, of which everything after `raw` is zero.
 fn block_checksum(format: &Format, raw: &RawCommit) -> u32 {
     let register = with_hole(format.seed(), raw.as_bytes(), CHECKSUM_OFFSET);
     crc32c(register, &vec![0; format.block_size_bytes() - size_of::<RawCommit>()])

@@ -4,8 +4,8 @@
 //! record means.
 //!
 //! # State
-//! The area holds fast commits one behind the other. Each is a run of records, a 16-bit tag and a
-//! 16-bit length with a value behind them, none of which reaches over the end of a block: a pad
+//! The area holds fast commits one after the other. Each is a run of records, a 16-bit tag and a
+//! 16-bit length with a value after them, none of which reaches over the end of a block: a pad
 //! record fills a block up. The first fast commit begins with a head record, which names the
 //! transaction that the records belong to: the one after the last full commit. A tail record ends
 //! each: it names the transaction again, has a checksum over everything since the tail before it

@@ -7,7 +7,7 @@ use zerocopy::IntoBytes;
 
 /// Bytes of the checksum at the end of a descriptor or revoke block.
 pub(crate) const TAIL_BYTES: usize = 4;
-/// Where the records of a revoke block start: behind the header and the byte count.
+/// Where the records of a revoke block start: after the header and the byte count.
 pub(crate) const REVOKE_RECORDS_OFFSET: usize = size_of::<BlockHeader>() + 4;
 
 /// Which checksums a journal has. The versions exclude each other.

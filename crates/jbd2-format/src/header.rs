@@ -26,7 +26,7 @@ const _: () = assert!(size_of::<BlockHeader>() == 12);
 /// What a block of the journal's own is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockKind {
-    /// Tags that name the copies behind it.
+    /// Tags that name the copies after it.
     Descriptor,
     /// The end of a transaction.
     Commit,

@@ -2,7 +2,7 @@
 //!
 //! A transaction's commit block is written when all its other blocks are durable, and what it says
 //! lies in one sector. So a crash may leave torn descriptors and revoke blocks, but never with
-//! their transaction's commit block behind them, and never a torn commit block. A valid commit
+//! their transaction's commit block after them, and never a torn commit block. A valid commit
 //! block proves that everything before it was complete once. A commit block that fails its checksum
 //! was complete once too, unless it is left over from before the journal was made: a journal can be
 //! made without being cleared. (None of this holds with asynchronous commits.)

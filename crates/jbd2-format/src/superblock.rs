@@ -336,7 +336,7 @@ pub struct NewJournal {
     pub block_size_bytes: u32,
     /// Blocks in the journal, this superblock included.
     pub length_blocks: u32,
-    /// First block of the log: 1 in a file system, behind the superblock on a journal device.
+    /// First block of the log: 1 in a file system, after the superblock on a journal device.
     pub first_block: u32,
     /// Seeds checksums.
     pub uuid: [u8; 16],

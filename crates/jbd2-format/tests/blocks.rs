@@ -132,7 +132,7 @@ fn every_flipped_bit_is_found_with_block_checksums() {
         };
         assert!(check_descriptor(&format, &flipped(&descriptor), SEQUENCE, 5).is_err());
         assert!(check_revoke(&format, &flipped(&revoke), SEQUENCE, 5).is_err());
-        // What a torn write leaves behind the fields doesn't count.
+        // What a torn write leaves after the fields doesn't count.
         let is_field = bit / 8 < COMMIT_FIELDS_BYTES;
         let checked = check_commit(&format, &flipped(&commit), SEQUENCE, 5, &checksum);
         assert_eq!(checked.is_err(), is_field, "bit {bit}");

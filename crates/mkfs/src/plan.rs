@@ -264,7 +264,7 @@ fn inodes_per_group(wanted: u64, groups: u64, block_size: u32, inode_size: u16) 
     count.min(max).min(fits.max(unit)) as u32
 }
 
-/// Blocks behind the descriptors that let the table grow with the image.
+/// Blocks after the descriptors that let the table grow with the image.
 fn reserved_descriptor_blocks(
     geometry: &Geometry,
     blocks: u64,

@@ -1,7 +1,7 @@
 //! The resize inode, which holds the blocks that are reserved for growth of the descriptor table.
 //!
 //! Its map is a table turned on its side: the double indirect block points to the reserved blocks
-//! behind the primary descriptors, each at the index of its place in the grown table; and each of these
+//! after the primary descriptors, each at the index of its place in the grown table; and each of these
 //! lists its own copies in the groups that have backups.
 //!
 //! # Reference

@@ -99,7 +99,7 @@ impl Verity {
         levels
     }
 
-    /// Computes the tree with this many threads and writes it behind the image.
+    /// Computes the tree with this many threads and writes it after the image.
     ///
     /// # Errors
     /// The device fails, or is too small; or `monitor` asks for an end.

@@ -200,7 +200,7 @@ fn impossible_options_are_refused() {
     let mut odd = options(MIB, "");
     odd.block_size = Some(3000);
     cases.push(odd);
-    // The number of a project lies behind the first 128 bytes of an inode.
+    // The number of a project lies after the first 128 bytes of an inode.
     let mut short = options(64 * MIB, "project");
     short.inode_size = Some(128);
     cases.push(short);

@@ -5,10 +5,10 @@
 //! the engine is not also a bug of its judge.
 //!
 //! It judges the state that a mount would find: that of the newest complete checkpoint, also where a
-//! crash has left a superblock that doesn't know it. Data logs behind it are left alone.
+//! crash has left a superblock that doesn't know it. Data logs after it are left alone.
 //!
 //! # Passes
-//! 1. The superblocks, the newest log with a super root, all logs behind it.
+//! 1. The superblocks, the newest log with a super root, all logs after it.
 //! 2. The map of the DAT, the segment usage file, and all entries of the DAT: where each block is, and
 //!    that no two are in one place.
 //! 3. All logs of all segments in use: their sums, and that they describe the blocks that the DAT puts

@@ -20,7 +20,7 @@ pub(crate) struct CheckedLog {
 }
 
 impl CheckedLog {
-    /// The block behind it.
+    /// The block after it.
     pub fn end(&self) -> PhysicalBlock {
         PhysicalBlock(self.block.0 + u64::from(self.header.blocks))
     }
@@ -67,7 +67,7 @@ pub(crate) fn read(
     Ok(sections.map(|sections| CheckedLog { block, header, sections }))
 }
 
-/// The sum of all that is in a log behind the sum itself.
+/// The sum of all that is in a log after the sum itself.
 fn data_sum(image: &Image<'_>, block: PhysicalBlock, blocks: u32) -> Result<u32, DeviceError> {
     let mut sum = Sum::new(image.superblock.seed());
     let start = image.geometry.offset_of(block);

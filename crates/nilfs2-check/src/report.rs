@@ -70,7 +70,7 @@ pub struct Nilfs2CheckSummary {
     pub segments_total: u64,
     /// Blocks that some checkpoint has, or had, and that the cleaner hasn't reclaimed.
     pub blocks_used: u64,
-    /// Logs behind the newest checkpoint, whose data a mount would salvage or drop.
+    /// Logs after the newest checkpoint, whose data a mount would salvage or drop.
     pub logs_behind: u64,
 }
 

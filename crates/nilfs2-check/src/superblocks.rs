@@ -118,7 +118,7 @@ pub(crate) fn find(
     Ok(found)
 }
 
-/// Finds the newest checkpoint, and counts the logs behind it.
+/// Finds the newest checkpoint, and counts the logs after it.
 pub(crate) fn newest<'a>(
     device: &'a dyn BlockDevice,
     found: Vec<CopyAndSuperblock>,
@@ -161,7 +161,7 @@ pub(crate) fn newest<'a>(
     Ok(Some((image, newest)))
 }
 
-/// Goes on behind the newest log that the superblock knows, as a mount does: a checkpoint counts if all its logs
+/// Goes on after the newest log that the superblock knows, as a mount does: a checkpoint counts if all its logs
 /// are there, from the first one on, and if it is the next one. Others may be there also in a clean volume: what a
 /// recovery has dropped, of a sequence number that it went on with.
 fn walk_on(

@@ -1,6 +1,6 @@
 //! Directory blocks: names and the inodes that they stand for.
 //!
-//! Each block is full of entries, one behind the other; an entry with inode 0 is free, and the last
+//! Each block is full of entries, one after the other; an entry with inode 0 is free, and the last
 //! one reaches to the end of the block. [`entries`] is the door: what it returns lies in the block.
 //!
 //! # Reference
@@ -161,7 +161,7 @@ pub fn write_entry(
     let entry = &mut block[offset..offset + length];
     entry[..HEADER_BYTES].copy_from_slice(header.as_bytes());
     entry[HEADER_BYTES..HEADER_BYTES + name.len()].copy_from_slice(name);
-    // Only the padding: behind it may be what other entries once were.
+    // Only the padding: after it may be what other entries once were.
     entry[HEADER_BYTES + name.len()..needed(name.len())].fill(0);
 }
 

@@ -114,7 +114,7 @@ impl Geometry {
         PhysicalBlock(4096_u64.div_ceil(self.block_bytes as u64))
     }
 
-    /// The first block behind all segments.
+    /// The first block after all segments.
     #[must_use]
     pub const fn end(&self) -> PhysicalBlock {
         PhysicalBlock(self.segments * self.blocks_per_segment as u64)
@@ -134,7 +134,7 @@ impl Geometry {
         start.max(self.first_data_block())
     }
 
-    /// The first block behind a segment.
+    /// The first block after a segment.
     #[must_use]
     pub const fn segment_end(&self, segment: SegmentNumber) -> PhysicalBlock {
         PhysicalBlock((segment.0 + 1) * self.blocks_per_segment as u64)

@@ -5,7 +5,7 @@
 //! next checkpoint.
 //!
 //! # Errors
-//! A change reads the records that it changes before its first step. An error behind that stops the log, so that
+//! A change reads the records that it changes before its first step. An error after that stops the log, so that
 //! no half of the change is logged.
 
 use crate::engine::Engine;

@@ -51,7 +51,7 @@ pub(crate) static DIRTY_GROUPS: LockClass = LockClass::new("nilfs2 dirty groups"
 /// The blocks of the ifile that are in memory, and its map.
 pub(crate) static IFILE: LockClass = LockClass::new("nilfs2 ifile", 450);
 
-/// A core's part of the gate that readers of the device pass, so that no segment is written anew below
+/// A core's part of the gate that readers of the device pass, so that no segment is rewritten below
 /// them.
 pub(crate) static READERS: LockClass = LockClass::new("nilfs2 readers", 480).nestable();
 

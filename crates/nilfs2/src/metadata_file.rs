@@ -64,7 +64,7 @@ impl MetadataFile {
     }
 
     /// Keeps a block that was read by a pointer of the map, unless it is in memory by now. Nothing if the map
-    /// leads elsewhere: the block was logged anew meanwhile, and what was read is out of date.
+    /// leads elsewhere: the block was logged again meanwhile, and what was read is out of date.
     pub(crate) fn keep(
         &mut self,
         key: FileBlock,
@@ -129,7 +129,7 @@ impl MetadataFile {
         self.edit(key, source, || vec![0; block_bytes])
     }
 
-    /// Has a block logged anew, if there is one.
+    /// Has a block logged again, if there is one.
     pub(crate) fn mark_dirty(&mut self, key: FileBlock, source: &dyn BlockSource) -> Result<()> {
         if self.load_block(key, source)?.is_some() {
             self.dirty.insert(key);

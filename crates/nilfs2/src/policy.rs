@@ -8,7 +8,7 @@ use std::str::FromStr;
 pub enum InodeSearch {
     /// At the first inode of the volume, as Linux does.
     First,
-    /// Behind the inode that was made last, or at one that was freed before it, as published in 2014.
+    /// After the inode that was made last, or at one that was freed before it, as published in 2014.
     NextHint,
     /// In a group that the core has to itself.
     #[default]

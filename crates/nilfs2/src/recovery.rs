@@ -1,7 +1,7 @@
-//! Finds the newest state of a volume: starts at the log that the superblock names, and follows the logs behind it.
+//! Finds the newest state of a volume: starts at the log that the superblock names, and follows the logs after it.
 //!
 //! # Crash
-//! A checkpoint counts if all logs of its logical segment are valid, from the first one on. Data logs behind the
+//! A checkpoint counts if all logs of its logical segment are valid, from the first one on. Data logs after the
 //! newest checkpoint count under the same condition, and their blocks are written again.
 
 use crate::error::{Error, Result};
@@ -40,7 +40,7 @@ pub(crate) struct NewestState {
     pub(crate) salvaged: Vec<SalvagedBlock>,
     /// Where the first log is that has some.
     pub(crate) first_salvaged: Option<PhysicalBlock>,
-    /// Segments that logs behind the newest super root have reached or reserved.
+    /// Segments that logs after the newest super root have reached or reserved.
     pub(crate) reached: Vec<SegmentNumber>,
     /// The sequence number of the last log.
     pub(crate) last_sequence: u64,
@@ -93,7 +93,7 @@ pub(crate) fn at_cursor(volume: &Volume, cursor: LogCursor) -> Result<FoundLog> 
     Ok(log)
 }
 
-/// Walks on behind a log with a super root, to the end of what is valid.
+/// Walks on after a log with a super root, to the end of what is valid.
 pub(crate) fn roll_forward(volume: &Volume, newest: FoundLog) -> Result<NewestState> {
     let mut walk = Walk {
         volume,
@@ -115,7 +115,7 @@ pub(crate) fn roll_forward(volume: &Volume, newest: FoundLog) -> Result<NewestSt
     Ok(walk.state)
 }
 
-/// The log behind a log, in the same segment or at the start of the next.
+/// The log after a log, in the same segment or at the start of the next.
 fn following(
     volume: &Volume,
     block: PhysicalBlock,

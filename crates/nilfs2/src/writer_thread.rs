@@ -31,7 +31,7 @@ pub(crate) fn run(engine: &Engine, interval: Option<Duration>) {
                 if is_due && !has_failed {
                     clean_in_background(cleaner, &mut is_cleaning);
                 }
-                // Behind the work: if that takes longer than the interval, other tasks get their turn.
+                // After the work: if that takes longer than the interval, other tasks get their turn.
                 last = clock::now();
             }
             Task::Data(inodes, number) => {
@@ -66,7 +66,7 @@ fn clean_in_background(cleaner: Cleaner<'_>, is_cleaning: &mut bool) {
     }
 }
 
-/// What the cleaner can't read is no reason to stop, if the log hasn't.
+/// What the cleaner can't read isn't a reason to stop, if the log hasn't.
 fn go_on(requests: &LogRequests, cleaned: Result<()>) -> Result<()> {
     let Err(error) = cleaned else { return Ok(()) };
     requests.check_running()?;

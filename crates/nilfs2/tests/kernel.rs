@@ -21,7 +21,7 @@ use std::time::Duration;
 use support::judge;
 use uuid::Uuid;
 
-/// What a guest prints behind the first of two views.
+/// What a guest prints after the first of two views.
 const NEXT: &str = "== the turn of the kernel";
 
 /// What a guest shows in an ordinary run: two snapshots.

@@ -54,7 +54,7 @@ fn torn() -> (Arc<MemoryDevice>, u64) {
     }
     assert_eq!(newest(&*after), before + 1);
 
-    // The first log lies behind the one that the superblock names, up to the end of the segment.
+    // The first log lies after the one that the superblock names, up to the end of the segment.
     let superblock = Superblock::check(&known[0].1, after.size_bytes()).unwrap();
     let block = superblock.cursor().block.0;
     let end = (block / BLOCKS_PER_SEGMENT + 1) * BLOCKS_PER_SEGMENT;

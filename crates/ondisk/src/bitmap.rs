@@ -32,7 +32,7 @@ pub fn clear(bytes: &mut [u8], bit: usize) -> bool {
     before
 }
 
-/// The 64 bits from word `index` on; bits behind the end of the slice read as zero.
+/// The 64 bits from word `index` on; bits past the end of the slice read as zero.
 fn word(bytes: &[u8], index: usize) -> u64 {
     let tail = &bytes[index * WORD_BYTES..];
     match tail.first_chunk::<WORD_BYTES>() {

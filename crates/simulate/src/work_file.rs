@@ -107,7 +107,7 @@ impl Calibration {
         }
     }
 
-    /// The file. What a stretch without any code takes is no work, and the rest is scaled.
+    /// The file. What a stretch without any code takes isn't work, and the rest is scaled.
     pub fn text(&self, processor: &str, clock_ghz: f64, empty_ps: u64, scale: f64) -> String {
         let kept: Vec<_> =
             self.stretches.iter().filter(|(_, (count, _))| *count >= COUNT_MIN).collect();

@@ -75,7 +75,7 @@ impl<'a> LineField<'a> {
         (self.column + at, what.to_owned())
     }
 
-    /// The parts before and behind the first `=`.
+    /// The parts before and after the first `=`.
     pub fn split(self) -> (LineField<'a>, Option<LineField<'a>>) {
         match self.raw.iter().position(|&byte| byte == b'=') {
             Some(at) => (

@@ -74,7 +74,7 @@ pub fn compare(
 }
 
 /// Removes items, such as operations, as long as the rest still fails: halves first, single ones at the
-/// end. `fails` has to build what it tests anew each time; at most `attempts_max` calls are made.
+/// end. `fails` has to rebuild what it tests each time; at most `attempts_max` calls are made.
 pub fn shrink<T: Clone>(
     items: &[T],
     attempts_max: usize,

@@ -26,7 +26,7 @@ pub struct ConcurrentSettings {
     pub private_profile: Profile,
     /// What is done in the shared directory.
     pub shared_profile: Profile,
-    /// What is not compared. With `full`, a full disk is no error, and ends the comparison of a
+    /// What is not compared. With `full`, a full disk isn't an error, and ends the comparison of a
     /// thread's own directory.
     pub tolerance: Tolerance,
     /// The limits of the file system, for the models of own directories.

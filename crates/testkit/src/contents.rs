@@ -212,7 +212,7 @@ impl<'a> FileReader<'a> {
             for (logical, block) in self.places()?.data {
                 let mut bytes = read_block(self.map, block)?;
                 let start = logical * bytes.len() as u64;
-                // What lies behind the end is nobody's.
+                // What lies past the end is nobody's.
                 let length = inode.size_bytes.saturating_sub(start).min(bytes.len() as u64);
                 bytes.truncate(length as usize);
                 if bytes.iter().any(|&byte| byte != 0) {

@@ -51,7 +51,7 @@ enum Loss {
 const RANDOM_LOSSES: [Loss; 5] =
     [Loss::Everything, Loss::SomeWrites, Loss::SomeSectors, Loss::SomeReordered, Loss::LastTorn];
 
-/// An endless sequence of crash images: all cuts behind flushes and durable writes in a random
+/// An endless sequence of crash images: all cuts after flushes and durable writes in a random
 /// order, alternating with cuts anywhere that lose a random part.
 #[derive(Debug)]
 pub struct CrashImages {
@@ -59,7 +59,7 @@ pub struct CrashImages {
     random: fastrand::Rng,
     seed: u64,
     made: u64,
-    /// Cuts behind flushes and durable writes that are still to be made.
+    /// Cuts after flushes and durable writes that are still to be made.
     boundaries: Vec<usize>,
     /// The device when the first so many events had happened and were flushed.
     snapshots: Vec<(usize, Arc<MemoryDevice>)>,
@@ -101,7 +101,7 @@ impl CrashImages {
         self
     }
 
-    /// A crash right behind the first such mark that leaves only what must be there.
+    /// A crash right after the first such mark that leaves only what must be there.
     pub fn behind_mark(&mut self, mark: u64) -> Option<DeviceResult<CrashImage>> {
         let kind = EventKind::Mark(mark);
         let place = self.events.iter().position(|event| event.kind == kind)?;

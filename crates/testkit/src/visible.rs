@@ -236,7 +236,7 @@ pub fn check_content(
     if versions.iter().any(|version| version[..] == content[..]) {
         return Ok(());
     }
-    // A file is never longer than what was written, so zeros behind a version's end don't count.
+    // A file is never longer than what was written, so zeros past a version's end don't count.
     let at = |version: &[u8], place: usize| version.get(place).copied();
     let foreign =
         (0..content.len()).find(|&i| versions.iter().all(|v| at(v, i) != Some(content[i])));

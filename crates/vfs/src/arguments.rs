@@ -74,14 +74,14 @@ bitflags::bitflags! {
 pub enum FallocateMode {
     /// Give every block of the range space, and extend the size where `keep_size` is false.
     Allocate {
-        /// The size stays, even if the range ends behind it.
+        /// The size stays, even if the range ends after it.
         keep_size: bool,
     },
     /// Make the range a hole; the size stays.
     PunchHole,
     /// Make the range read as zeros, with space.
     ZeroRange {
-        /// The size stays, even if the range ends behind it.
+        /// The size stays, even if the range ends after it.
         keep_size: bool,
     },
     /// Take the range out; what follows moves down. Whole blocks only.

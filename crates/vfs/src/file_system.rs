@@ -207,7 +207,7 @@ pub trait FileSystem: Send + Sync {
         length: u64,
     ) -> Result<()>;
 
-    /// Finds data or a hole; `ENXIO` behind the end.
+    /// Finds data or a hole; `ENXIO` past the end.
     fn seek(&self, inode: InodeNumber, from: SeekFrom) -> Result<u64>;
 
     /// Where the bytes of a range are on the device, at most `extents_max` ranges (`FIEMAP`).

@@ -7,7 +7,7 @@
 /// True if all of `name` matches `pattern`. Both are bytes; a `?` stands for one byte.
 pub fn matches(pattern: &[u8], name: &[u8]) -> bool {
     let (mut at_pattern, mut at_name) = (0, 0);
-    // Where to try again: behind the last star, with one more byte matched by it.
+    // Where to try again: after the last star, with one more byte matched by it.
     let mut retry: Option<(usize, usize)> = None;
     loop {
         if at_pattern < pattern.len() && pattern[at_pattern] == b'*' {
@@ -35,7 +35,7 @@ pub fn matches(pattern: &[u8], name: &[u8]) -> bool {
     }
 }
 
-/// If the pattern's first element, which is no star, matches `byte`: how long that element is.
+/// If the pattern's first element, which isn't a star, matches `byte`: how long that element is.
 fn match_one(pattern: &[u8], byte: u8) -> Option<usize> {
     match pattern {
         [b'?', ..] => Some(1),

@@ -61,7 +61,7 @@ impl<'f, 'p> PathWalk<'f, 'p> {
     /// Walks to the directory that holds the last name of `path`. Symbolic links on the way are followed.
     ///
     /// # Errors
-    /// A name on the way can't be looked up, or is no directory.
+    /// A name on the way can't be looked up, or isn't a directory.
     pub fn new(
         file_system: &'f dyn FileSystem,
         context: &'p RequestContext,
@@ -138,7 +138,7 @@ impl<'f, 'p> PathWalk<'f, 'p> {
     /// Looks up the last name. A symbolic link is followed if `follow_last`, or if a slash follows.
     ///
     /// # Errors
-    /// `ENOTDIR` if a slash follows what is no directory; as [`follow`](PathWalk::follow).
+    /// `ENOTDIR` if a slash follows what isn't a directory; as [`follow`](PathWalk::follow).
     pub fn find(mut self, follow_last: bool) -> Result<InodeGuard<'f>> {
         loop {
             let found = self.look_up()?;

@@ -36,7 +36,7 @@ pub fn undo_file(name: &VolumeName) -> Result<UndoFile, VolumeError> {
     Ok(log_of(name, find_range(&look(name)?.device()?, name, true)?))
 }
 
-/// The same for a volume that is about to be made anew, as it is named. A whole one isn't looked at: it need not
+/// The same for a volume that is about to be replaced, as it is named. A whole one isn't looked at: it need not
 /// be there, and a server may end with its first connection.
 ///
 /// # Errors

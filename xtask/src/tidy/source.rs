@@ -45,7 +45,7 @@ fn literal_or_comment(bytes: &[u8], at: usize) -> Option<usize> {
     }
     match rest[0] {
         b'"' => Some(end_of_quotes(bytes, at, b'"')),
-        // A lifetime has no closing quote behind one character.
+        // A lifetime has no closing quote after one character.
         b'\'' if rest.get(1) == Some(&b'\\') => Some(end_of_quotes(bytes, at, b'\'')),
         b'\'' => {
             let length = std::str::from_utf8(&rest[1..rest.len().min(5)])

@@ -7,7 +7,7 @@ use super::Finding;
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 
 /// What not to write and what to write instead, whatever the case of letters.
-const WORDS: [(&str, &str); 27] = [
+const WORDS: [(&str, &str); 29] = [
     ("a bar of", "a target of"),
     ("(bar:", "(target:"),
     ("the bars", "the targets"),
@@ -35,6 +35,8 @@ const WORDS: [(&str, &str); 27] = [
     ("times of access", "access times"),
     ("time of last access", "access time"),
     ("report of a bug", "bug report"),
+    ("anew", "again, or a verb with re-"),
+    ("is no number", "isn't a number"),
 ];
 
 /// Checks the file at `path`.
@@ -90,7 +92,7 @@ fn prose_of_page(text: &str) -> Vec<(String, usize)> {
             Event::Text(words) if !is_code => {
                 prose.push((words.into_string(), text[..range.start].matches('\n').count() + 1));
             }
-            // Words on both sides of it are no phrase.
+            // Words on both sides of it don't form a phrase.
             Event::Code(_) => prose.push(("|".to_owned(), 1)),
             _ => {}
         }

@@ -17,7 +17,7 @@ pub const IMAGE_UUID: [u8; 16] = *b"drystone-bench..";
 /// Where the image is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ImageMedium {
-    /// In memory, made anew for every run.
+    /// In memory, a new one for every run.
     Memory,
     /// In a file or another volume. An existing image is used as it is and cleaned up after every run; otherwise an
     /// image is made for every run.

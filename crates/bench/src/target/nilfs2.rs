@@ -19,7 +19,7 @@ use drystone_vfs::{FileSystem, InodeGuard, NewNode, RequestContext};
 use uuid::Uuid;
 
 const INODE_BYTES: u64 = 128;
-/// How many times what a workload has at its end fits into the image: each log writes anew what has
+/// How many times what a workload has at its end fits into the image: each log rewrites what has
 /// changed since the last, and the cleaner isn't what is measured.
 const ROOM: u64 = 4;
 /// Start value of the sums of every image, so that images don't differ between runs.

@@ -310,7 +310,7 @@ fn retried<T, E>(
     }
 }
 
-/// Claims a block device that is open already, by opening it anew, if it is to be written.
+/// Claims a block device that is open already, by opening it again, if it is to be written.
 fn claimed(file: File, path: &Path, mode: OpenMode) -> DeviceResult<File> {
     let found = file.metadata().map_err(|error| open_error(path, error))?;
     if mode == OpenMode::ReadOnly || !found.file_type().is_block_device() {

@@ -232,7 +232,7 @@ impl UndoFile {
         Ok(image)
     }
 
-    /// Removes the file if it holds a change of what was here before: the image was made anew since.
+    /// Removes the file if it holds a change of what was here before: the image was replaced since.
     ///
     /// # Errors
     ///

@@ -9,7 +9,7 @@
 //!
 //! An entry that isn't whole ends the log, as a crash leaves it, unless another one follows: then it is damaged.
 //!
-//! Zeros behind the last entry take the space of the entries that end or undo a change, which must not
+//! Zeros after the last entry take the space of the entries that end or undo a change, which must not
 //! fail on a full disk.
 
 use crate::{BlockDevice, DeviceError, DeviceOperation, DeviceResult};
@@ -141,7 +141,7 @@ impl<L: BlockDevice> LogWriter<L> {
         self.append_pieces(KIND_BATCH, pieces, true, read_old)
     }
 
-    /// The batch behind which only the end comes: if it is a piece that was logged before, it is in the spare.
+    /// The batch after which only the end comes: if it is a piece that was logged before, it is in the spare.
     pub fn append_last_batch(
         &mut self,
         pieces: &[NewPiece],
@@ -198,7 +198,7 @@ impl<L: BlockDevice> LogWriter<L> {
         self.append(kind, pieces.len() as u32, entry, has_spare)
     }
 
-    /// Appends an entry, whose body comes behind room for its header.
+    /// Appends an entry, whose body comes after room for its header.
     fn append(
         &mut self,
         kind: u32,
@@ -301,7 +301,7 @@ impl<L: BlockDevice> LogReader<L> {
         Ok(entry)
     }
 
-    /// Whether there is an entry behind this position, where none is whole.
+    /// Whether there is an entry after this position, where none is whole.
     fn is_followed(&self) -> DeviceResult<bool> {
         let is_header = |bytes: &[u8]| {
             u64_at(bytes, 8) == self.number && crc32c(!0, &bytes[..20]) == u32_at(bytes, 20)

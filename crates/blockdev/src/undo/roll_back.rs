@@ -154,7 +154,7 @@ fn restore<L: BlockDevice>(
     Ok(protected_bytes)
 }
 
-/// Compares what an image holds with what the log says; whether a rollback has begun. Leaves the log behind the last
+/// Compares what an image holds with what the log says; whether a rollback has begun. Leaves the log after the last
 /// entry.
 fn check<L: BlockDevice>(
     image: &(impl BlockDevice + ?Sized),
@@ -191,7 +191,7 @@ struct Expected {
 
 impl Expected {
     /// Reads what a log says of pieces from `from` on: of all of them, or until so many were rewritten. Leaves the log
-    /// behind the last entry.
+    /// after the last entry.
     fn read<L: BlockDevice>(
         log: &mut LogReader<L>,
         from: u64,
@@ -250,7 +250,7 @@ impl Expected {
         }
     }
 
-    /// Compares what the image holds with what the log says. Leaves the log behind the last entry.
+    /// Compares what the image holds with what the log says. Leaves the log after the last entry.
     fn check<L: BlockDevice>(
         &self,
         image: &(impl BlockDevice + ?Sized),

@@ -9,12 +9,12 @@ use drystone::acl::{Acl, AclEntry, AclTag};
 /// What becomes of the mask if a list changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MaskRule {
-    /// It is computed anew, unless the change names it.
+    /// It is recomputed, unless the change names it.
     #[default]
     Unnamed,
     /// It stays.
     Keep,
-    /// It is computed anew.
+    /// It is recomputed.
     Always,
 }
 
@@ -94,7 +94,7 @@ impl AclRequest {
         [replace, remove, add].iter().any(|words| !words.is_empty())
     }
 
-    /// Adds the mask that named entries need, and computes it anew as the rule says.
+    /// Adds the mask that named entries need, and recomputes it as the rule says.
     fn settle_mask(&self, list: &mut Vec<AclEntry>, is_default: bool) {
         let words = self.replace.iter().chain(&self.remove).chain(&self.add);
         let mut words = words.filter(|word| word.is_default == is_default);

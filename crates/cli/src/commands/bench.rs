@@ -179,7 +179,7 @@ fn targets(arguments: &Arguments) -> anyhow::Result<Vec<Box<dyn Target>>> {
         if *kind == MadeKind::Nilfs2 {
             return Box::new(Nilfs2Target::new(place));
         }
-        // More than the address space is no bound.
+        // More than the address space bounds nothing.
         let memory_bytes =
             arguments.memory.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
         let target = EngineTarget::new(place, !arguments.nodelalloc);

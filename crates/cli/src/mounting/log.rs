@@ -97,7 +97,7 @@ impl SystemLog {
             socket.set_nonblocking(true)?;
             socket.send_to(message.as_bytes(), &self.socket)
         });
-        // There may be no listener, which is no reason to stop.
+        // There may be no listener, which isn't a reason to stop.
         !sent.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
     }
 }

@@ -54,7 +54,7 @@ fn an_archive_is_read_back_by_others() {
     }
 }
 
-/// The pipe is full when the signal comes: what has been written is no archive, and that is said.
+/// The pipe is full when the signal comes: what has been written isn't an archive, and that is said.
 #[test]
 fn an_interrupted_stream_says_that_it_is_incomplete() {
     let fixture = Fixture::new();

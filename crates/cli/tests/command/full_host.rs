@@ -111,7 +111,7 @@ fn a_change_on_a_full_host_is_taken_back() {
         return;
     }
     mounting.line("mkfs small/disk.img --size 64M -b 1K -O ^has_journal -q").good();
-    // What moves is behind a file that goes, whose blocks become holes.
+    // What moves is after a file that goes, whose blocks become holes.
     for (name, length) in [("gone", 6 << 20), ("kept", 5 << 20)] {
         mounting.fixture.put(&format!("source/{name}"), vec![7; length]);
         mounting.line(&format!("cp source/{name} small/disk.img:/")).good();

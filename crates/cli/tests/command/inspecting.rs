@@ -254,7 +254,7 @@ fn fragments_of_files_and_free_space_are_counted() {
         let information = || fixture.line("info --json --fragmentation disk.img").json();
         let before = information();
         let fragmentation = &before["fragmentation"];
-        // A link is no file of its own.
+        // A link isn't a file of its own.
         assert_eq!(fragmentation["files"]["count"], 122);
         assert!(fragmentation["files"]["fragments"].as_u64().unwrap() < 125, "{fragmentation}");
         let bytes = |value: &Value| {

@@ -50,7 +50,7 @@ fn a_script_works_on_one_image() {
     fixture.expect_sound();
 }
 
-/// A name in the image is no option, and a command may read what follows it in the script.
+/// A name in the image isn't an option, and a command may read what follows it in the script.
 #[test]
 fn names_and_input_are_what_they_seem() {
     let fixture = Fixture::new();

@@ -344,7 +344,7 @@ fn a_file_whose_map_is_lost_is_not_whole_with_clusters() {
     let extents =
         tool("debugfs", &["-R".as_ref(), "ex x".as_ref(), fixture.path("disk.img").as_os_str()]);
     let node = extents.stdout.lines().find(|line| line.trim_start().starts_with("0/ 1"));
-    // Behind the blocks of the file that are under it.
+    // After the blocks of the file that are under it.
     let node = node
         .and_then(|line| line.split_once('-')?.1.split_whitespace().nth(1)?.parse::<u64>().ok());
     debugfs(&fixture, "rm x");

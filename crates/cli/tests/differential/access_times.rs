@@ -67,7 +67,7 @@ fn read(path: &Path, flags: OFlags) {
     file.read_at(&mut [0; 4], 0).unwrap();
 }
 
-/// What accesses are told apart by, made anew for each.
+/// What accesses are told apart by, new for each.
 fn make(path: &Path, age_seconds: i64) {
     fs::create_dir(path).unwrap();
     for name in ["file", "flagged", "other"] {

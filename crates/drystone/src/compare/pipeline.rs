@@ -19,7 +19,7 @@ const WINDOW_MAX: usize = 512;
 
 struct PipelineState<J, R> {
     waiting: VecDeque<(u64, J)>,
-    /// Results by their place behind `begin`; none for those to come.
+    /// Results by their place after `begin`; none for those to come.
     results: VecDeque<Option<R>>,
     /// The number of the first of them.
     begin: u64,

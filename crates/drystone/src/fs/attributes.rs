@@ -96,7 +96,7 @@ impl Fs<'_> {
     ///
     /// # Errors
     ///
-    /// It is no regular file, may not be written, or can't be so large.
+    /// It isn't a regular file, may not be written, or can't be so large.
     pub fn truncate(&self, path: impl AsRef<Path>, size: u64) -> Result<()> {
         let changes = SetAttributes { size: Some(size), ..SetAttributes::default() };
         self.change("truncate", path.as_ref(), true, &changes)

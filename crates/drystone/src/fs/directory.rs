@@ -19,7 +19,7 @@ impl<'i> Fs<'i> {
     ///
     /// # Errors
     ///
-    /// It isn't there, is no directory, or may not be read. Errors that come later are among the entries.
+    /// It isn't there, isn't a directory, or may not be read. Errors that come later are among the entries.
     pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<ReadDir<'i>> {
         let path = path.as_ref();
         self.run("list", path, |bytes| {

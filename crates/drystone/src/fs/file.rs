@@ -165,7 +165,7 @@ impl<'i> File<'i> {
         })
     }
 
-    /// Where the next stored content, or the next hole, begins, at or behind an offset. Holes read as
+    /// Where the next stored content, or the next hole, begins, at or after an offset. Holes read as
     /// zeros; one follows the end of each file.
     ///
     /// ```
@@ -185,7 +185,7 @@ impl<'i> File<'i> {
     ///
     /// # Errors
     ///
-    /// `ENXIO` if the offset is at or behind the end, or no content follows; what is stored where can't be
+    /// `ENXIO` if the offset is at or past the end, or no content follows; what is stored where can't be
     /// read.
     pub fn find(&self, from: drystone_vfs::SeekFrom) -> Result<u64> {
         self.run("seek in", |file_system, inode| file_system.seek(inode, from))

@@ -245,7 +245,7 @@ impl Fs<'_> {
     ///
     /// # Errors
     ///
-    /// `from` is no regular file ([`InvalidInput`](std::io::ErrorKind::InvalidInput)), or one of the two
+    /// `from` isn't a regular file ([`InvalidInput`](std::io::ErrorKind::InvalidInput)), or one of the two
     /// can't be opened, read or written.
     pub fn copy(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<u64> {
         let (from, to) = (from.as_ref(), to.as_ref());

@@ -122,7 +122,7 @@ impl Fs<'_> {
     ///
     /// # Errors
     ///
-    /// The archive can't be read or is damaged, or `into` is no directory. If entries can't be made, the error is
+    /// The archive can't be read or is damaged, or `into` isn't a directory. If entries can't be made, the error is
     /// that of the first: the others are unpacked, and what it would have replaced stays.
     #[cfg(feature = "tar")]
     pub fn import_tar(
@@ -150,7 +150,7 @@ impl Fs<'_> {
 
     /// Builds a new image of the directory at `path`, which becomes its root: a smaller or a larger one, or one of another
     /// kind. It goes where `name` says, as with [`build_image`](crate::build_image), by way of an archive in a file
-    /// without a name beside it, or in [`std::env::temp_dir`] if `name` is no file.
+    /// without a name beside it, or in [`std::env::temp_dir`] if `name` isn't a file.
     ///
     /// Label and UUID are those of `options`. Flags of inodes, project numbers and times of creation aren't kept. Nobody
     /// may change the directory meanwhile.
@@ -211,7 +211,7 @@ impl Fs<'_> {
     }
 }
 
-/// Keeps the first problem that is no mere warning.
+/// Keeps the first problem that isn't just a warning.
 pub(super) struct FirstProblem(Mutex<Option<CopyProblem>>);
 
 impl FirstProblem {

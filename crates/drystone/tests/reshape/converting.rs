@@ -42,7 +42,7 @@ impl Sample {
     }
 }
 
-/// Sets with another way to place metadata each: a reserve behind the descriptors or none, flexible groups, meta
+/// Sets with another way to place metadata each: a reserve after the descriptors or none, flexible groups, meta
 /// groups, clusters, a copy of the descriptors in each group.
 const KINDS: [&str; 14] = [
     "default",
@@ -79,7 +79,7 @@ fn descriptors_get_64_bits_and_lose_them() {
     }
 }
 
-/// What was behind the descriptors moves: bitmaps and tables, and files once the first descriptors are that large.
+/// What was after the descriptors moves: bitmaps and tables, and files once the first descriptors are that large.
 #[test]
 fn blocks_behind_the_descriptors_make_room() {
     for name in ["no-sparse-super", "sparse-super2-1k", "no-resize-inode", "meta-bg-1k"] {
@@ -252,7 +252,7 @@ fn checksums_come_and_go() {
     }
 }
 
-/// Directories without room for checksums are built anew: linear and hashed ones, by extents and block maps.
+/// Directories without room for checksums are rebuilt: linear and hashed ones, by extents and block maps.
 #[test]
 fn full_directories_get_room_for_checksums() {
     for name in

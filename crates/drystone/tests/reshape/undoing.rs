@@ -272,7 +272,7 @@ fn an_interrupted_change_is_rolled_back() {
     assert_eq!(sample.field("Filesystem volume name"), "new");
 }
 
-/// An image that is made anew has nothing to do with a change of the old one.
+/// A new image has nothing to do with a change of the old one.
 #[test]
 fn a_new_image_forgets_an_interrupted_change() {
     let Some(sample) = Sample::new("default", 16) else { return };

@@ -62,7 +62,7 @@ pub fn e2fsck(device: &MemoryDevice, image: &Path) -> (i32, Vec<String>) {
     (judged.code, lines)
 }
 
-/// A line without what stands between quotes or behind a path's separator, and without long numbers in hexadecimal.
+/// A line without what stands between quotes or after a path's separator, and without long numbers in hexadecimal.
 fn without_names(line: &str) -> String {
     let quoted = line.split('\'').step_by(2).collect::<Vec<_>>().join("''");
     let words = quoted.split(' ').map(|word| {

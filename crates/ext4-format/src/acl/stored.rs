@@ -56,7 +56,7 @@ impl AclTag {
 }
 
 impl Acl {
-    /// Reads the form that ext4 stores. An empty value is no list.
+    /// Reads the form that ext4 stores. An empty value isn't a list.
     ///
     /// # Errors
     /// What is wrong with it.

@@ -32,7 +32,7 @@ impl<'a> DirectoryBlockBuilder<'a> {
     /// Appends an entry and returns its offset.
     ///
     /// # Errors
-    /// It does not fit behind the entries so far.
+    /// It does not fit after the entries so far.
     pub fn push(&mut self, entry: &NewEntry<'_>) -> Result<usize, NoRoom> {
         let needed = record_length(entry.name, &self.layout);
         if needed > self.end - self.used {

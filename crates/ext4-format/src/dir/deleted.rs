@@ -23,7 +23,7 @@ impl<'a> DirectoryBlock<'a> {
             let mut at = holder.offset + used;
             while at + HEADER_LENGTH < end {
                 match self.deleted_entry_at(at, end) {
-                    // Its record may have been longer: entries behind it were removed before.
+                    // Its record may have been longer: entries after it were removed before.
                     Some((entry, used)) => {
                         at += used;
                         found.push(entry);

@@ -20,7 +20,7 @@ impl Head {
         if self.inode == 0 { 0 } else { hash_offset(self.name_length) }
     }
 
-    /// Whether this record of a chain that ends at `end` has room for an entry behind its own.
+    /// Whether this record of a chain that ends at `end` has room for an entry after its own.
     pub fn has_room(&self, needed: usize, end: usize) -> bool {
         self.length.saturating_sub(self.used()) >= needed && self.is_within(end)
     }
@@ -62,7 +62,7 @@ impl<'a> Heads<'a> {
     }
 
     /// As [`find_name`](Self::find_name), or else the offset of a record with room for `needed`
-    /// bytes behind its own entry: the last record, which has all the room of a block from which
+    /// bytes after its own entry: the last record, which has all the room of a block from which
     /// nothing was removed, or else the first that fits.
     pub fn find_name_or_room(
         self,

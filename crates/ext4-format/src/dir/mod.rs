@@ -60,7 +60,7 @@ pub struct DirectoryLayout {
 }
 
 impl DirectoryLayout {
-    /// Whether entries store their hash behind the name, because it can't be computed without the
+    /// Whether entries store their hash after the name, because it can't be computed without the
     /// key.
     #[must_use]
     pub const fn stores_hashes(&self) -> bool {

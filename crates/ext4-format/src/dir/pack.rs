@@ -11,7 +11,7 @@ pub(crate) struct Kept {
     pub used: usize,
 }
 
-/// Keeps some entries of a block, at least one, given in block order; the room behind them is zeroed.
+/// Keeps some entries of a block, at least one, given in block order; the room after them is zeroed.
 pub(crate) fn pack_within(
     bytes: &mut [u8],
     layout: &DirectoryLayout,

@@ -65,7 +65,7 @@ impl RawTail {
 const _: () = assert!(size_of::<RawTail>() == super::TAIL_LENGTH);
 const _: () = assert!(offset_of!(RawTail, checksum) == 8);
 
-/// The hash behind the name of an encrypted, casefolded entry.
+/// The hash after the name of an encrypted, casefolded entry.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(super) struct RawStoredHash {
@@ -94,7 +94,7 @@ pub fn record_length(name: &[u8], layout: &DirectoryLayout) -> usize {
     hash_offset(name.len()) + hash
 }
 
-/// Where a stored hash lies in its record: behind the padded name.
+/// Where a stored hash lies in its record: after the padded name.
 pub(super) const fn hash_offset(name_length: usize) -> usize {
     (HEADER_LENGTH + name_length).next_multiple_of(4)
 }

@@ -85,7 +85,7 @@ impl<'a> DirectoryBlock<'a> {
     }
 
     /// The live entries of a damaged block, and whether each is doubtful. A record whose length can't be has its
-    /// name still, and is doubtful. So are those behind it, from the next place where two records follow each other.
+    /// name still, and is doubtful. So are those after it, from the next place where two records follow each other.
     pub fn salvage(&self) -> Vec<(Entry<'a>, bool)> {
         let mut records = self.salvage_records();
         records.retain(|(entry, _)| entry.inode.get() != 0);
@@ -199,7 +199,7 @@ impl<'a> DirectoryBlock<'a> {
         Entries(self.records())
     }
 
-    /// The live entries whose records start at `offset` or behind it.
+    /// The live entries whose records start at `offset` or after it.
     ///
     /// Any offset will do: a listing resumes without repeats even if the entry at the offset is
     /// gone.
@@ -287,7 +287,7 @@ impl<'a> DirectoryBlock<'a> {
         None
     }
 
-    /// The first record with room for an entry behind its own.
+    /// The first record with room for an entry after its own.
     pub(super) fn room(&self, needed: usize) -> Option<Room> {
         if self.layout.stores_hashes() {
             let record = self.records().find(|record| record.slack() >= needed)?;

@@ -31,7 +31,7 @@ pub enum AttributeProblem {
         /// What is stored.
         found: u32,
     },
-    /// An entry or the zero word after the last goes on behind the end.
+    /// An entry or the zero word after the last goes on past the end.
     #[error("entries reach the end")]
     EntriesTooLong,
     /// A value lies outside, or over the entries.

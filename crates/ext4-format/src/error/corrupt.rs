@@ -174,7 +174,7 @@ pub enum Corrupt {
         /// The inode.
         inode: InodeNumber,
     },
-    /// A block that is behind the end of a file, or in a hole, turned out to be mapped.
+    /// A block that is past the end of a file, or in a hole, turned out to be mapped.
     #[error("inode {inode}: block {block} is mapped where nothing should be")]
     BlockMapped {
         /// Whose block.

@@ -7,7 +7,7 @@ use thiserror::Error;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum DirectoryProblem {
-    /// The block is no multiple of 4 bytes, or too short or too long to hold records.
+    /// The block isn't a multiple of 4 bytes, or too short or too long to hold records.
     #[error("a block of {length} bytes can't hold entries")]
     BlockLength {
         /// Length of the block.
@@ -27,7 +27,7 @@ pub enum DirectoryProblem {
         /// Stored record length.
         length: usize,
     },
-    /// A record goes on behind the end of the block.
+    /// A record goes on past the end of the block.
     #[error("record length {length} exceeds the {room} bytes that are left")]
     RecordTooLong {
         /// Stored record length.
@@ -146,7 +146,7 @@ pub enum IndexProblem {
         /// Blocks of the directory.
         blocks: u32,
     },
-    /// An entry points at block 0 or behind the end of the directory.
+    /// An entry points at block 0 or past the end of the directory.
     #[error("entry {position} points at {block}, the directory has {blocks}")]
     Target {
         /// The entry.

@@ -157,7 +157,7 @@ pub enum ExtentEntryProblem {
     OutsideParent {
         /// First block of the entry.
         start: LogicalBlock,
-        /// First block behind the entry.
+        /// First block after the entry.
         end: u64,
     },
     /// The blocks lie outside the device, or on its fixed metadata.

@@ -29,7 +29,7 @@ pub enum QuotaProblem {
         /// What the file has room for.
         room: u32,
     },
-    /// A reference leads to the header, the root or behind the end.
+    /// A reference leads to the header, the root or past the end.
     #[error("refers to block {target} of {blocks}")]
     Reference {
         /// Where it leads.

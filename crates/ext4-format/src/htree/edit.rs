@@ -30,7 +30,7 @@ impl<'a> IndexBlockMut<'a> {
         IndexBlock::trusted(self.bytes, self.kind)
     }
 
-    /// Adds an entry behind the one at `position`: that one's block was split and the names from
+    /// Adds an entry after the one at `position`: that one's block was split and the names from
     /// `entry.hash` on moved to `entry.block`.
     ///
     /// # Errors
@@ -199,7 +199,7 @@ fn init_entries(bytes: &mut [u8], kind: IndexKind, layout: &DirectoryLayout, fir
 /// Makes a node with one entry, which takes all hashes that lead here.
 ///
 /// # Panics
-/// If the slice is no size of a block.
+/// If the slice isn't as long as a block can be.
 pub fn init_node(bytes: &mut [u8], layout: &DirectoryLayout, first: LogicalBlock) {
     bytes.fill(0);
     let record_length = u16::try_from(bytes.len()).unwrap_or(0xffff);
@@ -217,7 +217,7 @@ pub fn init_node(bytes: &mut [u8], layout: &DirectoryLayout, first: LogicalBlock
 /// Makes the root of a hashed directory with one leaf.
 ///
 /// # Panics
-/// If the slice is no size of a block.
+/// If the slice isn't as long as a block can be.
 pub fn init_root(
     bytes: &mut [u8],
     layout: &DirectoryLayout,

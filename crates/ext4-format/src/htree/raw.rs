@@ -76,7 +76,7 @@ const _: () = assert!(size_of::<RawIndexEntry>() == 8);
 const _: () = assert!(offset_of!(RawIndexEntry, block) == 4);
 
 drystone_ondisk::with_fields! {
-    /// The checksum behind the last entry that fits.
+    /// The checksum after the last entry that fits.
     #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
     #[repr(C)]
     pub struct RawIndexTail {

@@ -101,7 +101,7 @@ impl<'a> IndexBlock<'a> {
         let corrupt = |problem| index_error(place, problem);
         let short = IndexProblem::BlockLength { length: bytes.len() };
         let (root, _) = RawIndexRoot::ref_from_prefix(bytes).map_err(|_| corrupt(short))?;
-        // The record of `..` claims everything behind the record of `.`.
+        // The record of `..` claims everything after the record of `.`.
         let rest = bytes.len() - 12;
         let disguised = root.dot.inode.get() == place.inode.get()
             && root.dot.record_length.get() == 12

@@ -53,7 +53,7 @@ pin_layout!(RawInode, size 128, {
 });
 
 drystone_ondisk::with_fields! {
-    /// The fields behind it; how many of them an inode has, its `extra_isize` tells.
+    /// The fields after it; how many of them an inode has, its `extra_isize` tells.
     #[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
     #[repr(C)]
     pub(super) struct RawExtra {

@@ -13,7 +13,7 @@ pub struct GroupBase {
     pub descriptors: Option<PhysicalBlock>,
     /// Number of the descriptor blocks.
     pub descriptor_blocks: u32,
-    /// Blocks reserved behind them for growth.
+    /// Blocks reserved after them for growth.
     pub reserved_blocks: u32,
     /// Blocks from the group's start that all of these take.
     pub blocks: u32,

@@ -48,7 +48,7 @@ impl Layout {
         PhysicalBlock::new(start + u64::from(self.first_data_block))
     }
 
-    /// Blocks of a group: fewer in the last one, none behind it.
+    /// Blocks of a group: fewer in the last one, none after it.
     #[must_use]
     pub fn group_block_count(&self, group: GroupNumber) -> u32 {
         let left = self.blocks_count.saturating_sub(self.group_first_block(group).get());

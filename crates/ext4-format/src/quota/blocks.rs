@@ -17,7 +17,7 @@ pub trait QuotaBlocks {
     /// Whatever the storage has to report.
     fn read(&mut self, block: u32) -> Result<QuotaBlock, Self::Error>;
 
-    /// Writes a block; the one just behind the end makes the file longer.
+    /// Writes a block; the one just past the end makes the file longer.
     ///
     /// # Errors
     /// Whatever the storage has to report.

@@ -18,7 +18,7 @@ drystone_ondisk::with_fields! {
 }
 
 drystone_ondisk::with_fields! {
-    /// The information behind the header.
+    /// The information after the header.
     #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
     #[repr(C)]
     pub struct RawQuotaInfo {

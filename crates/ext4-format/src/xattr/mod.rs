@@ -1,6 +1,6 @@
 //! Extended attributes: small named values of an inode.
 //!
-//! They live in up to three places: behind the fixed fields of the inode itself, in one block
+//! They live in up to three places: after the fixed fields of the inode itself, in one block
 //! that inodes with equal attributes share, and, for large values, in inodes of their own that
 //! entries of the first two point to. Inode area and block have the same shape: entries from the
 //! front, values from the back. A name is stored as the number of its prefix and the rest.
@@ -33,7 +33,7 @@ use crate::ids::{InodeNumber, PhysicalBlock};
 /// The magic number in front of attributes.
 pub const MAGIC: u32 = 0xea02_0000;
 
-/// Longest name behind the prefix, in bytes.
+/// Longest name after the prefix, in bytes.
 pub const NAME_LENGTH_MAX: usize = 255;
 
 /// Largest value, in bytes, also in an inode of its own.

@@ -33,7 +33,7 @@ drystone_ondisk::with_fields! {
     #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
     #[repr(C)]
     pub struct RawAttributeEntry {
-        /// Length of the name behind the prefix.
+        /// Length of the name after the prefix.
         pub name_length: u8,
         /// Number of the prefix.
         pub name_index: u8,

@@ -91,7 +91,7 @@ pub struct XattrView<'a> {
 }
 
 impl<'a> XattrView<'a> {
-    /// Checks the area of an inode: the bytes behind its last fixed field.
+    /// Checks the area of an inode: the bytes after its last fixed field.
     ///
     /// An area that is too short or without the magic number holds no attributes.
     ///
@@ -137,7 +137,7 @@ impl<'a> XattrView<'a> {
     }
 
     /// Compares the stored hash of an entry with its name and value, given the hash of the value where that lies
-    /// in an inode. A value beside it counts with the bytes behind its end, up to a multiple of four. No hash is
+    /// in an inode. A value beside it counts with the bytes past its end, up to a multiple of four. No hash is
     /// fine.
     ///
     /// # Errors

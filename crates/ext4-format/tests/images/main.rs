@@ -293,7 +293,7 @@ fn devices_links_times_and_deep_maps() {
             let block = read_mapped(&image, &holes, LogicalBlock::new(n * 400)).unwrap();
             let command = format!("bmap holes {}", n * 400);
             let report = image.tool("debugfs", &["-R", &command]);
-            // Behind the number it says "(uninit)" of an unwritten extent.
+            // After the number it says "(uninit)" of an unwritten extent.
             assert_eq!(report.split_whitespace().next(), Some(&*block.to_string()), "{kind}");
         }
         assert_eq!(read_mapped(&image, &holes, LogicalBlock::new(399)), None);

@@ -118,7 +118,7 @@ mod tests {
     use drystone_ondisk::bitmap;
     use proptest::prelude::*;
 
-    /// The levels, built anew from the free runs.
+    /// The levels, rebuilt from the free runs.
     fn from_bits(taken: &[u8], clusters: u32) -> Buddy {
         let mut buddy = Buddy::new(clusters);
         for run in bitmap::zero_runs(taken, 0..clusters as usize) {

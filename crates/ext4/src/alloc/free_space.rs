@@ -208,7 +208,7 @@ impl FreeSpace {
         }
     }
 
-    /// Decides anew whether the pool is low. Called whenever the pool has shrunk, or has grown
+    /// Decides again whether the pool is low. Called whenever the pool has shrunk, or has grown
     /// while low.
     fn settle(&self) {
         let batch = self.batch();

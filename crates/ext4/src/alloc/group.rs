@@ -256,7 +256,7 @@ impl BlockGroupState {
 }
 
 impl LoadedGroup {
-    /// How many inodes from the start of the table may ever have been used. The inodes behind them
+    /// How many inodes from the start of the table may ever have been used. The inodes after them
     /// are free and need not be initialised on disk.
     pub fn used_inodes(&self, volume: &Volume) -> u32 {
         if self.descriptor.flags.contains(GroupFlags::INODE_UNINIT) {

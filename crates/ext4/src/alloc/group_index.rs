@@ -3,7 +3,7 @@
 //! # State
 //! Two sets of group numbers for each order: the groups whose largest aligned free run is of that
 //! order, and those whose free runs are of that order on average. The sets are ordered by number,
-//! so that a scan can go on behind the group it tried last, and threads that start at different
+//! so that a scan can go on after the group it tried last, and threads that start at different
 //! groups try different ones. A group whose map is not loaded is entered as if its free clusters
 //! were one run.
 //!

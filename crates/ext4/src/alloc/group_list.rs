@@ -23,7 +23,7 @@ struct GroupSegment {
 #[derive(Debug)]
 pub(super) struct GroupList {
     mounted: Box<[BlockGroup]>,
-    /// By their first groups, each behind the one before.
+    /// By their first groups, each after the one before.
     added: PublishedValue<Vec<GroupSegment>>,
 }
 
@@ -58,7 +58,7 @@ impl GroupList {
         self.mounted.iter().chain(added)
     }
 
-    /// Adds groups behind the last one.
+    /// Adds groups after the last one.
     pub fn add(&self, groups: Vec<BlockGroup>) {
         let Some(first) = groups.first().map(|group| group.number.get()) else { return };
         let mut segments = self.added.get().clone();

@@ -66,7 +66,7 @@ impl BlockGroups {
     /// journal are protected like fixed metadata.
     ///
     /// # Errors
-    /// Those of the device; `GroupsDamaged`. A few damaged groups are no error: they are not used.
+    /// Those of the device; `GroupsDamaged`. A few damaged groups aren't an error: they are not used.
     pub(super) fn open(
         volume: Arc<Volume>,
         scan: GroupScan,

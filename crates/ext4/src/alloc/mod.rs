@@ -14,8 +14,8 @@
 //! # Crash
 //! A bitmap and its descriptor join the transaction of the caller's handle; the descriptor and all
 //! checksums are updated when that closes (`change`). The sums in the superblock are written when
-//! the image is closed; until then they are stale, as they are under Linux, and a mount counts
-//! anew.
+//! the image is closed; until then they are stale, as they are under Linux, and a mount
+//! counts again.
 //!
 //! # Invariants
 //! - A group's descriptor agrees with its bitmaps in every transaction.

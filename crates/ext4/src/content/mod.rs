@@ -38,7 +38,7 @@ pub struct ContentStore {
     pub(crate) quotas: Quotas,
     /// Blocks of extended attributes that several inodes may share.
     pub(crate) xattr_blocks: XattrBlockIndex,
-    /// Files whose last block is still to be zeroed behind their end.
+    /// Files whose last block is still to be zeroed past their end.
     pub(crate) tails: UnclearedTails,
     /// How names are compared and hashed.
     pub(crate) names: NameRules,

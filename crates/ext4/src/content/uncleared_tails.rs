@@ -1,4 +1,4 @@
-//! The inodes whose last block may hold old data behind the end of the file, until a sync zeroes
+//! The inodes whose last block may hold old data past the end of the file, until a sync zeroes
 //! it.
 
 use crate::inode::Inode;
@@ -10,7 +10,7 @@ use drystone_sync::{Arc, Mutex};
 /// list keeps in memory.
 const WAITING_MAX: usize = 4096;
 
-/// The inodes with old data behind their end.
+/// The inodes with old data past their end.
 #[derive(Debug)]
 pub(crate) struct UnclearedTails {
     waiting: Mutex<Vec<Arc<Inode>>>,

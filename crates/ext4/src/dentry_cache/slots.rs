@@ -21,7 +21,7 @@ use drystone_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// The hash of a free slot.
 const FREE: u32 = 0;
-/// How far behind its home slot a name may lie: bounds the cost of a look-up.
+/// How far after its home slot a name may lie: bounds the cost of a look-up.
 const DISTANCE_MAX: usize = 256;
 const WORD_BYTES: usize = 8;
 /// The first word has the length of the name from this bit on, and the inode number below.
@@ -116,7 +116,7 @@ impl<const WORDS: usize> DentryChange<'_, WORDS> {
         self.0.hashes[place].store(key.hash, Ordering::Relaxed);
     }
 
-    /// Frees a slot. Names behind it that a search would no longer reach move up.
+    /// Frees a slot. Names after it that a search would no longer reach move up.
     pub fn remove(&self, mut hole: usize) {
         let slots = self.0;
         let mask = slots.mask();

@@ -3,7 +3,7 @@
 //! # State
 //! Two parts: one for short names, which most are, and one for longer ones. Each part is complete
 //! or not, independent of the other. A part uses open addressing: a name lies in its home slot,
-//! which its hash gives, or shortly behind it with no free slot in between ([`DentrySlots`]).
+//! which its hash gives, or shortly after it with no free slot in between ([`DentrySlots`]).
 
 use super::DentryTarget;
 use super::slots::{DentryKey, DentrySlots, name_bytes_max};

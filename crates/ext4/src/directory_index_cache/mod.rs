@@ -57,7 +57,7 @@ struct CachedRoot {
 pub(crate) struct CachedLeaf {
     pub leaf: LogicalBlock,
     pub hash: u32,
-    /// The entry behind that of the leaf, if there is one.
+    /// The entry after that of the leaf, if there is one.
     pub bound: Option<IndexEntry>,
 }
 
@@ -148,7 +148,7 @@ impl DirectoryIndexCache {
         }
     }
 
-    /// Adds an entry behind a position in the root or, if that has nodes, in the node below the entry of the root at
+    /// Adds an entry after a position in the root or, if that has nodes, in the node below the entry of the root at
     /// `above`. The index is locked exclusively.
     pub fn insert_after(&self, above: Option<u16>, position: u16, entry: IndexEntry) {
         let Some(root) = self.root.get() else { return };

@@ -35,7 +35,7 @@ pub(super) struct CachedEntry {
     /// Where the entry is in its block.
     pub position: usize,
     pub entry: IndexEntry,
-    /// The entry behind it in the block.
+    /// The entry after it in the block.
     pub next: Option<IndexEntry>,
 }
 
@@ -95,7 +95,7 @@ impl IndexEntryWords {
         self.changes.end_change();
     }
 
-    /// Adds an entry behind a position, if the entries are known.
+    /// Adds an entry after a position, if the entries are known.
     pub fn insert_after(&self, position: usize, entry: IndexEntry) {
         let count = self.count.load(Ordering::Relaxed);
         if count == 0 {

@@ -61,7 +61,7 @@ impl Lru {
     fn walk(&self, list: &mut List, touched_max: u64, pass: &mut ReclaimPass) {
         let (mut next, last) = (list.first(), list.last());
         while let Some(number) = next {
-            // Behind the last one are the inodes that were skipped.
+            // After the last one are the inodes that were skipped.
             next = if next == last { None } else { list.next(number) };
             if list.inode(number).touched() > touched_max {
                 list.move_last(number);

@@ -11,6 +11,6 @@ pub(crate) struct MappedRun {
     pub unwritten: bool,
     /// The data is in delayed allocation.
     pub delayed: bool,
-    /// The number of blocks for which this holds; the run behind them may continue it.
+    /// The number of blocks for which this holds; the run after them may continue it.
     pub length: u32,
 }

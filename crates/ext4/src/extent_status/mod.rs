@@ -171,7 +171,7 @@ impl ExtentStatus {
         self.counts.statistics(self.extents_max)
     }
 
-    /// The mapping of a block and those behind it, if it is cached.
+    /// The mapping of a block and those after it, if it is cached.
     #[inline]
     pub fn lookup(
         &self,

@@ -30,7 +30,7 @@ pub(super) struct RecordedInode {
 #[derive(Debug)]
 pub(super) struct RecordedImage {
     pub disk: DiskInode,
-    /// The attribute area behind the fields, if it was recorded.
+    /// The attribute area after the fields, if it was recorded.
     pub rest: Option<Vec<u8>>,
 }
 
@@ -43,7 +43,7 @@ pub(super) enum RangeChange {
     Remove {
         /// The first.
         from: u64,
-        /// The one behind the last.
+        /// The one after the last.
         to: u64,
     },
 }

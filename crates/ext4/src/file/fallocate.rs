@@ -2,7 +2,7 @@
 //!
 //! # Crash
 //! A long range takes several transactions, and each leaves a valid file. After a crash a part of the
-//! range is changed and the rest is as before; of a collapse or an insertion, a part of what is behind
+//! range is changed and the rest is as before; of a collapse or an insertion, a part of what is after
 //! the range may have moved, while the size is still the old one.
 
 use super::blocks::zero as zero_run;
@@ -158,8 +158,8 @@ fn punch(
 ) -> Result<()> {
     let size = inode.size_bytes();
     let block_size = fs.volume.block_size() as u64;
-    // As on Linux, a hole that reaches behind the end of the file frees the whole last block, and
-    // keeps the blocks that are allocated behind it.
+    // As on Linux, a hole that reaches past the end of the file frees the whole last block, and
+    // keeps the blocks that are allocated after it.
     let end = if end > size { size.next_multiple_of(block_size) } else { end };
     let end = end.min(mapping::END.saturating_mul(block_size));
     if offset >= end {
@@ -205,7 +205,7 @@ fn zero(
     stamp(fs, context, inode)
 }
 
-/// Removes `[offset, offset + length)`; the bytes behind it move down.
+/// Removes `[offset, offset + length)`; the bytes after it move down.
 fn collapse(
     fs: &ContentStore,
     context: &RequestContext,
@@ -233,7 +233,7 @@ fn collapse(
     fs.settle(handle, done)
 }
 
-/// Inserts a hole of `length` bytes at `offset`; the bytes behind it move up.
+/// Inserts a hole of `length` bytes at `offset`; the bytes after it move up.
 fn insert(
     fs: &ContentStore,
     context: &RequestContext,
@@ -291,7 +291,7 @@ fn remove(fs: &ContentStore, inode: &Arc<Inode>, from: LogicalBlock, end: u64) -
 }
 
 /// Zeroes the parts of the range that don't fill a block. These blocks stay, because they may hold
-/// bytes outside the range. Nothing is zeroed behind the end of the file: after a truncation that
+/// bytes outside the range. Nothing is zeroed past the end of the file: after a truncation that
 /// isn't durable yet, a crash may bring back the bytes there.
 fn zero_edges(fs: &ContentStore, inode: &Inode, offset: u64, end: u64) -> Result<()> {
     let block_size = fs.volume.block_size() as u64;

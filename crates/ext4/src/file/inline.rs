@@ -62,7 +62,7 @@ pub(super) fn set_size(
     change(fs, context, inode, |content| content.resize(size as usize, 0), size)
 }
 
-/// Applies `edit` to the content, which then ends at `end` or behind it. False if the inode can't
+/// Applies `edit` to the content, which then ends at `end` or after it. False if the inode can't
 /// hold that much.
 fn change(
     fs: &ContentStore,

@@ -4,7 +4,7 @@
 //! Data goes straight to the device, which for an image in a file means to the host's page cache. A
 //! new block is written before it is mapped; an old one is overwritten in place.
 //!
-//! The last block of a file may hold old data behind the end of the file. A truncation doesn't zero
+//! The last block of a file may hold old data past the end of the file. A truncation doesn't zero
 //! it, because a crash could then leave the old size with zeroed bytes. It is zeroed when the file
 //! grows over it, or some time after the truncation is durable ([`tail`]).
 //!

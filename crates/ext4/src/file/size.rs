@@ -38,7 +38,7 @@ pub(crate) fn set_size(
         }
         inline::move_out(fs, inode)?;
     }
-    // Even if the size stays: as on Linux, blocks allocated behind the end are freed.
+    // Even if the size stays: as on Linux, blocks allocated past the end are freed.
     if size <= old { cut(fs, context, inode, size) } else { extend(fs, context, inode, size) }
 }
 
@@ -82,7 +82,7 @@ fn cut(fs: &ContentStore, context: &RequestContext, inode: &Arc<Inode>, size: u6
     Ok(())
 }
 
-/// Frees the blocks behind the end, and removes the inode from the orphans. An inode without names
+/// Frees the blocks past the end, and removes the inode from the orphans. An inode without names
 /// stays an orphan until it is deleted. Begins in `handle`, and starts as many more handles as
 /// needed; a freeze may come in between.
 fn free_behind<'a>(fs: &'a ContentStore, mut handle: Handle<'a>, inode: &Arc<Inode>) -> Result<()> {

@@ -7,7 +7,7 @@
 //! image, or by the write-back thread after the commit interval.
 //!
 //! # Crash
-//! A tail that a crash leaves uncleared is behind the end of the file, so it can be read only after
+//! A tail that a crash leaves uncleared is past the end of the file, so it can be read only after
 //! the file has grown. Drystone zeroes it when the file grows; Linux doesn't, because it zeroes
 //! tails when it truncates.
 

@@ -135,7 +135,7 @@ impl FileWriter<'_> {
         }
         let in_place = mapped.physical.is_some() && !mapped.unwritten;
         if self.inode.delayed.is_any() && !in_place {
-            // No block may be mapped on disk behind the size on disk.
+            // No block may be mapped on disk after the size on disk.
             flush(self.fs, self.inode)?;
         }
         match mapped.physical {

@@ -186,7 +186,7 @@ fn write_run(
         mapping::release_promised(fs, handle, &run)?;
         return Err(error);
     }
-    // The end of the file may be behind its last data. Once no data is delayed, a sync only waits
+    // The end of the file may be after its last data. Once no data is delayed, a sync only waits
     // for the last transaction, so this one must raise the size to the end.
     let is_last = length == inode.delayed.count();
     let end = (first.as_u64() + u64::from(length)) * fs.volume.block_size() as u64;

@@ -1,4 +1,4 @@
-//! The bytes of an inode's record behind its fields, where small attributes are kept.
+//! The bytes of an inode's record after its fields, where small attributes are kept.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};

@@ -122,7 +122,7 @@ impl DelayedData {
         }
     }
 
-    /// The first run of blocks at or behind `from`, and its length.
+    /// The first run of blocks at or after `from`, and its length.
     pub fn run_from(&self, from: u32) -> Option<(u32, u32)> {
         let blocks = self.data.get()?.blocks.read();
         let mut numbers = blocks.range(from..).map(|(number, _)| *number);

@@ -71,11 +71,11 @@ const VIEW_TRIES: u32 = 32;
 pub(crate) struct Fields {
     /// The checked record.
     pub disk: DiskInode,
-    /// The record's bytes behind its fields, where small attributes are kept.
+    /// The record's bytes after its fields, where small attributes are kept.
     pub xattr_area: XattrArea,
     /// The block of the inode table that the record is in, as long as it is in the cache.
     table: Weak<Buffer>,
-    /// The size on disk while data behind it waits for blocks. `disk.size_bytes` is the size that
+    /// The size on disk while data after it waits for blocks. `disk.size_bytes` is the size that
     /// callers see.
     pub durable_size: Option<u64>,
 }

@@ -66,7 +66,7 @@ impl Inode {
         self.is_mapping_checked.store(true, Ordering::Relaxed);
     }
 
-    /// Notes whether the last block may hold old bytes behind the end; returns what was noted
+    /// Notes whether the last block may hold old bytes past the end; returns what was noted
     /// before. The content lock is held exclusively.
     pub fn set_tail_pending(&self, pending: bool) -> bool {
         // Most often it doesn't change. The content lock keeps other threads from changing it.
@@ -77,7 +77,7 @@ impl Inode {
         before
     }
 
-    /// Whether the last block may hold old bytes behind the end.
+    /// Whether the last block may hold old bytes past the end.
     pub fn is_tail_pending(&self) -> bool {
         self.is_tail_pending.load(Ordering::Relaxed)
     }

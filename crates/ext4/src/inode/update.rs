@@ -69,7 +69,7 @@ impl Inode {
             }
         }
         self.update(fs, handle, |fields| {
-            // Asked for anew: another thread may have put a later time there.
+            // Asked for again: another thread may have put a later time there.
             let now = fs.now();
             fields.disk.modification_time = now;
             fields.disk.change_time = now;

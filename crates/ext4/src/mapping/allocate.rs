@@ -39,7 +39,7 @@ pub(super) fn block_kind(inode: &Inode) -> BlockKind {
 ///
 /// # Errors
 /// `NoSpace` and `CommitFirst`; `EFBIG` if no block map can hold the block; `Corrupt` if the block
-/// is mapped already, as in a damaged file with blocks behind its end.
+/// is mapped already, as in a damaged file with blocks past its end.
 pub(crate) fn allocate(
     fs: &ContentStore,
     handle: &mut Handle<'_>,
@@ -168,7 +168,7 @@ fn in_own_cluster<N: Nodes>(
 fn up_to_own_cluster<N: Nodes>(nodes: &N, logical: LogicalBlock, length: u32) -> Result<u32> {
     let ratio = u64::from(nodes.layout().blocks_per_cluster());
     let end = logical.as_u64() + u64::from(length);
-    // The range is a hole, so only its last cluster can have mapped blocks, behind the range.
+    // The range is a hole, so only its last cluster can have mapped blocks, after the range.
     let last = (end - 1) / ratio;
     if last > logical.as_u64() / ratio && clusters::owned(nodes, last)?.is_some() {
         // At most the length.

@@ -131,7 +131,7 @@ fn check_extents(inode: &Inode) -> Result<()> {
     if has_extents(inode) { Ok(()) } else { Err(Error::Errno(Errno::EOPNOTSUPP)) }
 }
 
-/// The mapping of `logical` and the blocks behind it, for at most `length_max` blocks.
+/// The mapping of `logical` and the blocks after it, for at most `length_max` blocks.
 pub(crate) fn map(
     fs: &ContentStore,
     inode: &Inode,
@@ -321,7 +321,7 @@ pub(crate) fn split_at(fs: &ContentStore, inode: &Inode, at: LogicalBlock) -> Re
     })
 }
 
-/// Moves all extents that start at or behind `from` by `delta` blocks of the file, in handles of
+/// Moves all extents that start at or after `from` by `delta` blocks of the file, in handles of
 /// its own. They may only move over a hole, and no extent may reach over `from` ([`split_at`]).
 ///
 /// # Errors

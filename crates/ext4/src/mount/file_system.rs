@@ -30,7 +30,7 @@ impl FileSystem for Ext4 {
     }
 
     fn time_granularity_ns(&self) -> u32 {
-        // The parts of a second lie behind the first 128 bytes of an inode.
+        // The parts of a second lie after the first 128 bytes of an inode.
         match self.volume.layout().inode_size() {
             128 => 1_000_000_000,
             _ => 1,

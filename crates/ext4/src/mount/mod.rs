@@ -185,7 +185,7 @@ fn open_orphan_file(fs: &Engine) -> Result<OrphanFile> {
     let hole = |_| Corrupt::Missing { feature: "orphan_file", missing: "block of the orphan file" };
     let blocks = inode.fields().disk.size_bytes / fs.volume.block_size() as u64;
     let extents = mapping::whole(fs, &inode, blocks, OrphanFile::BLOCKS_MAX, hole)?;
-    // What is mapped behind the file's size isn't the file's content.
+    // What is mapped past the file's size isn't the file's content.
     let blocks_of = |extent: &Extent| {
         let first = extent.physical.get();
         (first..first + u64::from(extent.length)).map(PhysicalBlock::new)

@@ -57,7 +57,7 @@ impl OrphanList {
         Ok(())
     }
 
-    /// Notes an inode that is in the list on disk, behind all noted before.
+    /// Notes an inode that is in the list on disk, after all noted before.
     pub fn note_oldest(&self, inode: &Arc<Inode>, newer: Option<InodeNumber>) {
         let mut chain = self.chain.lock();
         match newer.and_then(|newer| chain.links.get_mut(&newer)) {

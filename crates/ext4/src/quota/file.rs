@@ -294,7 +294,7 @@ impl UsageFile {
         self.state.lock().content.blocks.len()
     }
 
-    /// Notes that the file is longer now, and the block that was mapped behind the others for that.
+    /// Notes that the file is longer now, and the block that was mapped after the others for that.
     pub fn extend(&self, block: Option<PhysicalBlock>, size_bytes: u64) {
         let content = &mut self.state.lock().content;
         content.blocks.extend(block);

@@ -21,7 +21,7 @@ use drystone_jbd2::Handle;
 use drystone_sync::Arc;
 use drystone_vfs::{Capabilities, RequestContext};
 
-/// Bytes of a block that no value can use: its header, the mark behind the entries, and the shortest
+/// Bytes of a block that no value can use: its header, the mark after the entries, and the shortest
 /// entry.
 const BLOCK_OVERHEAD: usize = 32 + 4 + 20;
 /// The most values in inodes that one inode may get: one handle can change the references of so many.

@@ -1,6 +1,6 @@
 //! Extended attributes: small named values of an inode.
 //!
-//! They are in up to three places: in the inode's record behind its fields; in one block, which inodes
+//! They are in up to three places: in the inode's record after its fields; in one block, which inodes
 //! with equal attributes share; and, if a value is too large for both, in an inode of the value's own. A
 //! new value goes to the first place that has room.
 //!

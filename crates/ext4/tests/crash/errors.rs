@@ -131,7 +131,7 @@ fn a_damaged_block_bitmap_does_not_stop_the_mount() {
         mount.fs.write(&mount.context, file, 0, &[7; 50_000]).unwrap();
         mount.fs.close().unwrap();
         let mut bitmap = [0; 4];
-        // The first descriptor begins with its number, in the block behind the superblock's.
+        // The first descriptor begins with its number, in the block after the superblock's.
         mount.device.read_at(4096, &mut bitmap).unwrap();
         let bitmap = u64::from(u32::from_le_bytes(bitmap));
         mount.device.write_at(bitmap * 4096 + 1200, &[0x5a; 16]).unwrap();
@@ -217,7 +217,7 @@ fn garbage_in_a_table_is_no_inode() {
     let garbage = vec![0xa5; ((per_group - used) * size) as usize];
     image.write_at(table + used * size, &garbage).unwrap();
     let mount = Mount::of(image);
-    // A file's inode comes from a run that its core sets aside. A directory's lies behind this run, so
+    // A file's inode comes from a run that its core sets aside. A directory's lies after this run, so
     // it takes the whole run into use.
     mount.create("file");
     let (root, context) = (mount.fs.root(), &mount.context);

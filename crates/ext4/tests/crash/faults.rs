@@ -116,7 +116,7 @@ impl Subject {
         // A crash right after: everything that was acknowledged is durable.
         let mut events = device.inner().events();
         let end = events.len();
-        // Marks, so that most of the crashes fall behind the end.
+        // Marks, so that most of the crashes fall past the end.
         events.extend(
             (0..4 * end as u64).map(|number| Event {
                 sequence: end as u64 + number,

@@ -34,7 +34,7 @@ fn link(is_synced: bool) -> Option<Recorded> {
     record("linked late", &images::FILE, &parts, 5000, false)
 }
 
-/// The image of a crash right behind the last operation.
+/// The image of a crash right after the last operation.
 fn crash(recorded: &Recorded) -> CrashImage {
     let operations = recorded.tracks[0].operations.len();
     let mut images = crash_images(&recorded.base, recorded.events.clone());

@@ -259,7 +259,7 @@ fn as_done(operation: &Operation, outcome: &Outcome) -> Operation {
     done
 }
 
-/// The mark behind an operation that found no space, and of which a part may have been done.
+/// The mark after an operation that found no space, and of which a part may have been done.
 const FULL: u64 = u64::MAX;
 
 /// A thread's part of a workload.

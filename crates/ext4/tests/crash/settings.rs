@@ -32,7 +32,7 @@ const FAR_USER: u32 = 0x0102_0304;
 struct Change {
     name: &'static str,
     apply: fn(&Ext4) -> Result<()>,
-    /// Freezes the image behind the change, and thaws it.
+    /// Freezes the image after the change, and thaws it.
     freezes: bool,
 }
 
@@ -80,7 +80,7 @@ static CHANGES: [Change; 15] = [
     }),
     Change {
         freezes: true,
-        ..change("a freeze behind a rename", |fs| {
+        ..change("a freeze after a rename", |fs| {
             let context = RequestContext::superuser();
             let root = fs.root();
             fs.rename(&context, root, b"file", root, b"other", RenameFlags::empty())

@@ -99,7 +99,7 @@ const KNOWN: [&str; 30] = [
     "mkdir @/d 755; create @/d/f 644; sync; create @/d/g 644; fsync @/d/g; unlink @/d/f; unlink @/d/g; \
      rmdir @/d; fsync @",
     "mkdir @/a 755; mkdir @/a/b 755; mkdir @/a/b/c 755; create @/a/b/c/f 644; fsync @/a/b/c/f",
-    // Lengths, holes and blocks behind the end.
+    // Lengths, holes and blocks past the end.
     "create @/f 644; append @/f *1:20000; sync; truncate @/f 5000; truncate @/f 20000; fsync @/f",
     "create @/f 644; append @/f *1:20000; fsync @/f; range @/f punch 3000 50; range @/f punch 8192 4096; fdatasync @/f",
     "create @/f 644; range @/f allocate-keep 0 40000; append @/f *1:5000; fdatasync @/f; append @/f *2:100; fdatasync @/f",

@@ -223,7 +223,7 @@ fn block_maps_do_not_reach_metadata() {
         });
         expect_refused(&map.device, b"plain", &format!("a pointer leads to {name}"));
         restore(&map.device, &base);
-        // The block of pointers to the blocks behind the first twelve.
+        // The block of pointers to the blocks after the first twelve.
         change_inode(&map, plain, |inode| {
             inode.block_area[48..52].copy_from_slice(&(block as u32).to_le_bytes());
             inode.size_bytes = 40 << 10;

@@ -57,7 +57,7 @@ fn an_index_that_shares_its_blocks_does_not_list_for_ever() {
     let _ = fs.close();
 }
 
-/// The same in a directory that claims enough blocks for all these leaves, and is a hole behind its first
+/// The same in a directory that claims enough blocks for all these leaves, and is a hole after its first
 /// blocks. The names must not all be in memory at once. A sound directory may also have too many names of
 /// one hash, so this isn't noted as damage.
 #[test]
@@ -108,7 +108,7 @@ fn names_of_one_hash_take_little_memory() {
     assert!(!state.contains(StateFlags::ERRORS));
 }
 
-/// A directory that claims to be as long as a large device, and is a hole behind its first block. A search
+/// A directory that claims to be as long as a large device, and is a hole after its first block. A search
 /// that looks at each block takes minutes.
 #[test]
 fn holes_of_directories_are_not_searched() {

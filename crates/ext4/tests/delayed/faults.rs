@@ -56,7 +56,7 @@ fn nothing_waits_when_the_journal_has_stopped() {
     judge(&memory, "after the journal had stopped");
 }
 
-/// If only the first part of the waiting data could be written, the file on the device ends behind it.
+/// If only the first part of the waiting data could be written, the file on the device ends after it.
 #[test]
 fn a_file_half_written_ends_where_its_data_does() {
     let memory = image(64);

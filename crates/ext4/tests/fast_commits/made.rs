@@ -17,7 +17,7 @@ use drystone_vfs::{FileSystem, NewNode, RequestContext};
 
 const SIZE: u64 = 32 << 20;
 const BLOCK: u64 = 4096;
-/// A free block. The blocks behind it are free as well.
+/// A free block. The blocks after it are free as well.
 const FREE: u64 = 6000;
 const ROOT: u32 = 2;
 /// Numbers of free inodes.

@@ -2,7 +2,7 @@
 //! each of its rounds.
 //!
 //! The passes over inodes and over directories examine pieces. The next examination reuses the findings of a piece
-//! that would find the same again, and examines the others anew. What concerns the whole image is derived from all
+//! that would find the same again, and examines the others again. What concerns the whole image is derived from all
 //! findings together, reused or not: owners of blocks, links, bitmaps, quota. So its report is that of an examination
 //! from the start.
 //!

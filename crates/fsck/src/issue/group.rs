@@ -54,7 +54,7 @@ pub enum GroupIssue {
         /// How many.
         count: u64,
     },
-    /// Bits behind the last block or inode of the group are free.
+    /// Bits after the last block or inode of the group are free.
     #[error("{part}: padding is not all ones")]
     Padding {
         /// Which bitmap.
@@ -72,7 +72,7 @@ pub enum GroupIssue {
         /// The first such block.
         block: PhysicalBlock,
     },
-    /// An inode is in use behind where the descriptor says that none was ever used.
+    /// An inode is in use after where the descriptor says that none was ever used.
     #[error("inode {inode} is in use, among the {unused} that were never used")]
     InodeAmongUnused {
         /// The inode.

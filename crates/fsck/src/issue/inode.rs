@@ -156,7 +156,7 @@ pub enum InodeIssue {
         /// The block.
         logical: LogicalBlock,
     },
-    /// The root is no directory.
+    /// The root isn't a directory.
     #[error("the root is not a directory")]
     RootNotDirectory,
     /// The lost inode number of an entry of many.
@@ -214,25 +214,25 @@ pub enum AttributeIssue {
     /// The name of an attribute holds a zero.
     #[error("illegal name {name:?}")]
     Name {
-        /// The name behind the prefix.
+        /// The name after the prefix.
         name: String,
     },
     /// A value without bytes whose place is outside of the attributes.
     #[error("the empty value of {name:?} has a place outside of the attributes")]
     ValueStart {
-        /// The name behind the prefix.
+        /// The name after the prefix.
         name: String,
     },
     /// A value in an inode of its own without a hash.
     #[error("{name:?} has no hash, but a value in an inode")]
     NoHash {
-        /// The name behind the prefix.
+        /// The name after the prefix.
         name: String,
     },
     /// The inode is encrypted, but doesn't say how.
     #[error("encrypted, without an encryption context")]
     NoEncryptionContext,
-    /// The inode is encrypted, and what should say how is no encryption context.
+    /// The inode is encrypted, and what should say how isn't an encryption context.
     #[error("encrypted, with a damaged encryption context")]
     EncryptionContext,
     /// The inode holds its data, but lacks the attribute that says so.

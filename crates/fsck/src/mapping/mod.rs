@@ -1,6 +1,6 @@
 //! The blocks of a file, however they are mapped.
 //!
-//! A walk goes on behind what is wrong: impossible entries are reported and skipped. A
+//! A walk goes on after what is wrong: impossible entries are reported and skipped. A
 //! node that was visited before in the same pass is not entered again, so that a walk over many
 //! inodes reads each node once.
 

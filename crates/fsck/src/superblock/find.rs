@@ -205,7 +205,7 @@ fn with_another_field(
     Ok(possible.into_iter().nth(fitting.unwrap_or(0)))
 }
 
-/// Whether the first inode bitmap has only ones behind as many bits as a group has inodes.
+/// Whether the first inode bitmap has only ones after as many bits as a group has inodes.
 fn is_padded(device: &dyn BlockDevice, superblock: &Superblock) -> bool {
     let layout = superblock.layout();
     let read = |block: PhysicalBlock| {

@@ -52,7 +52,7 @@ const fn strict(reason: &'static str, told: &'static str, fields: &'static [Exam
 
 pub const ACCEPTED: &[Accepted] = &[
     strict(
-        "of attributes in inodes e2fsck doesn't check the names, nor what lies behind the last one",
+        "of attributes in inodes e2fsck doesn't check the names, nor what lies after the last one",
         "attributes",
         &[
             ("bigalloc-quota", "inode 13/attribute[0].name", 0),
@@ -163,7 +163,7 @@ pub const ACCEPTED: &[Accepted] = &[
         &[("bigalloc-quota", "inode 23/extent[0].length", 0x8001)],
     ),
     strict(
-        "e2fsck takes a cluster for used once if two places of a file have it, one behind the other",
+        "e2fsck takes a cluster for used once if two places of a file have it, one after the other",
         "claimed by inode",
         &[("bigalloc-quota", "inode 16/extent[0].length", 0x11)],
     )
@@ -246,7 +246,7 @@ pub const ACCEPTED: &[Accepted] = &[
         &[("ext3", "superblock/last_orphan", 1)],
     ),
     strict(
-        "e2fsck doesn't look for reserved blocks behind as many as the superblock says",
+        "e2fsck doesn't look for reserved blocks after as many as the superblock says",
         "reserved for growth",
         &[("bigalloc-quota", "superblock/reserved_gdt_blocks", 1)],
     ),

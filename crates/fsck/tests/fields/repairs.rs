@@ -85,7 +85,7 @@ impl Patient<'_> {
     }
 }
 
-/// Where blocks lie that are in use and are no metadata.
+/// Where blocks lie that are in use and aren't metadata.
 fn data_blocks(bench: &Bench) -> Vec<u64> {
     let map = &bench.map;
     let layout = map.layout();
@@ -198,7 +198,7 @@ const ONCE_WRONG: &[(&str, &str, u64)] = &[
     ("inline", "inode 13/extra_isize", 0),
     ("inline", "inode 13/attribute[0].value_offset", 0x805c),
     ("inline", "inode 18/attribute[0].value_offset", 0x15c),
-    // Pointers of a link behind the one to its target.
+    // Pointers of a link after the one to its target.
     ("ext3", "inode 22/block[12]", 0x200),
     ("ext3", "inode 22/block[14]", 0x1000),
     ("ext3", "inode 11/block[13]", 0x46e),

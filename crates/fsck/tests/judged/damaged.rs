@@ -11,7 +11,7 @@ use drystone_testkit::judges::{FeatureSet, Scratch, e2fsck_check, have, run};
 use std::ffi::OsStr;
 use std::fs;
 
-/// What debugfs does, one request behind the other, and a kind of problem that must be found.
+/// What debugfs does, one request after the other, and a kind of problem that must be found.
 const DAMAGE: &[(&str, &str, &str)] = &[
     ("default-1k", "clri <12>", "directory_unused"),
     ("default-1k", "clri /directory", "inode_unattached"),

@@ -23,7 +23,7 @@ const FAST_COMMIT: u32 = 0x20;
 /// Where the length of its name lies in a record, and its type.
 const LENGTH: usize = 6;
 const TYPE: usize = 7;
-/// Where the record of `..` starts, and the one behind it.
+/// Where the record of `..` starts, and the one after it.
 const SECOND: usize = 12;
 const THIRD: usize = 24;
 
@@ -105,7 +105,7 @@ const ROWS: &[(&str, Change, Verdict<At>)] = &[
     ("default-1k", Requests("sif <8> flags 0x81000"), Damaged("inode_flag", At::Inode("<8>"))),
     ("default-1k", Requests("sif <9> flags 0x1000"), Damaged("inode_flag", At::Inode("<9>"))),
     ("default-1k", Requests("sif <10> flags 0x40000000"), Damaged("inode_flag", At::Inode("<10>"))),
-    // Without its feature it is no orphan file that the number names.
+    // Without its feature it isn't an orphan file that the number names.
     (
         "default-1k",
         Requests("ssv orphan_file_inum 8"),

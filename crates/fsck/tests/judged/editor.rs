@@ -44,7 +44,7 @@ pub enum At {
 
 /// What is done to an image.
 pub enum Change {
-    /// What debugfs does, one request behind the other.
+    /// What debugfs does, one request after the other.
     Requests(&'static str),
     /// Bytes of a block of a directory, from an offset on.
     Directory(&'static str, Chosen, usize, &'static [u8]),
@@ -172,7 +172,7 @@ impl Editor {
     }
 }
 
-/// Does what debugfs is asked for, one request behind the other.
+/// Does what debugfs is asked for, one request after the other.
 pub fn request(image: &Path, requests: &str) {
     for request in requests.split("; ") {
         let arguments = ["-w", "-R", request].map(OsStr::new);

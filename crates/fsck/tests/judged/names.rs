@@ -11,7 +11,7 @@ use std::fs;
 
 /// Where the flags lie in an inode.
 const FLAGS: usize = 32;
-/// Where the record behind both dots starts, and where the length of its name lies.
+/// Where the record after both dots starts, and where the length of its name lies.
 const THIRD: usize = 24;
 const LENGTH: usize = THIRD + 6;
 

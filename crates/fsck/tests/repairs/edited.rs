@@ -72,7 +72,7 @@ fn edited_images_are_repaired() {
         ),
         ("a directory without a block", "-t ext2", "mkdir /d\nsif /d block[0] 0", &["/d"]),
         (
-            "a directory with a block far behind the end",
+            "a directory with a block far past the end",
             "-t ext4 -O ^metadata_csum",
             "mkdir /d\nwrite SMALL /d/f\nsif /d block[0] 0x2f30a\nsif /d block[6] 0x40000000\n\
              sif /d block[7] 1\nsif /d block[8] 1900\nsetb 1900",

@@ -181,7 +181,7 @@ impl Patient {
         if judged.code != 0 {
             return None;
         }
-        // It may have written far behind the end.
+        // It may have written far past the end.
         let mut bytes = vec![0; self.bytes.len()];
         File::open(file).unwrap().read_exact(&mut bytes).unwrap();
         let device = MemoryDevice::from_bytes(&bytes);

@@ -30,7 +30,7 @@ pub enum Malformed {
     Fixed {
         /// The operation.
         operation: Opcode,
-        /// Bytes behind the header.
+        /// Bytes after the header.
         length: usize,
     },
     /// A name without its end, or none where one has to be.

@@ -21,7 +21,7 @@ layouts! {
         node: u64,
         /// Where; below zero: attributes only.
         offset: i64,
-        /// How much; zero: all behind the offset.
+        /// How much; zero: all after the offset.
         length: i64,
     }
 

@@ -114,7 +114,7 @@ pub fn accesses_are_recorded(mounted: &Mounted) {
     read(OFlags::empty());
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as i64;
     assert!((now - 10..=now).contains(&accessed(&file)));
-    // Reading to complete a page for a write is no access.
+    // Reading to complete a page for a write isn't an access.
     rustix::fs::utimensat(CWD, &file, &both, AtFlags::empty()).unwrap();
     let writer = File::options().write(true).open(&file).unwrap();
     rustix::fs::fadvise(&writer, 0, None, Advice::DontNeed).unwrap();

@@ -132,7 +132,7 @@ fn store(device: &dyn BlockDevice, change: &FieldChange) -> Result<SetField> {
     })
 }
 
-/// A value as it is shown, and what it means if it is no number.
+/// A value as it is shown, and what it means if it isn't a number.
 fn shown(found: &FoundField, raw: &[u8]) -> (FieldValue, Option<String>) {
     if let Some(bit) = found.bit {
         return (FieldValue::Number(u64::from(raw[0] >> bit & 1)), None);

@@ -17,7 +17,7 @@ pub const USER_BLOCKS: u64 = 64;
 pub fn area(journal_blocks: u32) -> JournalArea {
     let first = journal_blocks / 3;
     JournalArea::internal([
-        // The first part lies behind the second.
+        // The first part lies after the second.
         JournalExtent { physical_start: USER_BLOCKS + 1000, length_blocks: first },
         JournalExtent { physical_start: USER_BLOCKS, length_blocks: journal_blocks - first },
     ])

@@ -17,7 +17,7 @@ const SHARED_BY_MAX: u32 = 1024;
 /// How one set of attributes is stored.
 #[derive(Clone, Debug, Default)]
 pub(super) struct StoredAttributes {
-    /// The bytes behind the fields of the inode; empty for none.
+    /// The bytes after the fields of the inode; empty for none.
     pub in_inode: Vec<u8>,
     /// Which block holds the rest.
     pub block: Option<usize>,
@@ -38,7 +38,7 @@ pub(super) struct AttributePlan {
 }
 
 impl AttributePlan {
-    /// Decides it for inodes with this much room behind their fields.
+    /// Decides it for inodes with this much room after their fields.
     pub fn new(
         tree: &FileTree,
         order: &InodeOrder,

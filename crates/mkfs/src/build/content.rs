@@ -32,7 +32,7 @@ impl<'a> Cursor<'a> {
         Cursor { free, at: 0, next, missing: 0, taken: 0 }
     }
 
-    /// The next run of at most `wanted` blocks. Blocks that don't exist have numbers too, behind the
+    /// The next run of at most `wanted` blocks. Blocks that don't exist have numbers too, after the
     /// last, so that a layout that doesn't fit can be measured.
     fn take(&mut self, wanted: u64) -> Range<u64> {
         let Some(run) = self.free.get(self.at) else {

@@ -141,7 +141,7 @@ pub(super) struct Copier<'a> {
 }
 
 impl Copier<'_> {
-    /// Puts bytes, generated or from a source, at a block of the image, `within` bytes behind its
+    /// Puts bytes, generated or from a source, at a block of the image, `within` bytes after its
     /// start.
     fn add(
         &mut self,
@@ -153,7 +153,7 @@ impl Copier<'_> {
         let offset = block * self.block_size;
         let length = (blocks * self.block_size) as usize;
         let at = offset.checked_sub(self.stripe.offset).map_or(usize::MAX, |at| at as usize);
-        // A block may get several parts; then the stripe already ends behind it.
+        // A block may get several parts; then the stripe already ends after it.
         let follows = at <= self.stripe.length && self.stripe.length > 0;
         let fits = follows
             && at + length <= STRIPE_BYTES.max(self.block_size as usize)

@@ -94,7 +94,7 @@ impl FileTree {
         }
     }
 
-    /// Gives another name in `directory` to a node that is no directory.
+    /// Gives another name in `directory` to a node that isn't a directory.
     ///
     /// # Errors
     /// The name can't be.

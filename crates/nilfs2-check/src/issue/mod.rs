@@ -181,7 +181,7 @@ pub enum PlaceIssue {
     /// The place is in no segment.
     #[error("no segment has it")]
     Outside,
-    /// The segment is clean, or the place is behind what was written to it.
+    /// The segment is clean, or the place is after what was written to it.
     #[error("nothing was written there")]
     NotWritten,
     /// Another block is there.

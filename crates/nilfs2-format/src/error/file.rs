@@ -19,7 +19,7 @@ pub enum InodeProblem {
         /// What is stored.
         size: u64,
     },
-    /// A directory's size is no multiple of its blocks.
+    /// A directory's size isn't a multiple of its blocks.
     #[error("a directory of {size} bytes")]
     DirectorySize {
         /// What is stored.

@@ -53,7 +53,7 @@ pub enum SuperblockProblem {
         /// What is stored.
         percent: u32,
     },
-    /// The first data block isn't behind the superblock.
+    /// The first data block isn't after the superblock.
     #[error("first data block is {found}, not {expected}")]
     FirstDataBlock {
         /// What is stored.

@@ -58,7 +58,7 @@ impl BlockMap {
 
 /// Nodes that are to be logged though nothing in them changes.
 impl BlockMap {
-    /// Has the node of a level that has a key logged anew.
+    /// Has the node of a level that has a key logged again.
     pub(crate) fn mark_dirty(
         &mut self,
         level: u8,

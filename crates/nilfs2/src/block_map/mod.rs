@@ -298,7 +298,7 @@ impl TreeNode {
         for index in first.saturating_sub(1)..self.slots.len() {
             let limit = self.slots.get(index + 1).map(|next| next.key).or(limit);
             let child = self.slots[index].child(self.level - 1, limit, inode, source)?;
-            // Nothing in the child before the first is at or behind `from`: only its last nodes are loaded.
+            // Nothing in the child before the first is at or after `from`: only its last nodes are loaded.
             child.warm_from(from, limit, inode, source, visit)?;
         }
         Ok(())

@@ -106,7 +106,7 @@ impl TreeNode {
         Ok(old)
     }
 
-    /// Merges a child and the one behind it, or shares their entries out.
+    /// Merges a child and the one after it, or shares their entries out.
     fn balance(
         &mut self,
         left: usize,

@@ -46,7 +46,7 @@ const SEGMENTS_AT_ONCE: usize = 2;
 const SEGMENTS_LEFT_AT_ONCE: usize = 8;
 /// Segments that are gained at once when there is no room for what somebody wants to add.
 const SEGMENTS_GAINED: u64 = 4;
-/// Moved blocks stay in memory until they are logged: a batch ends behind the segment with which it has so much.
+/// Moved blocks stay in memory until they are logged: a batch ends after the segment with which it has so much.
 const MOVED_BYTES_MAX: u64 = 256 << 20;
 /// A segment from which less can be taken back is left for later.
 const GAIN_MIN_PERCENT: u64 = 10;
@@ -203,7 +203,7 @@ impl<'a> Cleaner<'a> {
         for (live, segment, usage) in candidates {
             let is_enough = self.gain(&batch) >= (SEGMENTS_GAINED * per_segment).cast_signed()
                 || batch.live_blocks() >= moved_max;
-            // With their summaries, so many live blocks fill a segment again, and those behind it have more.
+            // With their summaries, so many live blocks fill a segment again, and those after it have more.
             let is_full = live >= self.space.segment_payload_min();
             if is_enough || is_full || batch.cost_max() + live > room {
                 break;
@@ -263,7 +263,7 @@ impl<'a> Cleaner<'a> {
         Ok(live)
     }
 
-    /// Has all logged data in a checkpoint, since recovery reads the segments behind the newest one.
+    /// Has all logged data in a checkpoint, since recovery reads the segments after the newest one.
     fn log_data(&self, log: &mut MutexGuard<'_, LogState>) -> Result<()> {
         if log.has_data_logs {
             let logged = LogWriter::new(self.engine).log_checkpoint(log, CleanerWork::default());

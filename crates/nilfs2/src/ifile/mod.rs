@@ -103,7 +103,7 @@ impl Ifile {
                 {
                     return Err(error);
                 }
-                // The block was logged anew meanwhile, and what it was read by may lead nowhere.
+                // The block was logged again meanwhile, and what it was read by may lead nowhere.
                 Err(_) => {}
             }
         }
@@ -225,7 +225,7 @@ impl Ifile {
         Some(FrozenGroup { group: number, bits, free: group.free })
     }
 
-    /// The log writer is about to write the superblock: the published hint starts anew.
+    /// The log writer is about to write the superblock: the published hint starts over.
     pub(crate) fn reset_hint(&self) {
         self.searcher.reset_hint();
     }
@@ -252,7 +252,7 @@ impl Ifile {
                 group = found.max(group + 1);
                 continue;
             }
-            // Behind the last number there are no inodes, whatever the map says.
+            // After the last number there are no inodes, whatever the map says.
             let Some(end) = (group + 1).checked_mul(per_group) else { return Ok(None) };
             let Some(bits) = self.block(key, source)? else { return Ok(None) };
             let used = (0..per_group as usize)

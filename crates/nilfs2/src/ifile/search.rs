@@ -2,7 +2,7 @@
 //!
 //! # Reference
 //! `next-hint`: "nilfs2: improve inode allocation algorithm" of 2014: a hint that is read and written
-//! without a lock, set behind the inode that was made, lowered to one that is freed, and reset whenever
+//! without a lock, set after the inode that was made, lowered to one that is freed, and reset whenever
 //! the log writer finds the superblock due.
 
 use super::Ifile;
@@ -106,13 +106,13 @@ impl CoreGroups {
     }
 }
 
-/// Where a core goes on behind an inode. The group behind its own may be another core's.
+/// Where a core goes on after an inode. The group after its own may be another core's.
 fn behind(inode: InodeNumber, per_group: u64) -> u64 {
     let next = inode.0 + 1;
     if next.is_multiple_of(per_group) { UNCLAIMED } else { next }
 }
 
-/// Takes the first free inode from `from` on. There is always a group behind all that are in use.
+/// Takes the first free inode from `from` on. There is always a group after all that are in use.
 fn search_from(ifile: &Ifile, from: u64, source: Translated<'_>) -> Result<InodeNumber> {
     let per_group = ifile.layout.entries_per_group();
     let (mut group, mut inside) = (from / per_group, from % per_group);
@@ -140,6 +140,6 @@ mod tests {
         assert_eq!(groups.claim(PER_GROUP), 0);
         assert_eq!(groups.claim(PER_GROUP), 2 * PER_GROUP, "group 1 is a core's");
         groups.unclaimed.store(1, Ordering::Relaxed);
-        assert_eq!(groups.claim(PER_GROUP), 2 * PER_GROUP, "also when the search begins anew");
+        assert_eq!(groups.claim(PER_GROUP), 2 * PER_GROUP, "also when the search begins again");
     }
 }

@@ -183,7 +183,7 @@ impl Inode {
         Ok(pages.blocks.get(&key).map(|page| Arc::clone(&page.bytes)))
     }
 
-    /// What a block and some of those behind it lead to, up to the first hole.
+    /// What a block and some of those after it lead to, up to the first hole.
     pub(crate) fn pointers(
         &self,
         key: FileBlock,
@@ -205,7 +205,7 @@ impl Inode {
                 Ok(0) => break,
                 Ok(pointer) => pointers.push(VirtualBlock(pointer)),
                 Err(error) if pointers.is_empty() => return Err(error),
-                // Only blocks that weren't asked for are behind it.
+                // Only blocks that weren't asked for are after it.
                 Err(_) => break,
             }
         }

@@ -1,7 +1,7 @@
 //! The blocks of one inode that are in memory.
 //!
 //! # State
-//! A block that isn't here is where the map says, unless its key is at or behind the *cut*: a file that
+//! A block that isn't here is where the map says, unless its key is at or after the *cut*: a file that
 //! has been shortened keeps its map until the log writer applies the cut.
 
 use crate::volume::BlockBytes;

@@ -42,7 +42,7 @@ pub(crate) struct CleanerWork {
     pub(crate) moved: Vec<LoggedBlock>,
     /// Virtual blocks that nothing needs any more.
     pub(crate) freed: Vec<VirtualBlock>,
-    /// Blocks of the DAT that are to be logged anew.
+    /// Blocks of the DAT that are to be logged again.
     pub(crate) dat_blocks: Vec<FileBlock>,
     /// Nodes of the DAT's map that are: level and first key.
     pub(crate) dat_nodes: Vec<(u8, FileBlock)>,
@@ -72,7 +72,7 @@ impl CleanerWork {
 #[derive(Debug)]
 pub(crate) struct PlannedLog {
     pub(crate) position: LogPosition,
-    /// The first block behind the summary.
+    /// The first block after the summary.
     pub(crate) payload: PhysicalBlock,
     /// Which of the blocks are in it.
     pub(crate) blocks: std::ops::Range<usize>,

@@ -37,7 +37,7 @@ pub(crate) struct LogState {
     pub(crate) changed_s: u64,
     /// Blocks of all files in the ifile, with the nodes of their maps.
     pub(crate) file_blocks: u64,
-    /// Data may have been logged since the newest checkpoint: recovery reads on behind that.
+    /// Data may have been logged since the newest checkpoint: recovery reads on after that.
     pub(crate) has_data_logs: bool,
     /// What data logs since the newest checkpoint have, as it is counted as dirty.
     pub(crate) data_log_blocks: i64,

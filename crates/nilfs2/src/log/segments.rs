@@ -1,7 +1,7 @@
 //! The segment usage file in memory, and where the log goes.
 //!
 //! # State
-//! The *position* is behind the newest log. The segment that follows is reserved when the first log of a
+//! The *position* is after the newest log. The segment that follows is reserved when the first log of a
 //! segment is built, and named by every log of that segment.
 
 use crate::error::{Error, Result};
@@ -20,7 +20,7 @@ pub(crate) struct LogPosition {
     pub(crate) segment: SegmentNumber,
     /// The segment that follows.
     pub(crate) next: SegmentNumber,
-    /// The first block behind the newest log.
+    /// The first block after the newest log.
     pub(crate) block: PhysicalBlock,
     /// The sequence number of the segment.
     pub(crate) sequence: u64,
@@ -142,7 +142,7 @@ impl Segments {
         Ok(())
     }
 
-    /// Takes the next clean segment behind the one that was taken last.
+    /// Takes the next clean segment after the one that was taken last.
     ///
     /// # Errors
     /// `ENOSPC` if there is none.

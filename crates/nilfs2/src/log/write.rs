@@ -80,7 +80,7 @@ fn write_log(
     volume.write_blocks(start, &slices)
 }
 
-/// The block behind a log's summary, and those behind it.
+/// The block after a log's summary, and those after it.
 pub(crate) fn places(log: &PlannedLog) -> impl Iterator<Item = (usize, PhysicalBlock)> + use<> {
     log.blocks.clone().zip((log.payload.0..).map(PhysicalBlock))
 }

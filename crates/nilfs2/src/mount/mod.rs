@@ -42,7 +42,7 @@ use std::time::Duration;
 /// Changes wait for a log at most this long, if the superblock says nothing else.
 const COMMIT_INTERVAL_S: u32 = 5;
 
-/// Logs and checkpoints are numbered one by one: no volume gets so far, and behind it no number overflows.
+/// Logs and checkpoints are numbered one by one: no volume gets so far, and after it no number overflows.
 const NUMBER_MAX: u64 = u64::MAX / 2;
 
 /// How a volume is mounted.
@@ -268,7 +268,7 @@ impl Opened {
         let wanted = options.checkpoint.map_or(newest.header.checkpoint, CheckpointNumber);
         let checkpoint = read_checkpoint(&mut cpfile, wanted, block_bytes, &source);
         let checkpoint = checkpoint.map_err(|error| match error {
-            // The caller has named it: that is no damage.
+            // The caller has named it: that isn't damage.
             Error::Corrupt(Corrupt::Checkpoint { problem: CheckpointProblem::Missing, .. })
                 if options.checkpoint.is_some() =>
             {
@@ -372,7 +372,7 @@ fn read_superblocks(device: &dyn BlockDevice) -> Result<Vec<Superblock>> {
     }
 }
 
-/// Where the next log goes behind one.
+/// Where the next log goes after one.
 fn position_behind(volume: &Volume, log: &FoundLog) -> Result<LogPosition> {
     let geometry = &volume.geometry;
     // The header's check has found both in segments.

@@ -1,7 +1,7 @@
 //! Recovers a volume after a crash, once the newest state is found.
 //!
 //! # Crash
-//! If any valid log lies behind the newest checkpoint, the log goes on in a new segment, and the logs that were found
+//! If any valid log lies after the newest checkpoint, the log goes on in a new segment, and the logs that were found
 //! stay as they are until both superblocks name the first log there. Before that, a second crash finds
 //! what the first one left.
 
@@ -54,7 +54,7 @@ impl RecoveryWork {
         }
         self.leave_found_logs(engine)?;
         LogWriter::new(engine).write_checkpoint()?;
-        // Nothing leads from the logs before the crash to those behind it: from now on neither superblock may
+        // Nothing leads from the logs before the crash to those after it: from now on neither superblock may
         // name an older log.
         engine.log.lock().superblocks.write_both(&engine.volume)?;
         if let Some(first) = self.state.first_salvaged
@@ -67,7 +67,7 @@ impl RecoveryWork {
         Ok(())
     }
 
-    /// Has the log go on in a new segment, away from everything that was found behind the newest checkpoint: what
+    /// Has the log go on in a new segment, away from everything that was found after the newest checkpoint: what
     /// was salvaged is needed until it is written again, and the logs of a torn checkpoint must not complete the
     /// next one, which has the same number.
     fn leave_found_logs(&self, engine: &Engine) -> Result<()> {

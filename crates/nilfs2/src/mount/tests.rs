@@ -216,7 +216,7 @@ fn give_clean(fs: &Nilfs2) {
     engine.space.note_log(&log, dat_blocks, ifile_blocks);
 }
 
-/// A volume that crashes behind data logs can be mounted for writing, however full it is.
+/// A volume that crashes after data logs can be mounted for writing, however full it is.
 #[test]
 fn data_logs_leave_room_for_recovery() {
     for clean in 1..12 {
@@ -538,7 +538,7 @@ fn the_last_key_of_a_map_ends_a_listing() {
 
     let layout = engine.ifile.layout;
     let bitmap = layout.bitmap(u64::MAX / layout.entries_per_group());
-    // Behind some of these there are no groups.
+    // After some of these there are no groups.
     let entries = [1 << 40, 1 << 50, 1 << 53].map(|group| FileBlock(layout.bitmap(group).0 + 7));
     for key in [bitmap].into_iter().chain(entries).chain([last]) {
         let mut file = engine.ifile.file.write();

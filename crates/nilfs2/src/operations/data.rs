@@ -181,12 +181,12 @@ impl Operations<'_> {
         }
         let length = room.min(data.len() as u64) as usize;
         if offset + length as u64 > size {
-            // If the write fails, what it has written behind the end is cut off.
+            // If the write fails, what it has written past the end is cut off.
             self.warm_cut(&inode, FileBlock(self.volume.blocks_for(size)))?;
         }
         if let Err(error) = self.write_blocks(&inode, offset, &data[..length]) {
             if offset + length as u64 > size {
-                // What was written behind the end must not show when the file grows.
+                // What was written past the end must not show when the file grows.
                 self.cut_off(&inode, FileBlock(self.volume.blocks_for(size)));
                 self.change(&inode, |fields| fields.needs_checkpoint = true);
                 self.clear_behind(&inode, size)?;
@@ -337,7 +337,7 @@ impl Operations<'_> {
     pub(crate) fn do_freeze(&self) -> Result<()> {
         self.check_writable()?;
         self.requests.check_running()?;
-        // The log stays locked from the freeze to its checkpoint, so that no other log comes behind this one.
+        // The log stays locked from the freeze to its checkpoint, so that no other log comes after this one.
         let mut log = self.log.lock();
         if !self.gate.freeze() {
             return Err(Errno::EBUSY.into());

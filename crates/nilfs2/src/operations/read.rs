@@ -128,7 +128,7 @@ impl Operations<'_> {
         Ok(())
     }
 
-    /// A block of a directory as it is now; none behind its end.
+    /// A block of a directory as it is now; none past its end.
     fn listed_block(
         &self,
         directory: &Inode,

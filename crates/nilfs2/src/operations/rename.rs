@@ -153,7 +153,7 @@ impl Operations<'_> {
         }
     }
 
-    /// Everything is read before the first change. An error behind that stops the log, so that no half of the
+    /// Everything is read before the first change. An error after that stops the log, so that no half of the
     /// rename is logged.
     fn move_name(
         &self,

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 /// Files by name, with what they hold.
 type Shadow = BTreeMap<String, Vec<u8>>;
 
-/// Writes a file from its start on; what lies behind stays.
+/// Writes a file from its start on; what lies after stays.
 pub fn write_file(fs: &Nilfs2, name: &str, data: &[u8]) -> Result<(), Errno> {
     let context = RequestContext::superuser();
     let made = match fs.lookup(&context, fs.root(), name.as_bytes()) {

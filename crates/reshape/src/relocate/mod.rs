@@ -1,7 +1,7 @@
 //! Gives an image a layout in which fixed metadata are longer: a descriptor table with larger descriptors, inode
 //! tables with larger inodes.
 //!
-//! The descriptor table grows where it is, so whatever lies behind it moves away. An inode table that grows gets
+//! The descriptor table grows where it is, so whatever lies after it moves away. An inode table that grows gets
 //! another place, in free space or, if no hole is long enough, where files are, which move. `room` finds the places.
 //!
 //! # State
@@ -168,7 +168,7 @@ fn table_count(image: &Image<'_>, group: GroupNumber) -> u32 {
     }
 }
 
-/// Writes a group's table at its place, inode by inode, and zeros behind them.
+/// Writes a group's table at its place, inode by inode, and zeros after them.
 fn store_table(
     image: &mut Image<'_>,
     group: GroupNumber,

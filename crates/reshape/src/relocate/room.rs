@@ -59,7 +59,7 @@ impl Room {
         }
     }
 
-    /// Takes the blocks behind superblocks and descriptors into use. Returns where metadata start that have to
+    /// Takes the blocks after superblocks and descriptors into use. Returns where metadata start that have to
     /// give way.
     pub fn claim_growths(&mut self, image: &mut Image<'_>) -> Result<BTreeSet<u64>> {
         let mut displaced = BTreeSet::new();
@@ -298,7 +298,7 @@ fn may_have(image: &Image<'_>, group: GroupNumber, clusters: usize) -> bool {
         || image.groups[group.index()].free_clusters_count as usize >= clusters
 }
 
-/// Adds a run behind others, or to the last one.
+/// Adds a run after others, or to the last one.
 fn push(runs: &mut Vec<Range<u64>>, run: Range<u64>) {
     match runs.last_mut() {
         Some(last) if last.end == run.start => last.end = run.end,

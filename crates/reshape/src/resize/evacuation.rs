@@ -244,7 +244,7 @@ mod tests {
     use drystone_blockdev::MemoryDevice;
     use drystone_testkit::judges::{FeatureSet, Scratch, have, mke2fs};
 
-    /// What moves over a table was no free space before: a rollback needs the table.
+    /// What moves over a table wasn't free space before: a rollback needs the table.
     #[test]
     fn a_table_across_the_new_end_is_released() {
         if !have("mke2fs") {

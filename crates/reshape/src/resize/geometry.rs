@@ -1,6 +1,6 @@
 //! The layout of an image after it is resized: how many blocks it has, and where its descriptors are.
 //!
-//! A descriptor table that grows takes the blocks that are reserved behind it. When these don't suffice, the
+//! A descriptor table that grows takes the blocks that are reserved after it. When these don't suffice, the
 //! descriptors of more groups go to those groups (`meta_bg`), as when Linux grows a mounted image. A
 //! table that shrinks gives blocks back to the reserve.
 //!
@@ -130,7 +130,7 @@ mod tests {
         }
         let scratch = Scratch::new("short-group").unwrap();
         let path = scratch.join("image");
-        // Two groups, and a third without a copy of the superblock and of the blocks that are reserved behind it.
+        // Two groups, and a third without a copy of the superblock and of the blocks that are reserved after it.
         let blocks = 2 * 8192 + 300;
         let arguments = "-t ext4 -b 1024 -g 8192 -N 96 -O ^has_journal";
         let set = FeatureSet { arguments, ..*FeatureSet::by_name("flex-bg-wide").unwrap() };

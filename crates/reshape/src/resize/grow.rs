@@ -1,4 +1,4 @@
-//! Adds blocks to the last group, and groups behind it.
+//! Adds blocks to the last group, and groups after it.
 
 use super::geometry::reserved_blocks;
 use super::reserve::{free_old_bases, store_reserve};

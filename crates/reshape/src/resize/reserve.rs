@@ -84,7 +84,7 @@ mod tests {
         let set = FeatureSet { arguments, ..*FeatureSet::by_name("bigalloc-1k").unwrap() };
         mke2fs(&path, &set, 24 << 20).unwrap().expect_clean("new");
         let device = MemoryDevice::from_bytes(&std::fs::read(&path).unwrap());
-        // Three blocks of descriptors in front, two behind.
+        // Three blocks of descriptors in front, two after.
         let size = NewSize::Exactly(12 << 20);
         resize(&device, size, 1_700_000_000, &mut |_| {}).unwrap();
         let options = CheckOptions::default().replay(false);

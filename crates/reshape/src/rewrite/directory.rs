@@ -42,7 +42,7 @@ impl Rewriter<'_, '_> {
             let mut bytes = self.image.read_block(block)?;
             let is_indexed = inode.flags.contains(InodeFlags::INDEX);
             let kind = IndexKind::of(&bytes).filter(|_| is_indexed);
-            // The last record of an index block hides the index and all behind it.
+            // The last record of an index block hides the index and all after it.
             let records = if kind.is_some() { layout.without_tail() } else { layout };
             let renamed: Vec<_> = DirectoryBlock::trusted(&bytes, &records)
                 .entries()

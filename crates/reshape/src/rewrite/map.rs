@@ -1,6 +1,6 @@
 //! Rewrites the maps of files: extent trees and block maps.
 //!
-//! An extent tree in which something moves is built anew, each node full: extents that were cut may need
+//! An extent tree in which something moves is rebuilt, each node full: extents that were cut may need
 //! more nodes, and merged ones fewer. A block map keeps its shape.
 
 use super::Rewriter;
@@ -27,7 +27,7 @@ pub(crate) struct MappedRun {
 }
 
 impl MappedRun {
-    /// The block behind the last.
+    /// The block after the last.
     pub fn end(&self) -> u64 {
         self.physical.get() + u64::from(self.length)
     }

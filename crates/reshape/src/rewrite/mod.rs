@@ -106,7 +106,7 @@ impl<'i, 'd> Rewriter<'i, 'd> {
         }
     }
 
-    /// Rewrites the inodes of a group but those whose numbers are `taken` anew.
+    /// Rewrites the inodes of a group but those whose numbers are newly `taken`.
     pub fn group(&mut self, group: GroupNumber, taken: &BTreeSet<u32>) -> Result<()> {
         let used: BTreeSet<_> = self.image.used_inodes(group)?.into_iter().collect();
         let layout = self.image.layout;

@@ -1,6 +1,6 @@
 //! Gives the blocks of directories room for checksums, or takes that room away.
 //!
-//! Most blocks have room where they are. A directory with one that hasn't is built anew as a whole, which may take
+//! Most blocks have room where they are. A directory with one that hasn't is rebuilt as a whole, which may take
 //! more blocks.
 
 use super::Rewriter;
@@ -134,7 +134,7 @@ impl Rewriter<'_, '_> {
         })
     }
 
-    /// Gives a directory so many blocks: of those that it has the first ones, and new ones. Its map is built anew.
+    /// Gives a directory so many blocks: of those that it has the first ones, and new ones. Its map is rebuilt.
     fn lay_out(
         &mut self,
         inode: &mut Inode,

@@ -89,7 +89,7 @@ fn seed_of_values(image: &Image<'_>) -> ChecksumSeed {
     image.layout.checksum_seed().unwrap_or_else(|| ChecksumSeed::from_uuid(&uuid))
 }
 
-/// Computes what is sealed with the seed anew, and gives directories the room for it or takes it away.
+/// Recomputes what is sealed with the seed, and gives directories the room for it or takes it away.
 fn seal_all(
     image: &mut Image<'_>,
     old: &Layout,

@@ -108,7 +108,7 @@ pub struct Tuning {
     pub hash_version: Option<HashVersion>,
     /// Features to turn on and off.
     pub features: FeatureChange,
-    /// The size of the journal, which is made anew.
+    /// The size of the journal, which is replaced.
     pub journal_bytes: Option<u64>,
     /// Bytes of an inode, at least as many as before.
     pub inode_size: Option<u16>,

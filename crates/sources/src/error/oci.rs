@@ -78,7 +78,7 @@ pub enum OciProblem {
         /// What there is.
         found: String,
     },
-    /// A layer is encrypted, or of a kind that is no tar.
+    /// A layer is encrypted, or of a kind that isn't a tar.
     #[error("a layer is of type {media_type}, which is not read")]
     Layer {
         /// The type.

@@ -104,7 +104,7 @@ fn set<'a>(
     Ok(())
 }
 
-/// The name behind `xattr.`.
+/// The name after `xattr.`.
 fn attribute_name(key: LineField<'_>, text: &[u8]) -> Result<Vec<u8>, Wrong> {
     let Some(name) = text.strip_prefix(b"xattr.") else {
         return Err(key.is_not(

@@ -60,7 +60,7 @@ pub(crate) struct RawSparse {
     pub length: [u8; 12],
 }
 
-/// The block behind a GNU header that has no room for all pieces.
+/// The block after a GNU header that has no room for all pieces.
 #[derive(FromBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct SparseExtension {
@@ -94,7 +94,7 @@ const _: () = assert!(345 + offset_of!(StarTail, trailer) == 508);
 /// The dialect of a header, which determines its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dialect {
-    /// v7: nothing behind the link's name.
+    /// v7: nothing after the link's name.
     V7,
     /// POSIX.1-1988, and PAX, which only adds headers.
     Ustar,

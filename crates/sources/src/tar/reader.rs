@@ -246,7 +246,7 @@ impl<'a> TarReader<'a> {
         Ok(attributes)
     }
 
-    /// Where a regular file's data is; goes behind it.
+    /// Where a regular file's data is; goes after it.
     fn file(
         &mut self,
         header: &RawTarHeader,

@@ -90,7 +90,7 @@ impl NewTarEntry<'_> {
 }
 
 /// A global extended header whose content is missing, for an archive that is cut off: one that ends
-/// between two entries would pass as complete, but not behind this header. Programs make no file of
+/// between two entries would pass as complete, but not after this header. Programs make no file of
 /// it.
 #[must_use]
 pub fn cut_off() -> [u8; BLOCK_BYTES as usize] {

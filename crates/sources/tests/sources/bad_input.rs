@@ -192,7 +192,7 @@ fn what_is_wrong_is_said_with_its_place() {
         let error = error(&bytes);
         assert!(error.starts_with(expected), "{error:?}, not {expected:?}");
     }
-    // A blank disk is no empty archive.
+    // A blank disk isn't an empty archive.
     assert!(read(&[0; 10_240]).is_ok());
     assert!(!error(&vec![0; 2 << 20]).is_empty());
     let mut damaged = file().file("other", "").end();

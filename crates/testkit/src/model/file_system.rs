@@ -374,7 +374,7 @@ impl FileSystem for MemoryFileSystem {
 }
 
 impl MemoryFileSystem {
-    /// The entries of a directory behind `cookie`, in the order of their cookies.
+    /// The entries of a directory after `cookie`, in the order of their cookies.
     fn entries_after(
         &self,
         context: &RequestContext,

@@ -62,7 +62,7 @@ impl ModelState {
         }
     }
 
-    /// True if `directory` is `outer` or below it; false if `outer` is no directory.
+    /// True if `directory` is `outer` or below it; false if `outer` isn't a directory.
     fn is_ancestor(&self, outer: InodeNumber, directory: InodeNumber) -> Result<bool> {
         Ok(self.node(outer)?.is_directory() && self.is_inside(directory, outer)?)
     }

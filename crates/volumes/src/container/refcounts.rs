@@ -68,7 +68,7 @@ fn compressed_extent(entry: u64, cluster_bytes: u64) -> (u64, u64) {
     (offset, (sectors + 1) * 512 - offset % 512)
 }
 
-/// Reads a table of numbers. Behind the end of the file are zeros: a table is written after it is allocated.
+/// Reads a table of numbers. After the end of the file are zeros: a table is written after it is allocated.
 fn read_table(
     file: &dyn BlockDevice,
     offset: u64,

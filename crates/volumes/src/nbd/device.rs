@@ -45,7 +45,7 @@ pub(super) struct Pool {
     pub(super) connections: Vec<Arc<Connection>>,
     /// The connection that is used next.
     pub(super) turn: usize,
-    /// Counts how often all connections were made anew.
+    /// Counts how often the client has reconnected.
     pub(super) generation: u64,
     /// Why the export can't be used any more.
     pub(super) failed: Option<Arc<io::Error>>,

@@ -30,7 +30,7 @@ const REVOKED: &str = "ca-crl.pem";
 pub(super) struct Session(Mutex<ClientConnection>);
 
 impl Session {
-    /// A session that has exchanged nothing yet. The files are read anew for each connection: certificates
+    /// A session that has exchanged nothing yet. The files are read again for each connection: certificates
     /// are replaced while a volume is open.
     pub fn new(wish: &TlsWish) -> io::Result<Session> {
         let roots = match &wish.certificates {

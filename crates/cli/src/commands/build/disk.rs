@@ -24,7 +24,7 @@ const SECTOR_BYTES: u64 = 512;
 const ALIGNMENT: u64 = 1 << 20;
 /// The copy of the table at the end of the disk: 32 sectors of entries and the header.
 const TABLE_COPY_BYTES: u64 = 33 * SECTOR_BYTES;
-/// The alignment of the hash tree, behind an image with smaller blocks.
+/// The alignment of the hash tree, after an image with smaller blocks.
 const HASH_BLOCK_BYTES: u64 = 4096;
 const ESP_LABEL: [u8; 11] = *b"ESP        ";
 
@@ -66,7 +66,7 @@ pub struct RootContent<'a> {
     pub uuid: Uuid,
     /// Its bytes.
     pub image_bytes: u64,
-    /// Its bytes with the hash tree behind it.
+    /// Its bytes with the hash tree after it.
     pub all_bytes: u64,
     /// The root hash, if there are hashes.
     pub hash: Option<&'a [u8; 32]>,

@@ -253,7 +253,7 @@ fn print(image: &Path, text: &str) -> anyhow::Result<()> {
 /// What was made, in JSON.
 #[derive(Serialize)]
 struct BuiltImageJson {
-    /// Bytes of the image, with a hash tree behind it; of the disk if there is one.
+    /// Bytes of the image, with a hash tree after it; of the disk if there is one.
     size: u64,
     files: u64,
     /// Bytes of data that were copied.

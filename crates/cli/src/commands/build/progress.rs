@@ -26,7 +26,7 @@ pub struct BuildProgress {
 }
 
 impl BuildProgress {
-    /// Shows progress on standard error unless that is no terminal or nothing is wanted.
+    /// Shows progress on standard error unless that isn't a terminal or nothing is wanted.
     pub fn new(quiet: bool, files: u64, bytes: u64, interrupt: Interrupt) -> BuildProgress {
         let bar = match std::io::stderr().is_terminal() && !quiet {
             true => ProgressBar::new(bytes.max(1)),

@@ -6,7 +6,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// A file that is written beside its name and gets it at the end. What is no file, as a pipe or a
+/// A file that is written beside its name and gets it at the end. What isn't a file, as a pipe or a
 /// device, is written as it is.
 pub struct WholeFile {
     file: File,

@@ -6,7 +6,7 @@ use drystone::glob;
 /// Lists the names in a directory; none where there is no directory.
 pub type ListNames<'l> = dyn Fn(&[u8]) -> Vec<Vec<u8>> + 'l;
 
-/// The paths that a word matches, sorted; its text if it is no pattern or matches nothing.
+/// The paths that a word matches, sorted; its text if it isn't a pattern or matches nothing.
 pub fn expand(word: &ShellWord, list: &ListNames<'_>) -> Vec<Vec<u8>> {
     if !word.is_pattern {
         return vec![word.text.clone()];

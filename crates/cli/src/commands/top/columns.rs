@@ -41,7 +41,7 @@ pub fn values(activity: &Activity, seconds: f64) -> [String; COLUMNS.len()] {
     ]
 }
 
-/// A number per second: with a digit behind the point if it is small.
+/// A number per second: with a digit after the point if it is small.
 pub fn rate(count: u64, seconds: f64) -> String {
     let rate = per_second(count, seconds);
     if rate > 0.0 && rate < 9.95 { format!("{rate:.1}") } else { format!("{rate:.0}") }

@@ -27,7 +27,7 @@ const BATCHES: u64 = 16;
 /// Bytes that a summary has of each block, and of each file beside.
 const ITEM_BYTES: u64 = 16;
 const FINFO_BYTES: u64 = 24;
-/// Blocks that each checkpoint writes anew of files that aren't complete and of metadata files, without the DAT,
+/// Blocks that each checkpoint rewrites of files that aren't complete and of metadata files, without the DAT,
 /// and of the DAT.
 const CHECKPOINT_BLOCKS: u64 = 24;
 const CHECKPOINT_DAT_BLOCKS: u64 = 16;
@@ -226,7 +226,7 @@ impl Demand {
         };
         let mut segments = 1;
         loop {
-            // The second superblock is behind the last segment.
+            // The second superblock is after the last segment.
             let bytes = (segments * per_segment * self.block_bytes).next_multiple_of(4096) + 4096;
             let geometry = Geometry::new(
                 options.block_bytes,

@@ -1,4 +1,4 @@
-//! Goals of streams: where a large file's blocks go when the blocks behind its last ones are taken.
+//! Goals of streams: where a large file's blocks go when the blocks after its last ones are taken.
 
 use crate::alloc::request::{FileSpace, NO_PLACE};
 use crate::lock_classes;

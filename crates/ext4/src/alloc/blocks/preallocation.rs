@@ -2,7 +2,7 @@
 //!
 //! # State
 //! A *window* is a run that is taken in its group's map, but free on disk and in the count of free
-//! clusters. A large file has a window of its own, for the blocks behind its last ones; its length
+//! clusters. A large file has a window of its own, for the blocks after its last ones; its length
 //! grows with the file. Small files share one per core, so that they lie together. Blocks leave a
 //! window from its start, claimed and marked like any others.
 //!

@@ -12,7 +12,7 @@ use drystone_ondisk::bitmap;
 use drystone_sync::atomic::Ordering;
 use std::ops::Range;
 
-/// Allocated blocks, and the clusters behind them that are kept as a window.
+/// Allocated blocks, and the clusters after them that are kept as a window.
 pub(super) struct Taken {
     pub run: BlockRun,
     pub clusters: u32,

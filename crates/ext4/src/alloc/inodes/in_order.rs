@@ -11,7 +11,7 @@ use std::ops::Range;
 
 /// Where the next search over the whole image starts: an inode number minus one.
 ///
-/// It points behind the inode given out last, or to the lowest one freed since. It is read and
+/// It points after the inode given out last, or to the lowest one freed since. It is read and
 /// written without a lock or memory ordering: a stale hint only makes a search longer, because a
 /// search goes all the way around. It is reset at every commit, so that freed inodes are soon found
 /// again.
@@ -123,12 +123,12 @@ mod tests {
         let order = |place| search_order(place, 4, 100).collect::<Vec<_>>();
         assert_eq!(order(130), [(1, 30..100), (2, 0..100), (3, 0..100), (0, 0..100), (1, 0..30)]);
         assert_eq!(order(0), [(0, 0..100), (1, 0..100), (2, 0..100), (3, 0..100), (0, 0..0)]);
-        // Behind the last inode of the image comes its first.
+        // After the last inode of the image comes its first.
         assert_eq!(order(400), order(0));
         assert_eq!(search_order(7, 1, 10).collect::<Vec<_>>(), [(0, 7..10), (0, 0..7)]);
     }
 
-    /// When a stale hint has free inodes before it in its own group, the groups behind it come
+    /// When a stale hint has free inodes before it in its own group, the groups after it come
     /// first.
     #[test]
     fn the_front_of_the_hints_group_comes_last() {

@@ -13,7 +13,7 @@ const SHAPE: &str = "-t ext4 -O ^has_journal,^flex_bg -g 8192";
 const SIZE_KIB: u64 = 400_000;
 const STEP: u32 = 16;
 
-/// Grows a file by one step behind `before`; returns the new run.
+/// Grows a file by one step after `before`; returns the new run.
 fn grow(allocator: &Allocator, space: &FileSpace, step: u32, before: Option<BlockRun>) -> BlockRun {
     let goal = before.map_or(allocator.data_goal(InodeNumber::FIRST_ORDINARY), |run| {
         PhysicalBlock::new(run.start.get() + u64::from(run.length))

@@ -55,7 +55,7 @@ impl ExtentCacheTree {
         self.droppable
     }
 
-    /// The first block behind all extents.
+    /// The first block after all extents.
     pub fn end(&self) -> u64 {
         self.chunks.last().and_then(|chunk| chunk.last()).map_or(0, PackedExtent::end)
     }
@@ -78,8 +78,8 @@ impl ExtentCacheTree {
         Some(entry.fact())
     }
 
-    /// The chunk, and the index in it, of the first entry that ends behind `from`. The index may be
-    /// behind the chunk's last entry.
+    /// The chunk, and the index in it, of the first entry that ends after `from`. The index may be
+    /// after the chunk's last entry.
     fn locate(&self, from: u64) -> (usize, usize) {
         let behind = self.chunks.partition_point(|chunk| u64::from(start_of(chunk)) <= from);
         let chunk = behind.saturating_sub(1);
@@ -125,7 +125,7 @@ impl ExtentCacheTree {
     }
 
     /// The fast path of a change: an extent that continues the previous one and replaces the
-    /// beginning of the next one, as when a file grows into the hole behind its end. Otherwise
+    /// beginning of the next one, as when a file grows into the hole past its end. Otherwise
     /// changes nothing and returns false.
     pub fn extend(&mut self, fact: &CachedExtent) -> bool {
         let behind = self.chunks.partition_point(|chunk| start_of(chunk) <= fact.logical);

@@ -143,7 +143,7 @@ enum RangeEnd<N> {
     },
 }
 
-/// The last mapped block of a range, or an empty indirect block behind that. Skips missing subtrees
+/// The last mapped block of a range, or an empty indirect block after that. Skips missing subtrees
 /// as a whole.
 fn last_used<S: NodesMut>(nodes: &S, from: u64, to: u64) -> Result<RangeEnd<S::Node>> {
     let mut end = to.min(logical_end(nodes.layout())).min(END);

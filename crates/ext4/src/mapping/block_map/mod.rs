@@ -162,7 +162,7 @@ fn run_at<N: Nodes>(
     Ok((start, length))
 }
 
-/// Looks up a block and those behind it, as far as they are consecutive on the device.
+/// Looks up a block and those after it, as far as they are consecutive on the device.
 pub(super) fn map<N: Nodes>(nodes: &N, logical: u32, length_max: u32) -> Result<MappedRun> {
     let logical = u64::from(logical);
     let length_max = u64::from(length_max).min(END - logical);

@@ -25,7 +25,7 @@ pub(in crate::mapping) fn insert<N: NodesMut>(nodes: &mut N, extent: Extent) -> 
     edit::replace(nodes, &path, change.position, change.removed, change.with(), goal)
 }
 
-/// The fast path of an append: adds an extent behind all others of a tree that consists of its
+/// The fast path of an append: adds an extent after all others of a tree that consists of its
 /// root. Returns whether it did.
 pub(in crate::mapping) fn append_to_root(
     root: &mut [u8],

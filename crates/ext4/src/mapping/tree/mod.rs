@@ -38,7 +38,7 @@ const END: u64 = NodeExpectation::ROOT.logical_end();
 pub(super) struct HoleBounds {
     /// The extent that starts at or before the block, if its leaf has one.
     pub previous: Option<Extent>,
-    /// The first block behind it that another extent may map.
+    /// The first block after it that another extent may map.
     pub next_start: u64,
 }
 
@@ -58,7 +58,7 @@ pub(super) struct TreeLookup {
     pub previous: Option<Extent>,
 }
 
-/// Looks up a block and those behind it; a hole is followed for at least `length_max` blocks.
+/// Looks up a block and those after it; a hole is followed for at least `length_max` blocks.
 pub(super) fn look_up<N: Nodes>(nodes: &N, logical: u32, length_max: u32) -> Result<TreeLookup> {
     let found = bottom(nodes, LogicalBlock::new(logical))?;
     let (is_small, previous) = (found.is_small, found.previous);
@@ -72,7 +72,7 @@ pub(super) fn look_up<N: Nodes>(nodes: &N, logical: u32, length_max: u32) -> Res
         hole_start = extent.logical_end() as u32;
     }
     let mut end = found.next_start();
-    // The hole may go on behind the range of the leaf.
+    // The hole may go on after the range of the leaf.
     if found.next.is_none()
         && end - start < u64::from(length_max)
         && let Ok(limit) = u32::try_from(end)
@@ -82,7 +82,7 @@ pub(super) fn look_up<N: Nodes>(nodes: &N, logical: u32, length_max: u32) -> Res
     Ok(TreeLookup { fact: CachedExtent::hole(hole_start, end), is_small, previous })
 }
 
-/// The first extent that ends behind `from`; it may begin before.
+/// The first extent that ends after `from`; it may begin before.
 pub(super) fn next<N: Nodes>(nodes: &N, from: u32) -> Result<Option<Extent>> {
     let mut from = from;
     loop {

@@ -77,7 +77,7 @@ pub(super) struct ExtentPath<N> {
     pub start: u32,
     /// The last extent of the leaf that starts at or before the block.
     pub previous: Option<Extent>,
-    /// The first extent of the leaf that starts behind the block.
+    /// The first extent of the leaf that starts after the block.
     pub next: Option<Extent>,
 }
 
@@ -205,7 +205,7 @@ impl<N: Clone> ExtentPath<N> {
         self.level(self.depth)
     }
 
-    /// The first block behind the path's block that an extent other than
+    /// The first block after the path's block that an extent other than
     /// [`previous`](Self::previous) may map.
     pub fn next_start(&self) -> u64 {
         self.next.map_or(self.limit, |extent| extent.logical.as_u64())

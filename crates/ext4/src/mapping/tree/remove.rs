@@ -42,7 +42,7 @@ pub(in crate::mapping) fn remove<N: NodesMut>(
         let path = ExtentPath::find(nodes, last)?;
         let end = path.leaf().position;
         if end == 0 {
-            // The tree starts behind the range, or the leaf's first extent does.
+            // The tree starts after the range, or the leaf's first extent does.
             if u64::from(path.start) >= to {
                 return Ok(nothing);
             }

@@ -32,7 +32,7 @@ fn a_directory_gets_its_index_again() {
         let blocks =
             blocks_of(map, |kind| matches!(kind, BlockContent::Directory(of, _) if *of == number));
         let device = MemoryDevice::from_bytes(&patient.bytes);
-        // Behind both dots, so that the directory keeps its parent.
+        // After both dots, so that the directory keeps its parent.
         device.write_at(blocks[0] * size + 24, &[0xff; 64]).unwrap();
         let treated = patient.judge(&content(&device), vec![set.name.to_owned()], false);
         if let Verdict::Failed(why) = &treated.verdict {
@@ -63,7 +63,7 @@ fn damaged_leaves_keep_their_entries() {
     }
 }
 
-/// The first record behind the dots: too long, not aligned, too short, and over others.
+/// The first record after the dots: too long, not aligned, too short, and over others.
 #[test]
 fn an_entry_whose_record_has_no_length_keeps_its_name() {
     for length in [8192_u16, 0xffff, 3, 0, 8] {
@@ -158,7 +158,7 @@ fn a_directory_stays_where_its_dots_lead() {
         };
         let directories = inodes_of(map, Inode::is_directory);
         let deepest = directories.iter().rev().find(|number| parent(number) > 2).unwrap();
-        // The third entry of the root, behind both dots.
+        // The third entry of the root, after both dots.
         let place = first(InodeNumber::ROOT) * size + 24;
         device.write_at(place, &deepest.get().to_le_bytes()).unwrap();
     }) else {
@@ -168,14 +168,14 @@ fn a_directory_stays_where_its_dots_lead() {
     assert!(ours.names + 1 >= treated.sound.names, "{ours:?} {:?}", treated.sound);
 }
 
-/// The same, and the directory that holds the right name is made anew before, for a directory that it names
+/// The same, and the directory that holds the right name is rebuilt before, for a directory that it names
 /// wrongly.
 #[test]
 fn a_directory_keeps_one_of_its_two_names() {
     let treated = treat("ext2", |map, device| {
         let size = map.layout().block_size() as u64;
         let first = |number| first_block(map, number);
-        // Entries behind both dots: where they start, and their inodes.
+        // Entries after both dots: where they start, and their inodes.
         let entries = |number: InodeNumber| {
             let bytes = map.block(first(number));
             let (mut at, mut found) = (12, Vec::new());
@@ -190,7 +190,7 @@ fn a_directory_keeps_one_of_its_two_names() {
         };
         let directories = inodes_of(map, Inode::is_directory);
         let of_root = entries(InodeNumber::ROOT);
-        // `/deep/one` holds a directory and, behind it, a file.
+        // `/deep/one` holds a directory and, after it, a file.
         let (deep, parent, child) = of_root
             .iter()
             .flat_map(|(_, deep)| directories.contains(deep).then_some(*deep))
@@ -241,8 +241,8 @@ fn a_root_without_a_map_is_made_anew() {
     assert_eq!(ours.bytes, treated.sound.bytes);
 }
 
-/// `lost+found` has got the block of another directory: its `..` is no name of the directory above, which keeps
-/// its own, though what holds that is made anew.
+/// `lost+found` has got the block of another directory: its `..` isn't a name of the directory above, which keeps
+/// its own, though what holds that is rebuilt.
 #[test]
 fn a_stray_block_takes_no_directory_away() {
     let Some(treated) = treat("ext2", |map, device| {

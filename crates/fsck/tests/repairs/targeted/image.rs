@@ -131,7 +131,7 @@ fn a_table_is_not_taken_from_the_journal() {
         for at in 0..inode_size {
             bytes.swap(one + at, other + at);
         }
-        // What the first indirect block leads to lies behind it.
+        // What the first indirect block leads to lies after it.
         let area = inode_of(map, InodeNumber::JOURNAL).block_area;
         let indirect = u32::from_le_bytes(*area[48..].first_chunk().unwrap());
         let run = u32::from_le_bytes(*map.block(indirect.into()).first_chunk().unwrap());
@@ -162,7 +162,7 @@ fn a_table_stays_where_most_of_its_inodes_are() {
     }
 }
 
-/// A damaged descriptor names the place one block behind the table, where most inodes look sound still.
+/// A damaged descriptor names the place one block after the table, where most inodes look sound still.
 #[test]
 fn a_table_is_found_beside_the_place_that_is_named() {
     for name in ["ext2", "ext3"] {
@@ -251,7 +251,7 @@ fn a_root_of_garbage_is_made_anew() {
     }
 }
 
-/// All descriptors are lost, and the first blocks of the inode table with them: the inodes behind them are found.
+/// All descriptors are lost, and the first blocks of the inode table with them: the inodes after them are found.
 #[test]
 fn a_table_without_its_first_blocks_is_found() {
     let Some(treated) = treat_with(150, "modern", |map, device| {
@@ -444,7 +444,7 @@ fn a_torn_copy_takes_no_superblock_s_place() {
     assert!(all_is_saved(&treated), "{:?} {:?}", treated.ours, treated.sound);
 }
 
-/// The superblock reserves so many blocks for descriptors that the bitmaps and tables behind them lie there.
+/// The superblock reserves so many blocks for descriptors that the bitmaps and tables after them lie there.
 #[test]
 fn no_more_blocks_are_reserved_than_the_copies_say() {
     let Some(treated) = treat("ext2", |map, device| {

@@ -62,7 +62,7 @@ struct FoundEntry {
 }
 
 impl Scrambler<'_, '_> {
-    /// Rewrites the attributes behind the fields of an inode.
+    /// Rewrites the attributes after the fields of an inode.
     pub(super) fn attributes_in_inode(
         &self,
         bytes: &mut [u8],
@@ -141,7 +141,7 @@ impl Scrambler<'_, '_> {
             }
             values.push(new);
         }
-        // Behind the values, which may overlap entries if they are damaged.
+        // After the values, which may overlap entries if they are damaged.
         let mut hashes = Vec::new();
         for (entry, value) in found.iter().zip(values) {
             let old_name = (entry.raw.name_index, entry.suffix.clone());

@@ -33,7 +33,7 @@ const DEAL_NAMES_MIN: usize = 1 << 18;
 const DEAL_NAMES_PER_BLOCK_MIN: usize = 8;
 
 /// How many names are compared to find those that a directory has twice. In a larger directory, a name that is twice
-/// behind these is twice no more.
+/// after these is twice no more.
 const NOTED_NAMES_MAX: usize = 1 << 22;
 
 /// Blocks that are rewritten at once, at most.

@@ -138,7 +138,7 @@ impl Scrambler<'_, '_> {
             BitmapKind::Blocks => layout.clusters_per_group(),
             BitmapKind::Inodes => layout.inodes_per_group(),
         };
-        // Behind the last bit are ones; anything else is a mistake.
+        // After the last bit are ones; anything else is a mistake.
         for byte in bits.iter_mut().skip(used as usize / 8) {
             *byte = match *byte {
                 0 | u8::MAX => *byte,
@@ -188,7 +188,7 @@ impl Scrambler<'_, '_> {
             let base = u64::from(layout.group_base(number).blocks);
             let first = layout.group_first_block(number).get();
             mark_group(layout, number, &mut group.blocks, &(first..first + base));
-            // Behind the end of the last group.
+            // After the end of the last group.
             let clusters = layout.group_cluster_count(number) as usize;
             let end = group.blocks.len() * 8;
             bitmap::set_range(&mut group.blocks, clusters.min(end)..end);

@@ -285,7 +285,7 @@ impl Scrambler<'_, '_> {
             let device = inode.device();
             area.iter_mut().for_each(|byte| *byte = u8::from(*byte != 0));
             if let Some(device) = device {
-                // What lies behind its number is a mistake that stays.
+                // What lies after its number is a mistake that stays.
                 area[..DEVICE_BYTES].copy_from_slice(&device.encode()[..DEVICE_BYTES]);
             }
         }

@@ -8,7 +8,7 @@
 use super::key::{Purpose, RandomStream, ScrambleKey};
 use std::hash::Hash;
 
-/// Characters that count as digits; those behind them are random.
+/// Characters that count as digits; those after them are random.
 const DIGITS_MAX: u32 = 10;
 
 /// The longest names for which names with any bytes are used. Longer ones never run out of letters.

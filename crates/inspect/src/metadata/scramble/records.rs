@@ -17,7 +17,7 @@ const ALIGNMENT: usize = 4;
 /// What an entry gets.
 pub(super) struct Replacement {
     pub name: Vec<u8>,
-    /// The hash behind the name, where entries have one.
+    /// The hash after the name, where entries have one.
     pub hash: Option<NameHash>,
 }
 

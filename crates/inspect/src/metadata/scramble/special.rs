@@ -14,7 +14,7 @@ use drystone_ext4_format::{InodeNumber, PhysicalBlock};
 use drystone_jbd2_format::{self as jbd2, RawSuperblock as RawJournalSuperblock};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// A number that no transaction of a replayed log has had: how far the next one is behind the first.
+/// A number that no transaction of a replayed log has had: how far the next one is after the first.
 const SEQUENCE_DISTANCE: u32 = 1 << 20;
 
 /// The high byte of a number of an entry in a quota file: text has something there.

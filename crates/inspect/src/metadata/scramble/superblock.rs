@@ -283,7 +283,7 @@ impl Scrambler<'_, '_> {
         old.map(|_| if old == [0; 4] { 0 } else { random.number() as u32 })
     }
 
-    /// The copy of the map of the journal's blocks, with its size behind it.
+    /// The copy of the map of the journal's blocks, with its size after it.
     fn journal_backup(
         &self,
         old: &[u8; SUPERBLOCK_BYTES],

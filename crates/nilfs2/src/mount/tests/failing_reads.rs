@@ -120,7 +120,7 @@ fn the_log_goes_on_when_the_cleaner_cannot_read() {
     assert_eq!(first_byte(&mount(&device), b"b"), 3);
 }
 
-/// A reader may be late with a block that the log writer has logged anew and dropped since.
+/// A reader may be late with a block that the log writer has logged again and dropped since.
 #[test]
 fn a_block_that_was_logged_anew_is_not_kept_as_it_was() {
     let context = RequestContext::superuser();

@@ -33,7 +33,7 @@ impl Known {
         }
     }
 
-    /// Finds everything below `base` anew.
+    /// Finds everything below `base` again.
     pub fn scan(&mut self, model: &MemoryFileSystem, base: &[u8]) {
         *self = Known::default();
         let entries = crate::walk::walk(model, &RequestContext::superuser(), base)
