@@ -262,7 +262,7 @@ impl Engine {
             !pages.blocks.contains_key(&key) && pages.is_cut(key)
         };
         let old = if is_cut { 0 } else { inode.map.read().get(key, &source)? };
-        if old != 0 {
+        if old != 0 && !self.is_read_only {
             // What the log writer can't end fails the change, and not the log.
             source.check_entry(VirtualBlock(old))?;
         }
