@@ -2,8 +2,8 @@
 //!
 //! # Crash
 //! A long range takes several transactions, and each leaves a valid file. After a crash a part of the
-//! range is changed and the rest is as before; of a collapse or an insertion, a part of what is after
-//! the range may have moved, while the size is still the old one.
+//! range is changed and the rest is as before. A part of what is after the range may have moved, with the
+//! old size after a collapse and the new one after an insertion, so that nothing is cut off.
 
 use super::blocks::zero as zero_run;
 use super::record::{grow, record};
@@ -243,11 +243,18 @@ fn insert(
 ) -> Result<()> {
     check_aligned(fs, offset, length)?;
     let size = inode.size_bytes();
-    if length > size_max(fs, inode).saturating_sub(size) {
+    let size_max = size_max(fs, inode);
+    if length > size_max.saturating_sub(size) {
         return Err(Errno::EFBIG.into());
     }
     if offset >= size {
         return Err(Errno::EINVAL.into());
+    }
+    let (first, delta) = (block_of(fs, offset), block_of(fs, length).get());
+    // Space past the end moves, too.
+    let blocks_end = mapping::shifted_end(fs, inode, first, delta)?;
+    if blocks_end.is_some_and(|end| end > size_max / fs.volume.block_size() as u64) {
+        return Err(Errno::EFBIG.into());
     }
     if inode.is_tail_pending() {
         // The tail moves with its block, so all of it is cleared. The truncation has to be durable
@@ -255,13 +262,13 @@ fn insert(
         fs.volume.commit_up_to(inode.last_transaction())?;
     }
     tail::clear(fs, inode, u64::MAX)?;
+    mapping::split_at(fs, inode, first)?;
+    // After everything that may find no room, and before any block moves past the old end.
     let mut handle = fs.volume.start(credits::WRITE_RECORD)?;
     let grown = grow(fs, &mut handle, inode, size + length)
         .and_then(|()| record(fs, context, &mut handle, inode, None));
     fs.settle(handle, grown)?;
-    let first = block_of(fs, offset);
-    mapping::split_at(fs, inode, first)?;
-    mapping::shift(fs, inode, first, i64::from(block_of(fs, length).get()))
+    mapping::shift(fs, inode, first, i64::from(delta))
 }
 
 /// Checks that a range that moves other blocks consists of whole clusters.

@@ -321,6 +321,21 @@ pub(crate) fn split_at(fs: &ContentStore, inode: &Inode, at: LogicalBlock) -> Re
     })
 }
 
+/// The end of the last block if all that is after `from` moves up by `delta` blocks of the file; `None` if
+/// nothing is there.
+///
+/// # Errors
+/// `EOPNOTSUPP` for a block map.
+pub(crate) fn shifted_end(
+    fs: &ContentStore,
+    inode: &Inode,
+    from: LogicalBlock,
+    delta: u32,
+) -> Result<Option<u64>> {
+    check_extents(inode)?;
+    tree::shifted_end(&NodeBuffers::new(fs, inode), from.get(), delta)
+}
+
 /// Moves all extents that start at or after `from` by `delta` blocks of the file, in handles of
 /// its own. They may only move over a hole, and no extent may reach over `from` ([`split_at`]).
 ///

@@ -209,6 +209,19 @@ cases! {
         fails!(range(t, file, FallocateMode::InsertRange, 2 * unit, unit), EINVAL);
     }
 
+    fn insert_moves_no_space_out_of_the_file(t) {
+        if !t.of.extents {
+            return;
+        }
+        let unit = u64::from(t.of.cluster_size);
+        let file = numbered(t, "a", unit, 2);
+        let last = t.of.file_size_max / unit * unit - unit;
+        range(t, file, ALLOCATE_KEEP, last, unit).unwrap();
+        fails!(range(t, file, FallocateMode::InsertRange, unit, unit), EFBIG);
+        assert_eq!(t.stat(file).size, 2 * unit);
+        assert_eq!(units(t, file, unit), [1, 2]);
+    }
+
     fn moving_ranges_wants_whole_units(t) {
         if !t.of.extents {
             return;

@@ -27,6 +27,11 @@ impl SparseContent {
         self.blocks.len() as u64
     }
 
+    /// The end of the last block that has space.
+    pub(super) fn space_end(&self) -> u64 {
+        self.blocks.last_key_value().map_or(0, |(last, _)| (last + 1) * self.block_size)
+    }
+
     /// How many blocks of `offset..end` have no space yet.
     pub(super) fn blocks_missing(&self, offset: u64, end: u64) -> u64 {
         let (first, behind) = (offset / self.block_size, end.div_ceil(self.block_size));

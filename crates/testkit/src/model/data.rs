@@ -169,6 +169,10 @@ impl ModelState {
                 return Err(Errno::EFBIG.into());
             }
             FallocateMode::InsertRange if offset >= size => return Err(Errno::EINVAL.into()),
+            // Space past the end moves, too.
+            FallocateMode::InsertRange if content.space_end() + length > size_max => {
+                return Err(Errno::EFBIG.into());
+            }
             FallocateMode::Allocate { .. } | FallocateMode::ZeroRange { .. }
                 if content.blocks_missing(offset, offset + length) > self.blocks_left() =>
             {

@@ -21,7 +21,7 @@ mod shift;
 pub(super) use convert::convert;
 pub(super) use insert::{append_to_root, insert, split_at};
 pub(super) use remove::{RemovedExtents, remove};
-pub(super) use shift::shift;
+pub(super) use shift::{shift, shifted_end};
 
 use super::store::Nodes;
 use crate::error::Result;

@@ -1,10 +1,10 @@
 //! Moves extents to other blocks of the file.
 
 use super::path::ExtentPath;
-use super::{edit, leaf_extents, next, push_merging};
+use super::{around, edit, leaf_extents, next, push_merging};
 use crate::error::Result;
 use crate::mapping::StepProgress;
-use crate::mapping::store::NodesMut;
+use crate::mapping::store::{Nodes, NodesMut};
 use drystone_ext4_format::LogicalBlock;
 use drystone_ext4_format::extent::Extent;
 use drystone_vfs::Errno;
@@ -20,6 +20,17 @@ pub(in crate::mapping) fn shift<N: NodesMut>(
     delta: i64,
 ) -> Result<StepProgress> {
     if delta < 0 { shift_down(nodes, from, to, delta) } else { shift_up(nodes, from, to, delta) }
+}
+
+/// Where extents end that are moved up by `delta` blocks, if a part of them is after `from`.
+pub(in crate::mapping) fn shifted_end<N: Nodes>(
+    nodes: &N,
+    from: u32,
+    delta: u32,
+) -> Result<Option<u64>> {
+    let last = around(nodes, LogicalBlock::new(u32::MAX))?.previous;
+    let end = last.map(|last| last.logical_end()).filter(|end| *end > u64::from(from));
+    Ok(end.map(|end| end + u64::from(delta)))
 }
 
 /// The extent moved by `delta` blocks; `EFBIG` if a file can't have the new blocks.
