@@ -3,7 +3,8 @@
 //!
 //! # Locking
 //! Each table has a lock; a thread holds one at a time. A directory's names move from its first table to the
-//! shards with the first locked, which stays empty from then on.
+//! shards with the first locked, which stays empty from then on. A change of a name that has begun in the first table
+//! ends in the name's shard.
 
 use super::DentryBudget;
 use super::table::{DentryTable, name_hash};

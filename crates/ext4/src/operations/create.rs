@@ -263,12 +263,12 @@ fn check_may_link(directory: &Inode, inode: &Inode) -> Result<()> {
 
 /// A tree whose space counts to one project takes no links to inodes of another.
 pub(super) fn check_same_project(directory: &Inode, inode: &Inode) -> Result<()> {
-    let directory = directory.fields();
-    let inherits = directory.disk.flags.contains(InodeFlags::PROJECT_INHERIT);
     // An inode without room for the number has none.
-    let project = directory.disk.project.unwrap_or(0);
-    drop(directory);
-    if inherits && inode.fields().disk.project.unwrap_or(0) != project {
+    let project_of = |inode: &Inode| inode.view().project_if_any().unwrap_or(0);
+    // Without a lock: many threads may look at one directory.
+    if directory.flags().contains(InodeFlags::PROJECT_INHERIT)
+        && project_of(inode) != project_of(directory)
+    {
         return Err(Errno::EXDEV.into());
     }
     Ok(())

@@ -4,7 +4,7 @@ use crate::subject::{Image, Subject, seed};
 use drystone_ext4::Ext4;
 use drystone_sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use drystone_sync::{Arc, thread};
-use drystone_vfs::{Errno, FileSystem, InodeNumber, NewNode, RequestContext};
+use drystone_vfs::{Errno, FileSystem, InodeNumber, NewNode, RenameFlags, RequestContext};
 use std::collections::BTreeMap;
 
 const THREADS: u64 = 4;
@@ -40,6 +40,15 @@ impl Shared {
             Err(ref error) => assert_eq!(error.errno, Errno::EEXIST, "{error:?}"),
         }
         added.is_ok()
+    }
+
+    /// Adds a name by moving a new file into the directory.
+    fn move_into(&self, thread: u64, name: &str) {
+        let (context, root) = (RequestContext::superuser(), self.fs.root());
+        let (old, name) = (format!("moved by {thread}").into_bytes(), name.as_bytes());
+        let made = self.fs.create(&context, root, &old, NewNode::Regular, 0o600).unwrap();
+        self.fs.forget(made.inode, 1);
+        self.fs.rename(&context, root, &old, self.directory, name, RenameFlags::empty()).unwrap();
     }
 
     fn remove(&self, name: &str) -> bool {
@@ -101,7 +110,11 @@ impl Shared {
         let mut left = Vec::new();
         for number in 0..LONG {
             let name = format!("lasting {thread} {number:090}");
-            assert!(self.add(&name, random.bool().then_some(link)), "{name}");
+            match random.u8(..3) {
+                0 => assert!(self.add(&name, None), "{name}"),
+                1 => assert!(self.add(&name, Some(link)), "{name}"),
+                _ => self.move_into(thread, &name),
+            }
             left.push(name);
             let short = format!("short {thread} {number}");
             assert!(self.add(&short, Some(link)) && self.remove(&short), "{short}");
