@@ -42,6 +42,8 @@ pub(crate) struct NewestState {
     pub(crate) first_salvaged: Option<PhysicalBlock>,
     /// Segments that logs after the newest super root have reached or reserved.
     pub(crate) reached: Vec<SegmentNumber>,
+    /// Where these logs are.
+    pub(crate) found: Vec<PhysicalBlock>,
     /// The sequence number of the last log.
     pub(crate) last_sequence: u64,
 }
@@ -104,6 +106,7 @@ pub(crate) fn roll_forward(volume: &Volume, newest: FoundLog) -> Result<NewestSt
             salvaged: Vec::new(),
             first_salvaged: None,
             reached: Vec::new(),
+            found: Vec::new(),
         },
     };
     let first = &walk.state.newest;
@@ -153,6 +156,7 @@ impl Walk<'_> {
     fn visit(&mut self, log: FoundLog) -> Result<()> {
         let geometry = &self.volume.geometry;
         self.state.last_sequence = log.header.sequence;
+        self.state.found.push(log.block);
         let reached = [log.block, log.header.next];
         for segment in reached.into_iter().filter_map(|block| geometry.segment_of(block)) {
             if !self.state.reached.contains(&segment) {
@@ -194,6 +198,7 @@ impl Walk<'_> {
                 self.state.salvaged.clear();
                 self.state.first_salvaged = None;
                 self.state.reached.clear();
+                self.state.found.clear();
                 self.state.newest = last;
             }
             return Ok(());

@@ -238,6 +238,7 @@ impl Opened {
                     salvaged: Vec::new(),
                     first_salvaged: None,
                     reached: Vec::new(),
+                    found: Vec::new(),
                 }
             };
             let work = RecoveryWork { state, was_unclean, old_segment };

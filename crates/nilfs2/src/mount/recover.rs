@@ -3,7 +3,8 @@
 //! # Crash
 //! If any valid log lies after the newest checkpoint, the log goes on in a new segment, and the logs that were found
 //! stay as they are until both superblocks name the first log there. Before that, a second crash finds
-//! what the first one left.
+//! what the first one left. If there is no room for that and nothing was salvaged, the logs that were found are
+//! erased instead.
 
 use crate::checkpoints::Checkpoints;
 use crate::engine::Engine;
@@ -52,6 +53,10 @@ impl RecoveryWork {
         if self.state.reached.is_empty() {
             return LogWriter::new(engine).write_checkpoint();
         }
+        if self.state.salvaged.is_empty() && !self.has_room_to_leave(engine)? {
+            self.erase_found_logs(engine)?;
+            return LogWriter::new(engine).write_checkpoint();
+        }
         self.leave_found_logs(engine)?;
         LogWriter::new(engine).write_checkpoint()?;
         // Nothing leads from the logs before the crash to those after it: from now on neither superblock may
@@ -64,6 +69,29 @@ impl RecoveryWork {
             engine.volume.device.zero_range(offset, engine.volume.block_bytes() as u64)?;
             engine.volume.device.flush()?;
         }
+        Ok(())
+    }
+
+    /// Whether there is room for a checkpoint in a new segment, and for the next one, beside the segments that were
+    /// reached. The cleaner may have been about to fill all others.
+    fn has_room_to_leave(&self, engine: &Engine) -> Result<bool> {
+        let mut log = engine.log.lock();
+        let mut taken = 2 + engine.space.log_segments();
+        for segment in &self.state.reached {
+            let usage = log.segments.usage(*segment, &engine.volume, &engine.source())?;
+            taken += u64::from(usage.is_clean());
+        }
+        Ok(log.segments.header.clean >= taken)
+    }
+
+    /// Makes the logs of a torn checkpoint invalid. They are in segments that the newest checkpoint doesn't use, or
+    /// behind it.
+    fn erase_found_logs(&self, engine: &Engine) -> Result<()> {
+        for block in &self.state.found {
+            let offset = engine.volume.geometry.offset_of(*block);
+            engine.volume.device.zero_range(offset, engine.volume.block_bytes() as u64)?;
+        }
+        engine.volume.device.flush()?;
         Ok(())
     }
 

@@ -243,6 +243,46 @@ fn data_logs_leave_room_for_recovery() {
     }
 }
 
+/// A volume that crashes between the logs of a checkpoint can be mounted for writing, however full it is.
+#[test]
+fn a_torn_checkpoint_leaves_room_for_recovery() {
+    let mut torn = 0;
+    for (clean, failing) in (4..12).flat_map(|clean| (1..7).map(move |failing| (clean, failing))) {
+        let (device, fs, [a, _]) = volume();
+        let number = drystone_vfs::InodeNumber(a.number.0);
+        let context = RequestContext::superuser();
+        fs.write_all(&context, number, 0, &[1; 200 * BLOCK_BYTES]).unwrap();
+        fs.sync().unwrap();
+        take_clean(&fs, clean, |_| false);
+        let writer = LogWriter::new(&fs.engine);
+        writer.write_checkpoint().unwrap();
+        // As if the change had begun before the volume was full.
+        for block in 0..200 {
+            fs.engine.replace_block(&a, FileBlock(block), vec![2; BLOCK_BYTES].into()).unwrap();
+        }
+        let fault = Fault::of(DeviceOperation::Write, Effect::InputOutputError);
+        device.inject(fault.when(Trigger::Nth(failing)));
+        if writer.write_checkpoint().is_ok() {
+            continue;
+        }
+        let device = crashed(&device);
+        let found = Opened::find(
+            Arc::clone(&device) as Arc<dyn BlockDevice>,
+            true,
+            &MountOptions::default(),
+        );
+        if found.unwrap().work.state.reached.is_empty() {
+            continue;
+        }
+        torn += 1;
+        let fs = mount(&device);
+        assert_eq!(first_byte(&fs, b"a"), 1, "{clean} segments were clean");
+        fs.unmount().unwrap();
+        assert_eq!(first_byte(&mount(&device), b"a"), 1, "{clean} segments were clean");
+    }
+    assert!(torn > 5, "{torn} checkpoints were torn");
+}
+
 /// What data logs have is dirty until the next checkpoint, which logs the nodes above it.
 #[test]
 fn data_logs_stay_counted() {
