@@ -79,14 +79,18 @@ impl InodeFacts {
     }
 }
 
-/// The permissions of a copy that belongs to somebody else than what is copied: a set-id bit would lend the rights of
-/// the wrong user or group. Owners are users and groups.
+/// The permissions of a copy that belongs to somebody else than what is copied: a set-id bit of a file would lend the
+/// rights of the wrong user or group. Owners are users and groups.
 pub(crate) fn permissions_of_other_owner(
+    file_type: FileType,
     permissions: u16,
     (user, group): (u32, u32),
     (new_user, new_group): (u32, u32),
 ) -> u16 {
     let mut permissions = permissions;
+    if file_type == FileType::Directory {
+        return permissions;
+    }
     if user != new_user {
         permissions &= !mode::SET_USER_ID;
     }

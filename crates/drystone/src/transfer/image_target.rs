@@ -166,9 +166,9 @@ impl<'f> CopyTarget for ImageTarget<'f> {
         let permissions = match self.keep_owners {
             true => facts.permissions,
             false => {
-                let (owner, own) =
-                    ((facts.user, facts.group), (self.context.user, self.context.group));
-                permissions_of_other_owner(facts.permissions, owner, own)
+                let (owner, made) = ((facts.user, facts.group), node.attributes());
+                let own = (made.user, made.group);
+                permissions_of_other_owner(facts.file_type, facts.permissions, owner, own)
             }
         };
         let changes = SetAttributes {

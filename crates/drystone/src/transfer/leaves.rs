@@ -163,10 +163,14 @@ impl<S: CopySource, T: CopyTarget> Copier<'_, S, T> {
                 .settle(&directory.target, made_as, &name.to)
                 .map_err(|cause| self.target_problem("replace", directory, name, cause))
         });
-        if let (Err(_), Some(made_as)) = (&completed, &made_as) {
-            self.target.discard(&directory.target, made_as);
+        match (completed, made_as) {
+            (Ok(()), _) => Ok(made),
+            (Err(problem), None) => Err(problem),
+            (Err(problem), Some(made_as)) => {
+                self.target.discard(&directory.target, &made_as);
+                Err(CopyProblem { is_old_kept: true, ..problem })
+            }
         }
-        completed.map(|()| made)
     }
 
     /// Says what it means that an entry could not be made.

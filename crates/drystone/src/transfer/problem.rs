@@ -145,17 +145,22 @@ pub struct CopyProblem {
     pub is_warning: bool,
     /// True for a device node that only the superuser may make.
     pub is_not_made: bool,
+    /// True if the entry was to replace another, which is still there.
+    pub is_old_kept: bool,
 }
 
 impl CopyProblem {
     pub(crate) fn new(side: Side, action: &'static str, path: &Path, cause: Cause) -> CopyProblem {
         let path = path.to_path_buf();
-        CopyProblem { path, side, action, cause, is_warning: false, is_not_made: false }
+        let (is_warning, is_not_made, is_old_kept) = (false, false, false);
+        CopyProblem { path, side, action, cause, is_warning, is_not_made, is_old_kept }
     }
 
     /// True if nothing that is tried after this can succeed.
     pub(crate) fn is_final(&self) -> bool {
-        self.side == Side::Target && FINAL.iter().any(|errno| self.cause.is(*errno))
+        let is_final = FINAL.iter().any(|errno| self.cause.is(*errno));
+        // What the new entry has taken beside the old one is free again.
+        self.side == Side::Target && is_final && (!self.is_old_kept || self.cause.is(Errno::EROFS))
     }
 
     /// True if the copy was stopped within the entry.

@@ -318,7 +318,8 @@ impl<'a> Archiver<'a, '_> {
             true => facts.owned_by(&self.options.owners),
             false => {
                 let (owner, root) = ((facts.user, facts.group), (0, 0));
-                let permissions = permissions_of_other_owner(facts.permissions, owner, root);
+                let permissions =
+                    permissions_of_other_owner(facts.file_type, facts.permissions, owner, root);
                 InodeFacts { user: 0, group: 0, permissions, ..facts }
             }
         }

@@ -191,8 +191,9 @@ impl Import<'_> {
             let changes = SetAttributes { user, group, ..SetAttributes::default() };
             file_system.set_attributes(context, inode, &changes)?;
         } else {
-            let owner = (context.user, context.group);
-            permissions = permissions_of_other_owner(permissions, (user, group), owner);
+            let made = file_system.attributes(inode)?;
+            let own = (made.user, made.group);
+            permissions = permissions_of_other_owner(file_type, permissions, (user, group), own);
         }
         let xattrs = match self.options.keep_xattrs {
             true => &attributes.xattrs[..],

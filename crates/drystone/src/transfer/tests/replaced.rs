@@ -75,6 +75,27 @@ fn what_is_replaced_stays_until_the_new_file_is_complete() {
     assert_eq!(image.references(), 0);
 }
 
+/// Space that one new file lacks beside its old one may do for the others.
+#[test]
+fn a_file_without_room_beside_its_old_one_does_not_stop_the_copy() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, length) in [("large", LONG.len()), ("small", 1000)] {
+        std::fs::write(folder.path().join(name), &LONG[..length]).unwrap();
+    }
+    let space_max = Some(LONG.len() as u64 + (1 << 20));
+    let image = MemoryFileSystem::new(Configuration { space_max, ..Configuration::default() });
+    make(&image, b"large", &LONG[..LONG.len() - 1], &SetAttributes::default());
+    let merged = CopyItem { path: folder.path().into(), name: None };
+    let (to, monitor) = (Endpoint::Image(&image), GatheredProblems::new());
+    let root = Path::new("/");
+    let summary = copy(Endpoint::Host, &[merged], to, root, &options(1), &monitor).unwrap();
+    assert_eq!((summary.failed, summary.files, summary.is_stopped), (1, 1, false));
+    assert!(monitor.texts()[0].contains("large: No space"), "{:?}", monitor.texts());
+    let large = find_path(&image, &RequestContext::superuser(), b"/large", true).unwrap();
+    assert_eq!(large.attributes().size, LONG.len() as u64 - 1);
+    assert_eq!(names(&image).len(), 2);
+}
+
 /// A half of a user's program that runs as that user must not be one that runs as root.
 #[test]
 fn what_is_incomplete_lends_nobody_rights() {
