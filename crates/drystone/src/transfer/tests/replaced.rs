@@ -90,7 +90,7 @@ fn a_file_without_room_beside_its_old_one_does_not_stop_the_copy() {
     let root = Path::new("/");
     let summary = copy(Endpoint::Host, &[merged], to, root, &options(1), &monitor).unwrap();
     assert_eq!((summary.failed, summary.files, summary.is_stopped), (1, 1, false));
-    assert!(monitor.texts()[0].contains("large: No space"), "{:?}", monitor.texts());
+    assert!(monitor.texts()[0].contains("large: no space"), "{:?}", monitor.texts());
     let large = find_path(&image, &RequestContext::superuser(), b"/large", true).unwrap();
     assert_eq!(large.attributes().size, LONG.len() as u64 - 1);
     assert_eq!(names(&image).len(), 2);
