@@ -10,8 +10,9 @@ use crate::log::LogState;
 use crate::log_requests::LogRequests;
 use crate::space::{Space, SpaceClaim};
 use crate::volume::{BlockBytes, Volume};
+use drystone_nilfs2_format::map::node_entries_max;
 use drystone_nilfs2_format::{FileBlock, InodeNumber, VirtualBlock};
-use drystone_sync::atomic::{AtomicU64, AtomicUsize};
+use drystone_sync::atomic::{AtomicBool, AtomicU64};
 use drystone_sync::{Arc, Mutex, MutexGuard, PerCore, PerCoreCounter, RwLock, thread};
 use drystone_vfs::{Errno, Timestamp};
 use std::collections::VecDeque;
@@ -21,6 +22,9 @@ const DIRTY_BYTES_MAX: u64 = 128 << 20;
 
 /// Blocks that a change which adds nothing makes dirty: of directories, nodes above them, and records.
 const REMOVAL_BLOCKS: u64 = 6;
+
+/// Nodes of a map that are read before a cut at most.
+const WARMED_NODES_MAX: u64 = 4096;
 
 /// A mounted volume.
 #[derive(Debug)]
@@ -45,8 +49,8 @@ pub(crate) struct Engine {
     pub(crate) identity: (u64, u64),
     /// Number of the next generation.
     pub(crate) generation: AtomicU64,
-    /// Content that was read since clean blocks were last dropped for it.
-    pub(crate) read_bytes: AtomicUsize,
+    /// Recovery couldn't read where inodes without names may be.
+    pub(crate) has_unread_inodes: AtomicBool,
 }
 
 /// A change is under way while a thread holds this, and has claimed space.
@@ -85,7 +89,7 @@ impl Engine {
         let space = Space::new(parts.volume.geometry, &parts.log, dat_blocks, ifile_blocks);
         Self {
             generation: AtomicU64::new(parts.volume.wall_s()),
-            read_bytes: AtomicUsize::new(0),
+            has_unread_inodes: AtomicBool::new(false),
             volume: parts.volume,
             dat: parts.dat,
             ifile: parts.ifile,
@@ -118,6 +122,13 @@ impl Engine {
             drop(log);
             self.gate.wait_until_thawed();
         }
+    }
+
+    /// Tells changes how many segments the log has left.
+    pub(crate) fn note_clean_segments(&self, log: &LogState) {
+        let dat_blocks = self.dat.read().file.blocks_mapped();
+        let ifile_blocks = self.ifile.file.read().blocks_mapped();
+        self.space.note_log(log, dat_blocks, ifile_blocks);
     }
 
     /// The time that changes are stamped with.
@@ -273,9 +284,19 @@ impl Engine {
     }
 
     /// Reads what the log writer needs to cut an inode's content off from a block on, so that damage fails the
-    /// change, and not the log.
+    /// change, and not the log. If a cut ends more blocks than 4096 nodes of the map lead to, nothing is read: the
+    /// log writer waits for the change, and with it all others. Damage there stops the log.
     pub(crate) fn warm_cut(&self, inode: &Inode, from: FileBlock) -> Result<()> {
         if inode.pages.lock().is_cut(from) {
+            return Ok(());
+        }
+        let block_bytes = self.volume.block_bytes();
+        let ended_max = {
+            let record = &inode.fields.lock().record;
+            let after = self.volume.blocks_for(record.size_bytes).saturating_sub(from.0);
+            after.min(record.sectors / (block_bytes as u64 / 512))
+        };
+        if ended_max / node_entries_max(block_bytes) as u64 > WARMED_NODES_MAX {
             return Ok(());
         }
         let source = self.source();
@@ -303,6 +324,12 @@ impl Engine {
         self.space.add_dirty(-(shrinks as i64));
     }
 
+    /// Forgets the blocks in memory from one on, as if they had never been written. No log has begun since they were.
+    pub(crate) fn discard(&self, inode: &Inode, from: FileBlock) {
+        let shrinks = inode.pages.lock().discard(from);
+        self.space.add_dirty(-(shrinks as i64));
+    }
+
     fn note_dirty_blocks(&self, inode: &Arc<Inode>, grows: usize) {
         if grows > 0 {
             self.space.add_dirty(grows as i64);
@@ -310,7 +337,9 @@ impl Engine {
         }
     }
 
-    /// Deletes an inode that has neither names nor references. A change is under way.
+    /// Deletes an inode that has neither names nor references. A change is under way, and
+    /// [`warm_deletion`](Self::warm_deletion) was called in it or before: the log writer frees the number while no
+    /// change is under way, and nothing may be left to read.
     ///
     /// It stays in the table until a log has the deletion: its record in the ifile is out of date until then, and
     /// must not be loaded.
@@ -318,8 +347,6 @@ impl Engine {
         if inode.fields.lock().record.links_count > 0 {
             return Ok(());
         }
-        // The log writer frees the number while no change is under way: nothing may be left to read.
-        self.warm_deletion(inode)?;
         {
             let mut fields = inode.fields.lock();
             if fields.is_deleted || !self.inodes.is_unused(inode) {
@@ -347,6 +374,7 @@ impl Engine {
             }
             return Ok(());
         }
+        self.warm_deletion(inode)?;
         self.delete_if_unused(inode)
     }
 
@@ -361,7 +389,8 @@ impl Engine {
             }
             let Some(inode) = self.nameless.lock().pop_front() else { return has_deleted };
             inode.fields.lock().waits_for_room = false;
-            if let Err(error) = self.delete_if_unused(&inode) {
+            let warmed = self.warm_deletion(&inode);
+            if let Err(error) = warmed.and_then(|()| self.delete_if_unused(&inode)) {
                 tracing::error!(
                     "inode {} has no names and can't be freed: {error}",
                     inode.number.0

@@ -42,12 +42,11 @@ pub(crate) fn trim_content(engine: &Engine, blocks_max: usize) {
     });
 }
 
-/// Notes that so much content was read, and drops clean blocks when it was as much as may be in memory. The caller
-/// holds no locks.
-pub(crate) fn note_read(engine: &Engine, bytes: usize) {
-    let before = engine.read_bytes.fetch_add(bytes, Ordering::Relaxed);
-    if before.saturating_add(bytes) > CONTENT_BYTES_MAX {
-        engine.read_bytes.store(0, Ordering::Relaxed);
+/// Drops clean blocks when as much content was read from the device as may be in memory. The caller holds no locks.
+pub(crate) fn trim_after_read(engine: &Engine) {
+    let read = &engine.volume.content_read_bytes;
+    if read.load(Ordering::Relaxed) >= CONTENT_BYTES_MAX {
+        read.store(0, Ordering::Relaxed);
         trim_read(engine);
     }
 }

@@ -13,7 +13,7 @@ use crate::lock_classes::{MOVING, READERS};
 use drystone_blockdev::{BlockDevice, DeviceError};
 use drystone_nilfs2_format::error::DatProblem;
 use drystone_nilfs2_format::{Corrupt, Geometry, PhysicalBlock, VirtualBlock};
-use drystone_sync::atomic::{AtomicBool, Ordering};
+use drystone_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use drystone_sync::{Arc, PerCore, RwLock, RwLockReadGuard, clock, thread};
 use drystone_vfs::Timestamp;
 use std::collections::HashMap;
@@ -52,6 +52,8 @@ pub(crate) struct Volume {
     /// Blocks that are being moved, by the places where they aren't yet.
     moving: RwLock<HashMap<PhysicalBlock, BlockBytes>>,
     has_moving: AtomicBool,
+    /// Content that was read from the device since clean blocks were last dropped for it.
+    pub(crate) content_read_bytes: AtomicUsize,
 }
 
 impl Volume {
@@ -64,7 +66,8 @@ impl Volume {
         let readers = PerCore::new(|_| RwLock::new(&READERS, ()));
         let moving = RwLock::new(&MOVING, HashMap::new());
         let has_moving = AtomicBool::new(false);
-        Self { device, geometry, seed, options, readers, moving, has_moving }
+        let content_read_bytes = AtomicUsize::new(0);
+        Self { device, geometry, seed, options, readers, moving, has_moving, content_read_bytes }
     }
 
     /// Whether logs are written only when a caller asks for them, so that the same calls give the same bytes.

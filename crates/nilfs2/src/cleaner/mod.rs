@@ -15,7 +15,8 @@
 //!
 //! # Space
 //! Cleaning takes space itself. It is planned in memory and its space is claimed; it is written only if it fits
-//! and gains segments. A plan has all blocks in memory that it moves, so it ends at a number of bytes.
+//! and gains segments. A plan has all blocks in memory that it moves, so it ends at a number of bytes,
+//! which is larger as long as it gains no segment.
 //!
 //! # Locking
 //! All of it happens with the log locked, in the log writer's thread or a caller's; files are changed
@@ -46,8 +47,11 @@ const SEGMENTS_AT_ONCE: usize = 2;
 const SEGMENTS_LEFT_AT_ONCE: usize = 8;
 /// Segments that are gained at once when there is no room for what somebody wants to add.
 const SEGMENTS_GAINED: u64 = 4;
-/// Moved blocks stay in memory until they are logged: a batch ends after the segment with which it has so much.
-const MOVED_BYTES_MAX: u64 = 256 << 20;
+/// Moved blocks stay in memory until they are logged: a batch ends after the segment with which it has so much and
+/// gains a segment.
+const MOVED_BYTES: u64 = 256 << 20;
+/// A batch ends after the segment with which it has so much, or two whole segments, even if it gains nothing.
+const MOVED_BYTES_MAX: u64 = 2 << 30;
 /// A segment from which less can be taken back is left for later.
 const GAIN_MIN_PERCENT: u64 = 10;
 /// Checkpoints that are younger are kept, unless there is no room.
@@ -176,6 +180,16 @@ impl<'a> Cleaner<'a> {
         (batch.work.cleaned.len() as u64 * per_segment).cast_signed() - taken.cast_signed()
     }
 
+    /// Whether a batch that gains and moves so many blocks is written as it is.
+    fn is_enough(&self, gain: i64, moved: u64) -> bool {
+        let per_segment = self.volume.geometry.blocks_per_segment();
+        let block_bytes = self.volume.block_bytes() as u64;
+        let moved_max = (MOVED_BYTES_MAX / block_bytes).max(2 * per_segment);
+        gain >= (SEGMENTS_GAINED * per_segment).cast_signed()
+            || gain >= per_segment.cast_signed() && moved >= MOVED_BYTES / block_bytes
+            || moved >= moved_max
+    }
+
     /// Cleans the segments with the fewest live blocks, if that gains at least a segment. Says how many. The
     /// search reads the whole DAT: if it finds nothing, the state notes how many blocks have to die before
     /// the next one can.
@@ -197,12 +211,10 @@ impl<'a> Cleaner<'a> {
         candidates.sort_by_key(|(live, segment, _)| (*live, *segment));
         let per_segment = self.volume.geometry.blocks_per_segment();
         let room = self.room();
-        let moved_max = MOVED_BYTES_MAX / self.volume.block_bytes() as u64;
         let mut batch = CleanerBatch::default();
         let mut gain_max = 0;
         for (live, segment, usage) in candidates {
-            let is_enough = self.gain(&batch) >= (SEGMENTS_GAINED * per_segment).cast_signed()
-                || batch.live_blocks() >= moved_max;
+            let is_enough = self.is_enough(self.gain(&batch), batch.live_blocks());
             // With their summaries, so many live blocks fill a segment again, and those after it have more.
             let is_full = live >= self.space.segment_payload_min();
             if is_enough || is_full || batch.cost_max() + live > room {

@@ -174,6 +174,7 @@ impl Inode {
             read?;
         }
         drop(reader);
+        source.volume.content_read_bytes.fetch_add(bytes.len(), Ordering::Relaxed);
         let mut pages = self.pages.lock();
         for (key, block) in (key.0..).map(FileBlock).zip(bytes.chunks_exact(block_bytes)) {
             if !pages.is_cut(key) {

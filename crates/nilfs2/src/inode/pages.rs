@@ -114,6 +114,13 @@ impl Pages {
 
     /// Cuts everything from `from` on off. Says by how much the number of dirty blocks shrinks.
     pub(crate) fn cut_off(&mut self, from: FileBlock) -> usize {
+        self.cut = Some(self.cut.map_or(from, |cut| cut.min(from)));
+        self.discard(from)
+    }
+
+    /// Drops everything from `from` on, also what is dirty; the map counts again. Says by how much the number of dirty
+    /// blocks shrinks.
+    pub(crate) fn discard(&mut self, from: FileBlock) -> usize {
         let gone = self.blocks.split_off(&from);
         // Nodes of runs stay counted unless all is gone.
         let dirty = if self.blocks.is_empty() {
@@ -123,7 +130,6 @@ impl Pages {
         };
         self.dirty -= dirty;
         self.new -= gone.values().filter(|page| page.is_new).count();
-        self.cut = Some(self.cut.map_or(from, |cut| cut.min(from)));
         dirty
     }
 

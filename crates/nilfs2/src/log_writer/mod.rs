@@ -125,9 +125,7 @@ impl LogWriter<'_> {
     /// What was dirty has its place now. Until here it was counted as dirty, so that nobody takes the
     /// segments that it needs.
     fn note_space(&self, log: &LogState, blocks: i64) {
-        let dat_blocks = self.dat.read().file.blocks_mapped();
-        let ifile_blocks = self.ifile.file.read().blocks_mapped();
-        self.space.note_log(log, dat_blocks, ifile_blocks);
+        self.note_clean_segments(log);
         self.space.add_dirty(-blocks);
     }
 

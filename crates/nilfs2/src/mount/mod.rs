@@ -33,6 +33,7 @@ use drystone_nilfs2_format::geometry::{
 use drystone_nilfs2_format::inode::Inode as Record;
 use drystone_nilfs2_format::superblock::{LogCursor, Superblock, VolumeState};
 use drystone_nilfs2_format::{CheckpointNumber, Corrupt, InodeNumber, PhysicalBlock};
+use drystone_sync::atomic::Ordering;
 use drystone_sync::thread::JoinHandle;
 use drystone_sync::{Arc, Mutex, RwLock, thread};
 use recover::RecoveryWork;
@@ -110,8 +111,8 @@ impl Nilfs2 {
         engine.log.lock().superblocks.begin_mount(&engine.volume, found.was_unclean)?;
         if found.was_unclean {
             found.finish(engine)?;
-            // If some couldn't be deleted, the next recovery must still look for them.
-            if engine.nameless_left() == 0 {
+            // If some couldn't be found or deleted, the next recovery must still look for them.
+            if engine.nameless_left() == 0 && !engine.has_unread_inodes.load(Ordering::Relaxed) {
                 engine.log.lock().superblocks.end_recovery(&engine.volume);
             }
         }
@@ -128,7 +129,7 @@ impl Nilfs2 {
     }
 
     /// Writes everything and marks the volume clean, unless inodes without names are left that couldn't be
-    /// deleted, for want of room or because of a damage: then the next mount recovers the volume and tries again.
+    /// deleted, for want of room or because of a damage, or recovery couldn't read where some may be: then the next mount recovers the volume and tries again.
     ///
     /// # Errors
     /// If something can't be written; the next mount recovers what was synced.
@@ -150,6 +151,8 @@ impl Nilfs2 {
                 left,
                 "inodes without names couldn't be deleted; the next mount will try again"
             );
+        }
+        if left > 0 || self.engine.has_unread_inodes.load(Ordering::Relaxed) {
             return log.superblocks.write_both(&self.engine.volume);
         }
         log.superblocks.end_mount(&self.engine.volume)

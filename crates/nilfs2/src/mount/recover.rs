@@ -3,8 +3,8 @@
 //! # Crash
 //! If any valid log lies after the newest checkpoint, the log goes on in a new segment, and the logs that were found
 //! stay as they are until both superblocks name the first log there. Before that, a second crash finds
-//! what the first one left. If there is no room for that and nothing was salvaged, the logs that were found are
-//! erased instead.
+//! what the first one left. Then the segments of the logs that were found are clean again. If there is no room for
+//! that and nothing was salvaged, the logs that were found are erased instead.
 
 use crate::checkpoints::Checkpoints;
 use crate::engine::Engine;
@@ -16,6 +16,7 @@ use drystone_nilfs2_format::sufile::{SegmentUsage, UsageFlags};
 use drystone_nilfs2_format::{
     CheckpointNumber, FileBlock, InodeNumber, SegmentNumber, VirtualBlock,
 };
+use drystone_sync::atomic::Ordering;
 
 /// What recovery has to do for the engine.
 #[derive(Debug)]
@@ -49,16 +50,18 @@ impl RecoveryWork {
 
     /// Frees inodes without names, and makes a checkpoint of what was recovered.
     pub(super) fn finish(&self, engine: &Engine) -> Result<()> {
+        let mut left = None;
+        if !self.state.reached.is_empty() {
+            if self.state.salvaged.is_empty() && !self.has_room_to_leave(engine)? {
+                self.erase_found_logs(engine)?;
+            } else {
+                left = Some(self.leave_found_logs(engine)?);
+            }
+        }
+        // Deletions are admitted by the segments that are clean now.
         free_nameless(engine)?;
-        if self.state.reached.is_empty() {
-            return LogWriter::new(engine).write_checkpoint();
-        }
-        if self.state.salvaged.is_empty() && !self.has_room_to_leave(engine)? {
-            self.erase_found_logs(engine)?;
-            return LogWriter::new(engine).write_checkpoint();
-        }
-        self.leave_found_logs(engine)?;
         LogWriter::new(engine).write_checkpoint()?;
+        let Some(left) = left else { return Ok(()) };
         // Nothing leads from the logs before the crash to those after it: from now on neither superblock may
         // name an older log.
         engine.log.lock().superblocks.write_both(&engine.volume)?;
@@ -69,7 +72,13 @@ impl RecoveryWork {
             engine.volume.device.zero_range(offset, engine.volume.block_bytes() as u64)?;
             engine.volume.device.flush()?;
         }
-        Ok(())
+        let mut log = engine.log.lock();
+        for segment in left {
+            let usage = SegmentUsage::default();
+            log.segments.set_usage(segment, usage, &engine.volume, &engine.source())?;
+        }
+        drop(log);
+        LogWriter::new(engine).write_checkpoint()
     }
 
     /// Whether there is room for a checkpoint in a new segment, and for the next one, beside the segments that were
@@ -97,15 +106,21 @@ impl RecoveryWork {
 
     /// Has the log go on in a new segment, away from everything that was found after the newest checkpoint: what
     /// was salvaged is needed until it is written again, and the logs of a torn checkpoint must not complete the
-    /// next one, which has the same number.
-    fn leave_found_logs(&self, engine: &Engine) -> Result<()> {
+    /// next one, which has the same number. Returns the segments in which the newest checkpoint has nothing.
+    fn leave_found_logs(&self, engine: &Engine) -> Result<Vec<SegmentNumber>> {
         let mut log = engine.log.lock();
         let source = engine.source();
+        let mut left = Vec::new();
         for segment in &self.state.reached {
-            let usage = SegmentUsage { flags: UsageFlags::DIRTY, ..SegmentUsage::default() };
-            if *segment != log.segments.position.segment {
-                log.segments.set_usage(*segment, usage, &engine.volume, &source)?;
+            if *segment == log.segments.position.segment {
+                continue;
             }
+            let old = log.segments.usage(*segment, &engine.volume, &source)?;
+            if old.is_clean() || old.blocks == 0 {
+                left.push(*segment);
+            }
+            let usage = SegmentUsage { flags: UsageFlags::DIRTY, ..SegmentUsage::default() };
+            log.segments.set_usage(*segment, usage, &engine.volume, &source)?;
         }
         let next = log.segments.allocate(&engine.volume, &source)?;
         let position = log.segments.position;
@@ -115,7 +130,8 @@ impl RecoveryWork {
             sequence: self.state.last_sequence + 1,
             ..position
         };
-        Ok(())
+        engine.note_clean_segments(&log);
+        Ok(left)
     }
 }
 
@@ -133,7 +149,10 @@ fn free_nameless(engine: &Engine) -> Result<()> {
                 _ => match written_in(engine, key) {
                     Ok(found) => found.is_some_and(|found| found > last_before),
                     // Its records can't be read either.
-                    Err(Error::Corrupt(_) | Error::Device(_)) => false,
+                    Err(error @ (Error::Corrupt(_) | Error::Device(_))) => {
+                        note_unread(engine, &error);
+                        false
+                    }
                     Err(error) => return Err(error),
                 },
             };
@@ -141,18 +160,33 @@ fn free_nameless(engine: &Engine) -> Result<()> {
             if !is_recent {
                 continue;
             }
-            let record = engine.ifile.record(number, engine.source());
-            if record.is_ok_and(|record| record.links_count == 0)
+            let is_nameless = match engine.ifile.record(number, engine.source()) {
+                Ok(record) => record.links_count == 0,
+                Err(error) => {
+                    note_unread(engine, &error);
+                    false
+                }
+            };
+            if is_nameless
                 && let Err(error) =
                     engine.inode(number, 0).and_then(|inode| engine.delete_nameless(&inode))
             {
                 // It stays, and so does the mark of a volume that wasn't unmounted.
+                note_unread(engine, &error);
                 tracing::warn!(%number, %error, "an inode without names can't be deleted");
             }
         }
         from = next;
     }
     Ok(())
+}
+
+/// Notes that inodes without names may have been missed, unless the next recovery would miss them too: a device that
+/// can't read something now may do so later.
+fn note_unread(engine: &Engine, error: &Error) {
+    if matches!(error, Error::Device(_)) {
+        engine.has_unread_inodes.store(true, Ordering::Relaxed);
+    }
 }
 
 /// The newest checkpoint before the first that may be of the last mount for writing; 0 if there is none.

@@ -673,15 +673,17 @@ fn what_is_read_is_dropped_without_a_log() {
     assert_eq!(first_byte(&fs, b"a"), 1);
     let mut bytes = vec![0; 100 * BLOCK_BYTES];
     fs.read(number, 0, &mut bytes).unwrap();
-    assert_eq!(engine.read_bytes.load(Ordering::Relaxed), bytes.len() + 1);
+    // With a block of the directory.
+    let read = &engine.volume.content_read_bytes;
+    assert_eq!(read.load(Ordering::Relaxed), bytes.len() + BLOCK_BYTES);
     let inode = engine.held(number).unwrap();
     assert_eq!(inode.pages.lock().blocks.len(), 100);
     trim_content(engine, 99);
     assert_eq!(inode.pages.lock().blocks.len(), 0);
     // As if much had been read by now.
-    engine.read_bytes.store(CONTENT_BYTES_MAX, Ordering::Relaxed);
+    read.store(CONTENT_BYTES_MAX, Ordering::Relaxed);
     fs.read(number, 0, &mut bytes).unwrap();
-    assert_eq!(engine.read_bytes.load(Ordering::Relaxed), 0);
+    assert_eq!(read.load(Ordering::Relaxed), 0);
     assert!(bytes.iter().all(|byte| *byte == 1));
 }
 
@@ -702,4 +704,51 @@ fn a_volume_is_read_without_its_segment_usage_file() {
     };
     assert!(matches!(mount(false), Err(Error::Corrupt(Corrupt::Usage { .. }))));
     assert_eq!(first_byte(&mount(true).unwrap(), b"a"), 1);
+}
+
+/// A volume with so many clean segments, where the power failed in a checkpoint of several logs, the first of which
+/// is torn.
+fn torn_with_clean(clean: u64) -> FaultyMemory {
+    let (device, fs, [a, _]) = volume();
+    let engine = &fs.engine;
+    {
+        let mut log = engine.log.lock();
+        while log.segments.header.clean > clean {
+            log.segments.allocate(&engine.volume, &engine.source()).unwrap();
+        }
+        engine.note_clean_segments(&log);
+    }
+    LogWriter::new(engine).write_checkpoint().unwrap();
+    engine.log.lock().superblocks.write_both(&engine.volume).unwrap();
+    let before = device.inner().to_vec();
+    let first = engine.log.lock().segments.position.block.0 as usize;
+    {
+        let _content = a.content.write();
+        for key in 0..100 {
+            engine.replace_block(&a, FileBlock(key), vec![2; BLOCK_BYTES].into()).unwrap();
+        }
+    }
+    LogWriter::new(engine).write_checkpoint().unwrap();
+    let mut after = device.inner().to_vec();
+    let second_superblock = after.len() - 4096;
+    for superblock in [1024..2048, second_superblock..after.len()] {
+        after[superblock.clone()].copy_from_slice(&before[superblock]);
+    }
+    after[first * BLOCK_BYTES..][..BLOCK_BYTES].fill(0);
+    Arc::new(Faulty::new(Arc::new(MemoryDevice::from_bytes(&after))))
+}
+
+/// Each crash would take some, until nothing can be changed or cleaned any more.
+#[test]
+fn recovery_keeps_no_segments_of_a_torn_checkpoint() {
+    for clean in [3, 20] {
+        let device = torn_with_clean(clean);
+        let fs = mount(&device);
+        assert_eq!(first_byte(&fs, b"a"), 1, "{clean} clean segments");
+        // The log may have begun a segment.
+        let left = fs.engine.space.clean_segments();
+        assert!(left + 1 >= clean, "{left} of {clean} clean segments");
+        fs.unmount().unwrap();
+        assert_eq!(first_byte(&mount(&device), b"b"), 1, "{clean} clean segments");
+    }
 }

@@ -7,7 +7,7 @@ use crate::inode::Inode;
 use crate::log::CleanerWork;
 use crate::log_writer::LogWriter;
 use crate::permission;
-use crate::trim::note_read;
+use crate::trim::trim_after_read;
 use drystone_nilfs2_format::FileBlock;
 use drystone_sync::Arc;
 use drystone_vfs::{
@@ -106,7 +106,7 @@ impl Operations<'_> {
             done += piece;
         }
         drop(content);
-        note_read(self, length);
+        trim_after_read(self);
         Ok(length)
     }
 
@@ -180,15 +180,10 @@ impl Operations<'_> {
             return Err(Errno::EFBIG.into());
         }
         let length = room.min(data.len() as u64) as usize;
-        if offset + length as u64 > size {
-            // If the write fails, what it has written past the end is cut off.
-            self.warm_cut(&inode, FileBlock(self.volume.blocks_for(size)))?;
-        }
         if let Err(error) = self.write_blocks(&inode, offset, &data[..length]) {
             if offset + length as u64 > size {
                 // What was written past the end must not show when the file grows.
-                self.cut_off(&inode, FileBlock(self.volume.blocks_for(size)));
-                self.change(&inode, |fields| fields.needs_checkpoint = true);
+                self.discard(&inode, FileBlock(self.volume.blocks_for(size)));
                 self.clear_behind(&inode, size)?;
             }
             return Err(error);

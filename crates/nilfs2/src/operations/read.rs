@@ -5,7 +5,7 @@ use crate::directory;
 use crate::error::{Error, Result};
 use crate::inode::Inode;
 use crate::permission;
-use crate::trim::note_read;
+use crate::trim::trim_after_read;
 use crate::volume::BlockBytes;
 use drystone_nilfs2_format::directory::{entries, mode_of_code};
 use drystone_nilfs2_format::error::DirectoryProblem;
@@ -125,7 +125,7 @@ impl Operations<'_> {
             }
             block.0 += 1;
             is_first = false;
-            note_read(self, bytes.len());
+            trim_after_read(self);
         }
         Ok(())
     }

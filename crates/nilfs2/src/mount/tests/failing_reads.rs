@@ -324,3 +324,42 @@ fn a_snapshot_is_not_made_if_its_neighbour_cannot_be_read() {
     fs.unmount().unwrap();
     assert_eq!(snapshots(&mount(&device)), [1, first, second]);
 }
+
+/// Recovery skips inodes whose records can't be read. The next one looks for them again.
+#[test]
+fn an_inode_without_names_and_with_a_bad_record_is_found_later() {
+    let (device, fs, [a, _]) = volume();
+    fs.unlink(&RequestContext::superuser(), fs.root(), b"a").unwrap();
+    fs.sync().unwrap();
+    let (key, _) = fs.engine.ifile.layout.entry(a.number.0);
+    let pointer = fs.engine.ifile.file.read().map.get(key, &fs.engine.source()).unwrap();
+    let record = place_of(&fs, pointer);
+    // The mount reads the newest log as a whole, which must not be that with the record.
+    let change = SetAttributes { permissions: Some(0o700), ..SetAttributes::default() };
+    fs.set_attributes(&RequestContext::superuser(), fs.root(), &change).unwrap();
+    fs.sync().unwrap();
+    fs.engine.log.lock().superblocks.write_both(&fs.engine.volume).unwrap();
+    let device = crashed(&device);
+    fail_reads_of(&device, record);
+    let fs = mount(&device);
+    assert_eq!(used(&fs), 3);
+    fs.unmount().unwrap();
+    device.repair();
+    mount(&device).unmount().unwrap();
+    assert_eq!(used(&mount(&device)), 2);
+}
+
+#[test]
+fn an_append_does_not_read_the_node_before_the_last() {
+    let context = RequestContext::superuser();
+    let (device, fs, number, _) = with_node();
+    let a = fs.engine.held(number).unwrap();
+    let pointer = |key| a.map.read().node_pointer(1, FileBlock(key), &fs.engine.source()).unwrap();
+    let nodes: Vec<u64> = (1..200).map(pointer).filter(|pointer| *pointer != 0).collect();
+    let node = place_of(&fs, nodes[nodes.len() - 2]);
+    let (device, fs) = remounted(&device);
+    assert_eq!(find(&fs, fs.root(), b"a"), Some(number));
+    fail_reads_of(&device, node);
+    fs.append(&context, number, &[8; BLOCK_BYTES]).unwrap();
+    fs.sync().unwrap();
+}
