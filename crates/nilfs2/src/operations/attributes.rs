@@ -62,6 +62,9 @@ impl Operations<'_> {
         number: InodeNumber,
         changes: &SetAttributes,
     ) -> Result<InodeAttributes> {
+        if let Some(size) = changes.size {
+            self.warm_truncation(number, size);
+        }
         let _inside = self.enter()?;
         let inode = self.held(number)?;
         let _content = inode.content.write();
@@ -69,7 +72,22 @@ impl Operations<'_> {
         Ok(self.attributes_of(&inode))
     }
 
-    /// The same with the content locked exclusively, inside the gate.
+    /// Reads the nodes that a truncation needs while other changes go on: the log writer waits for a change, and
+    /// with it all others. An error shows again in the change.
+    fn warm_truncation(&self, number: InodeNumber, size: u64) {
+        if self.is_read_only {
+            return;
+        }
+        if let Ok(inode) = self.held(number)
+            && inode.file_type == FileType::Regular
+            && size < inode.size()
+        {
+            let cut = FileBlock(size.div_ceil(self.volume.block_bytes() as u64));
+            let _ = self.warm_cut(&inode, cut);
+        }
+    }
+
+    /// Changes attributes of an inode whose content is locked exclusively, inside the gate.
     pub(super) fn set_attributes_inside(
         &self,
         context: &RequestContext,
