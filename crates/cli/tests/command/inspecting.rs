@@ -288,8 +288,8 @@ fn what_is_not_there_is_named() {
     fixture.line("mkfs log.img --type nilfs2 --size 64M -B 64 -q").good();
     for (line, said) in [
         ("which-inode disk.img 999999999", "block 999999999 isn't part of the image"),
-        ("which-name disk.img 0", "has no inode 0"),
-        ("which-name disk.img 999999999", "has no inode 999999999"),
+        ("which-name disk.img 0", "there is no inode 0"),
+        ("which-name disk.img 999999999", "there is no inode 999999999"),
         ("info --fragmentation log.img", "nilfs2 has no report on fragmentation"),
         ("inspect log.img superblock", "nilfs2 has no inspection"),
         ("which-inode log.img 1", "nilfs2 has no inspection"),

@@ -53,8 +53,15 @@ fn what_is_replaced_stays_until_the_new_file_is_complete() {
     let (folder, image) = (tempfile::tempdir().unwrap(), memory());
     let path = folder.path().join("long");
     std::fs::write(&path, &LONG[..]).unwrap();
-    make(&image, b"file", b"old", &SetAttributes::default());
-    let (root, nothing) = (Path::new("/"), SetAttributes::default());
+    // Of the caller, who may not be able to give files away.
+    let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
+    let own = SetAttributes {
+        user: Some(user.as_raw()),
+        group: Some(group.as_raw()),
+        ..SetAttributes::default()
+    };
+    make(&image, b"file", b"old", &own);
+    let root = Path::new("/");
     let summary = copy_a_part(Endpoint::Host, item(&path, "file"), Endpoint::Image(&image), root);
     assert!(summary.is_stopped);
     assert_eq!(names(&image), ["file"]);
@@ -63,7 +70,7 @@ fn what_is_replaced_stays_until_the_new_file_is_complete() {
     copy_well(Endpoint::Image(&image), item("/file", "file"), Endpoint::Host, &out);
     assert_eq!(std::fs::read(out.join("file")).unwrap(), b"old");
 
-    make(&image, b"long", &LONG, &nothing);
+    make(&image, b"long", &LONG, &own);
     let summary = copy_a_part(Endpoint::Image(&image), item("/long", "file"), Endpoint::Host, &out);
     assert!(summary.is_stopped);
     assert_eq!(std::fs::read(out.join("file")).unwrap(), b"old");
