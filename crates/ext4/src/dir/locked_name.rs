@@ -132,7 +132,7 @@ pub(crate) fn lock_leaf_with_room<'a>(
     }
 }
 
-/// The same, and locks the whole directory with the name.
+/// As [`lock_new_name`], but locks the whole directory with the name.
 pub(crate) fn lock_new_name_alone<'a>(
     fs: &'a ContentStore,
     directory: &'a Inode,

@@ -134,8 +134,8 @@ pub(super) fn new_table() -> u64 {
 }
 
 /// Passes on the directory of a number: that which the thread keeps, else what `get` gives, which the thread keeps
-/// from now on if it was asked for that lately. Only if `found` returns something, it
-/// counts as a use: otherwise the caller asks for the directory by [`used`].
+/// from now on if it was asked for that lately. This counts as a use only if `found` returns something: otherwise
+/// the caller asks for the directory by [`used`].
 #[inline]
 pub(super) fn with<T>(
     table: u64,

@@ -128,8 +128,9 @@ impl Nilfs2 {
         Operations::new(&self.engine)
     }
 
-    /// Writes everything and marks the volume clean, unless inodes without names are left that couldn't be
-    /// deleted, for want of room or because of a damage, or recovery couldn't read where some may be: then the next mount recovers the volume and tries again.
+    /// Writes everything and marks the volume clean, unless inodes without names may be left: they couldn't be
+    /// deleted, for want of room or because of damage, or recovery couldn't read where some may be. Then the next
+    /// mount recovers the volume and tries again.
     ///
     /// # Errors
     /// If something can't be written; the next mount recovers what was synced.
