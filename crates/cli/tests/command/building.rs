@@ -209,8 +209,7 @@ fn what_a_user_extracts_is_built_again_the_same() {
     fixture.line("build a.img --from root --manifest manifest").good();
     std::os::unix::fs::chown(fixture.path(""), Some(USER), Some(USER)).unwrap();
     // Users need not reach the folder that it was built in.
-    let program = fixture.path("drystone");
-    std::fs::copy(crate::support::command().get_program(), &program).unwrap();
+    let program = fixture.put_program("drystone", crate::support::command().get_program());
     let as_user = |line: &str| {
         let mut command = Command::new("setpriv");
         let user = [format!("--reuid={USER}"), format!("--regid={USER}"), "--clear-groups".into()];

@@ -147,6 +147,16 @@ impl Fixture {
         std::fs::write(path, content).unwrap();
     }
 
+    /// Copies a program, or a script, to be run. A child does it: what this process has open for writing, a child
+    /// of another test may have inherited, and then it can't be run yet.
+    pub fn put_program(&self, name: &str, from: impl AsRef<OsStr>) -> PathBuf {
+        let path = self.path(name);
+        let mut install = Command::new("install");
+        let done = finish(install.args(["-m", "755"]).arg(from).arg(&path));
+        assert_eq!(done.code, Some(0), "{}", done.stderr);
+        path
+    }
+
     /// Makes a disk of 64 MiB with the partitions that a script of sfdisk(8) describes.
     pub fn partition(&self, name: &str, script: &str) {
         std::fs::File::create(self.path(name)).unwrap().set_len(64 << 20).unwrap();

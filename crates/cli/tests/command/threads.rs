@@ -56,8 +56,7 @@ fn what_needs_an_image_works_with_the_threads_that_there_are() {
     let fixture = prepared();
     std::fs::set_permissions(fixture.path(""), PermissionsExt::from_mode(0o777)).unwrap();
     // Users need not reach the folder that it was built in.
-    let program = fixture.path("drystone");
-    std::fs::copy(crate::support::command().get_program(), &program).unwrap();
+    let program = fixture.put_program("drystone", crate::support::command().get_program());
     let with_threads = |count: u32, line: &str| {
         let mut command = Command::new("timeout");
         command.args(["--signal=KILL", "60", "setpriv", "--clear-groups"]);

@@ -82,11 +82,9 @@ impl Mounting {
     /// A folder that a test lays over /sbin, with the program that mount(8) and umount(8) find there. Only
     /// the test sees it.
     pub fn put_in_sbin(&self, name: &str, script: &str) {
-        let folder = self.fixture.path("sbin");
-        fs::create_dir(&folder).unwrap();
-        let program = folder.join(name);
-        fs::write(&program, script).unwrap();
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        self.fixture.put("script", script);
+        fs::create_dir(self.fixture.path("sbin")).unwrap();
+        self.fixture.put_program(&format!("sbin/{name}"), self.fixture.path("script"));
     }
 
     /// Waits until the image may be opened by others.
