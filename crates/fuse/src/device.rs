@@ -188,17 +188,18 @@ fn serve_one<'a>(
                     .put(header, fixed.to_vec(), move |result| send(device, &header, result, &[]));
             } else {
                 let result = service::answer(service, &header, fixed, payload, used);
-                match result
-                    .ok()
-                    .and_then(|length| Some((length, service.outdated(&header, fixed)?)))
-                {
-                    None => send(device, &header, result, payload),
-                    Some((length, bytes)) => {
+                let outdated = service::outdated(service, &header, fixed, result);
+                match (outdated, result) {
+                    (None, _) => send(device, &header, result, payload),
+                    (Some(content), Ok(length)) => {
                         let payload = payload[..length].to_vec();
-                        let content = Content { node: header.node, bytes };
                         readers.write_backs.answer_after_drop(content, move || {
                             send(device, &header, result, &payload);
                         });
+                    }
+                    (Some(content), Err(_)) => {
+                        send(device, &header, result, &[]);
+                        readers.write_backs.drop_soon(content);
                     }
                 }
             }

@@ -1,6 +1,7 @@
 //! The interface between transports and what answers their requests.
 
 use crate::wire::RequestHeader;
+use crate::write_back::Content;
 use rustix::io::Errno;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -40,6 +41,18 @@ pub trait Service: Send + Sync {
         let _ = (header, fixed);
         None
     }
+
+    /// For a request that failed with `errno`, above zero: the bytes of its node that the kernel has cached
+    /// as the request would have changed them, and has to drop after the answer.
+    fn outdated_by_refusal(
+        &self,
+        header: &RequestHeader,
+        fixed: &[u8],
+        errno: i32,
+    ) -> Option<Range<u64>> {
+        let _ = (header, fixed, errno);
+        None
+    }
 }
 
 /// Answers one request that has been cut into its parts; the errno is below zero.
@@ -57,6 +70,21 @@ pub(crate) fn answer(
         // The kernel accepts only such numbers as errors.
         Answer::Error(errno) => Err(-errno.clamp(1, 511)),
     }
+}
+
+/// The content that the kernel has to drop because of a request: before it gets the answer to one that
+/// succeeded, after the answer to one that failed.
+pub(crate) fn outdated(
+    service: &dyn Service,
+    header: &RequestHeader,
+    fixed: &[u8],
+    result: Result<usize, i32>,
+) -> Option<Content> {
+    let bytes = match result {
+        Ok(_) => service.outdated(header, fixed),
+        Err(errno) => service.outdated_by_refusal(header, fixed, -errno),
+    }?;
+    Some(Content { node: header.node, bytes })
 }
 
 /// Takes back references to a node.

@@ -9,8 +9,8 @@ use drystone_fuse::{NodeId, Operations, RequestCaller, ServingOptions, WriteFlag
 use drystone_sync::Arc;
 use drystone_testkit::judges::{FeatureSet, Scratch, mke2fs};
 use drystone_vfs::{
-    Errno, FallocateMode, FileSystem, InodeNumber, NewNode, RequestContext, SetAttributes, SetTime,
-    Timestamp,
+    Errno, FallocateMode, FileFlags, FileSystem, InodeNumber, NewNode, RequestContext,
+    SetAttributes, SetTime, Timestamp,
 };
 
 const IMAGE_BYTES: u64 = 32 << 20;
@@ -187,6 +187,37 @@ fn syncs_fail_while_bytes_are_missing() {
     let other = served.new_file("g");
     refuse(0);
     served.operations.fsync(NodeId(other.0), true).unwrap();
+}
+
+/// What may not be changed isn't missing. Appends beside such changes are stored.
+#[test]
+fn forbidden_changes_are_not_missing() {
+    const WRITES: u32 = 2;
+    let served = Served::new(true);
+    let guarded = |name, flag| {
+        let file = served.new_file(name);
+        let handle =
+            served.operations.open(&RequestCaller::default(), NodeId(file.0), WRITES, false);
+        served.write(file, 0, b"stored").unwrap();
+        let flags = served.fs.attributes(file).unwrap().flags | flag;
+        let changes = SetAttributes { flags: Some(flags), ..SetAttributes::default() };
+        served.fs.set_attributes(&RequestContext::superuser(), file, &changes).unwrap();
+        (file, handle.unwrap())
+    };
+    let told = |file: InodeNumber, handle| {
+        served.operations.attributes_of_opened(NodeId(file.0), handle).map(drop)
+    };
+    let (file, handle) = guarded("immutable", FileFlags::IMMUTABLE);
+    assert_eq!(served.write(file, 0, b"X"), Err(Errno::EPERM));
+    served.operations.fsync(NodeId(file.0), false).unwrap();
+    assert_eq!((told(file, handle), told(file, handle)), (Err(Errno::EPERM), Ok(())));
+    assert_eq!(served.content(file), b"stored");
+    let (file, handle) = guarded("append-only", FileFlags::APPEND);
+    assert_eq!(served.write(file, 0, b"Xtored more"), Err(Errno::EPERM));
+    served.operations.fsync(NodeId(file.0), false).unwrap();
+    // Only the kernel tells of it: a program that appends did nothing wrong.
+    told(file, handle).unwrap();
+    assert_eq!(served.content(file), b"stored more");
 }
 
 /// The kernel keeps the times of files and sends them by itself, unless it believes that they are stored already:

@@ -5,7 +5,9 @@ use super::answer::{FuserReply, Opened, answer_sized};
 use super::convert::{
     common_parts, entry_parts, file_type, no_attributes, request_of, set_time, timestamp,
 };
-use crate::operations::{EntryReply, Listed, NodeId, Operations, Reply, WriteFlags};
+use crate::operations::{
+    EntryReply, Listed, NodeId, Operations, Reply, WriteFlags, outdated_by_refusal,
+};
 use crate::service::surviving;
 use crate::write_back::{Content, WriteBacks};
 use drystone_sync::Arc;
@@ -250,7 +252,14 @@ impl fuser::Filesystem for Server {
         };
         let written = match self.does(|to| to.write(&caller, node, offset, data, flags)) {
             Ok(written) => written as u64,
-            Err(error) => return reply.fail(error),
+            Err(error) => {
+                reply.fail(error);
+                let bytes = offset..offset + data.len() as u64;
+                if let Some(bytes) = outdated_by_refusal(bytes, flags, error) {
+                    self.write_backs.drop_soon(Content { node: node.0, bytes });
+                }
+                return;
+            }
         };
         let bytes = offset..offset + written;
         match self.operations.outdated_by_write(node, bytes, flags, open_flags.0 as u32) {

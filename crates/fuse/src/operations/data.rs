@@ -168,28 +168,28 @@ impl Operations {
             Ok(Cow::Borrowed(data))
         }
         .and_then(|allowed| {
+            let is_forbidden = matches!(allowed, Cow::Owned(_));
             self.telling_of_set_id(request, context, node, |context| {
                 if flags.cached {
                     // The kernel takes any count for everything it has gathered, and forgets the rest.
                     self.file_system.write_all(context, inode, offset, &allowed)?;
-                    match allowed {
-                        Cow::Borrowed(_) => Ok(data.len()),
-                        // Appends beside the bytes that may not change are stored.
-                        Cow::Owned(_) => Err(Errno::EPERM.into()),
-                    }
+                    Ok((data.len(), is_forbidden))
                 } else {
-                    self.file_system.write(context, inode, offset, data)
+                    Ok((self.file_system.write(context, inode, offset, data)?, false))
                 }
             })
         });
-        let written = self.done(CountedOperation::Write, written).inspect_err(|&error| {
+        let done = self.done(CountedOperation::Write, written);
+        let (written, is_forbidden) = done.inspect_err(|&error| {
             if flags.cached {
                 self.refused(node, offset..offset + data.len() as u64, error);
             }
         })?;
         self.refusals.settle(inode, offset..offset + written as u64);
         self.counters.count_written(written);
-        Ok(written)
+        // Appends beside bytes that may not change are stored. The kernel reports the error to syncs and
+        // closes; other programs that append aren't bothered with it.
+        if is_forbidden { Err(Errno::EPERM) } else { Ok(written) }
     }
 
     /// Returns when the content of an inode is durable, and its attributes unless `data_only`

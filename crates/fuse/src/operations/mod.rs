@@ -44,6 +44,7 @@ pub use data::WriteFlags;
 pub use directory::{DIRECTORY_ENTRY_BYTES, DIRECTORY_PLUS_ENTRY_BYTES, Listed};
 pub use ioctl::IoctlReply;
 pub use names::{Created, encode_device};
+pub(crate) use refusals::outdated_by_refusal;
 
 use crate::{CountedOperation, Counters, ServingOptions};
 use direct::DirectWrites;

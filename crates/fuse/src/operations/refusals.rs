@@ -13,13 +13,17 @@
 //! bytes are remembered while the file is open for writing, and each sync fails until they are
 //! written again or cut off.
 //!
+//! Content that may not change (`EPERM`) is different. Its change isn't missing, so no later sync fails. But
+//! the kernel would go on to show the change to programs, and send it again with each append to the same page;
+//! so it has to drop those pages.
+//!
 //! # Locking
 //!
 //! One lock, taken only if there is something to find. It ranks after that of a file's writers, and
 //! nothing is taken under it.
 
 use super::ranges::Ranges;
-use super::{NodeId, Operations};
+use super::{NodeId, Operations, WriteFlags};
 use drystone_sync::atomic::{AtomicUsize, Ordering};
 use drystone_sync::{LockClass, Mutex};
 use drystone_vfs::{Errno, InodeNumber};
@@ -32,14 +36,12 @@ static REFUSALS: LockClass = LockClass::new("refused writes", 6);
 const FULL_BYTES: u64 = 1 << 20;
 
 /// The refused writes of a file.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Refused {
-    /// The newest reason.
-    error: Errno,
-    /// No writer has been told yet.
-    is_untold: bool,
-    /// The bytes that are missing.
-    missing: Ranges,
+    /// The newest reason, while no writer has been told.
+    untold: Option<Errno>,
+    /// The bytes that are missing, and the newest reason for that.
+    missing: Option<(Errno, Ranges)>,
 }
 
 /// The files with bytes that were refused.
@@ -57,10 +59,13 @@ impl Refusals {
     /// A write of these bytes that the kernel had gathered was refused.
     pub(super) fn add(&self, inode: InodeNumber, bytes: Range<u64>, error: Errno) {
         let mut files = self.files.lock();
-        let missing = Ranges::default();
-        let refused = files.entry(inode).or_insert(Refused { error, is_untold: true, missing });
-        (refused.error, refused.is_untold) = (error, true);
-        refused.missing.add(bytes);
+        let refused = files.entry(inode).or_default();
+        refused.untold = Some(error);
+        if error != Errno::EPERM {
+            let (newest, missing) = refused.missing.get_or_insert((error, Ranges::default()));
+            *newest = error;
+            missing.add(bytes);
+        }
         self.count.store(files.len(), Ordering::Relaxed);
     }
 
@@ -70,44 +75,60 @@ impl Refusals {
         if self.count.load(Ordering::Relaxed) == 0 {
             return None;
         }
-        self.files.lock().get(&inode).map(|refused| refused.error)
+        let files = self.files.lock();
+        files.get(&inode)?.missing.as_ref().map(|(error, _)| *error)
     }
 
     /// The error to report to the next writer of the file, and to no other.
     fn take_untold(&self, inode: InodeNumber) -> Option<Errno> {
-        self.of(inode)?;
-        let mut files = self.files.lock();
-        let refused = files.get_mut(&inode)?;
-        std::mem::take(&mut refused.is_untold).then_some(refused.error)
+        self.change(inode, |refused| refused.untold.take()).flatten()
     }
 
     /// These bytes of the file have been written again or no longer exist.
     pub(super) fn settle(&self, inode: InodeNumber, bytes: Range<u64>) {
-        self.change(inode, |refused| refused.missing.remove(bytes));
+        self.change(inode, |refused| {
+            if let Some((_, missing)) = &mut refused.missing {
+                missing.remove(bytes);
+                if missing.is_empty() {
+                    *refused = Refused::default();
+                }
+            }
+        });
     }
 
     /// The writers of the file have been told.
     pub(super) fn told(&self, inode: InodeNumber) {
-        self.change(inode, |refused| refused.is_untold = false);
+        self.change(inode, |refused| refused.untold = None);
     }
 
     /// Forgets a file that is empty or no longer open for writing.
     pub(super) fn forget(&self, inode: InodeNumber) {
-        self.settle(inode, 0..u64::MAX);
+        self.change(inode, |refused| *refused = Refused::default());
     }
 
-    fn change(&self, inode: InodeNumber, change: impl FnOnce(&mut Refused)) {
+    fn change<T>(&self, inode: InodeNumber, change: impl FnOnce(&mut Refused) -> T) -> Option<T> {
         if self.count.load(Ordering::Relaxed) == 0 {
-            return;
+            return None;
         }
         let mut files = self.files.lock();
-        let Some(refused) = files.get_mut(&inode) else { return };
-        change(refused);
-        if refused.missing.is_empty() {
+        let refused = files.get_mut(&inode)?;
+        let result = change(refused);
+        if refused.untold.is_none() && refused.missing.is_none() {
             files.remove(&inode);
             self.count.store(files.len(), Ordering::Relaxed);
         }
+        Some(result)
     }
+}
+
+/// What the kernel has to drop of its cache after a write that was refused with `error`: changes of content
+/// that may not change.
+pub(crate) fn outdated_by_refusal(
+    bytes: Range<u64>,
+    flags: WriteFlags,
+    error: Errno,
+) -> Option<Range<u64>> {
+    (flags.cached && error == Errno::EPERM).then_some(bytes)
 }
 
 impl Operations {

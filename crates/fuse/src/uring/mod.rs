@@ -244,15 +244,15 @@ impl ServedQueue<'_, '_> {
         self.ring.commit(entry, self.number, commit_id);
     }
 
-    /// Has the kernel drop content, and puts an answer aside until it has. False if no entry would
-    /// be left for other requests: then the content is dropped soon after the answer.
+    /// Has the kernel drop content, and puts the answer of a request that succeeded aside until it has. False
+    /// if the content is dropped after the answer, also because no entry would be left for other requests.
     fn answers_after_drop(
         &mut self,
         entry: usize,
         content: Content,
         result: Result<usize, i32>,
     ) -> bool {
-        if !self.put_aside() {
+        if result.is_err() || !self.put_aside() {
             self.readers.write_backs.drop_soon(content);
             return false;
         }
@@ -270,8 +270,8 @@ fn fixed_length(header: &RequestHeader, readers: &Readers<'_, '_>) -> usize {
         .map_or(0, |operation| readers.layouts.fixed_length(operation))
 }
 
-/// Carries out the request in an entry. Returns its answer, and the content that the kernel has to
-/// drop before it gets the answer.
+/// Carries out the request in an entry. Returns its answer, and the content that the kernel has to drop
+/// because of it ([`service::outdated`]).
 fn serve_one(
     entries: &mut Entries,
     index: usize,
@@ -283,8 +283,7 @@ fn serve_one(
     let used = (state.payload_length as usize).min(payload.len());
     let fixed = &fixed[..fixed_length(&header, readers).min(fixed.len())];
     let result = service::answer(readers.service, &header, fixed, payload, used);
-    let outdated = result.ok().and_then(|_| readers.service.outdated(&header, fixed));
-    (result, outdated.map(|bytes| Content { node: header.node, bytes }))
+    (result, service::outdated(readers.service, &header, fixed, result))
 }
 
 /// Puts the answer to a request into its entry, where the payload is already, and returns the number

@@ -5,7 +5,9 @@
 
 mod convert;
 
-use crate::operations::{EntryReply, NodeId, Operations, Reply, RequestCaller, WriteFlags};
+use crate::operations::{
+    EntryReply, NodeId, Operations, Reply, RequestCaller, WriteFlags, outdated_by_refusal,
+};
 use crate::service::{Answer, Service};
 use crate::wire::{
     self, EntryHeader, GetXattrOut, IoControlIn, IoControlOut, ListingWriter, Message, OpenOut,
@@ -54,13 +56,30 @@ impl Service for Operations {
     }
 
     fn outdated(&self, header: &RequestHeader, fixed: &[u8]) -> Option<Range<u64>> {
-        if header.operation != wire::Opcode::Write as u32 {
-            return None;
-        }
-        let how = WriteIn::read_from_bytes(fixed).ok()?;
-        let bytes = how.offset..how.offset.saturating_add(u64::from(how.size));
+        let (how, bytes) = write_of(header, fixed)?;
         self.outdated_by_write(NodeId(header.node), bytes, flags_of_write(&how), how.flags)
     }
+
+    fn outdated_by_refusal(
+        &self,
+        header: &RequestHeader,
+        fixed: &[u8],
+        errno: i32,
+    ) -> Option<Range<u64>> {
+        let (how, bytes) = write_of(header, fixed)?;
+        let error = Errno::from_code(errno)?;
+        outdated_by_refusal(bytes, flags_of_write(&how), error)
+    }
+}
+
+/// The parameters of a write, and the bytes that it writes; `None` for other requests.
+fn write_of(header: &RequestHeader, fixed: &[u8]) -> Option<(WriteIn, Range<u64>)> {
+    if header.operation != wire::Opcode::Write as u32 {
+        return None;
+    }
+    let how = WriteIn::read_from_bytes(fixed).ok()?;
+    let bytes = how.offset..how.offset.saturating_add(u64::from(how.size));
+    Some((how, bytes))
 }
 
 fn flags_of_write(how: &WriteIn) -> WriteFlags {

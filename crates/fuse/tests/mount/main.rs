@@ -93,6 +93,7 @@ over_each_transport! {
     attributes::space_is_counted,
     guards::immutable_files_take_only_what_was_written_before,
     guards::append_only_files_keep_what_is_stored,
+    guards::refused_changes_leave_the_cache,
     guards::direct_appends_go_beside_gathered_ones,
     quotas::limits_are_kept,
     xattrs::attributes_are_kept,
