@@ -178,7 +178,7 @@ fn serve_one<'a>(
                 readers.write_backs.write_back(Content::all(header.node), move |written| {
                     let result = match written {
                         Ok(()) => service::answer(service, &header, &fixed, &mut put_aside, used),
-                        Err(error) => Err(-error.raw_os_error()),
+                        Err(error) => service::without_write_back(&header, error),
                     };
                     send(device, &header, result, &put_aside);
                 });

@@ -1,6 +1,6 @@
 //! The interface between transports and what answers their requests.
 
-use crate::wire::RequestHeader;
+use crate::wire::{Opcode, RequestHeader};
 use crate::write_back::Content;
 use rustix::io::Errno;
 use std::ops::Range;
@@ -70,6 +70,14 @@ pub(crate) fn answer(
         // The kernel accepts only such numbers as errors.
         Answer::Error(errno) => Err(-errno.clamp(1, 511)),
     }
+}
+
+/// The answer to a request that [needs a write-back](Service::needs_write_back) if the kernel couldn't
+/// write, and why. `EINVAL` tells programs that data and holes aren't known, and they read everything.
+pub(crate) fn without_write_back(header: &RequestHeader, errno: Errno) -> Result<usize, i32> {
+    let is_seek = header.operation == Opcode::Seek as u32;
+    let errno = if is_seek { Errno::INVAL } else { errno };
+    Err(-errno.raw_os_error())
 }
 
 /// The content that the kernel has to drop because of a request: before it gets the answer to one that

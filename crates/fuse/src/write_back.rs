@@ -19,7 +19,7 @@ use zerocopy::IntoBytes;
 /// `FUSE_NOTIFY_INVAL_INODE`, where an answer has its error.
 const DROP_CONTENT: i32 = 2;
 
-/// Continues a request once the file is written, or can't be.
+/// Continues a request once the file is written, or can't be: `EIO`.
 type GoOn<'a> = Box<dyn FnOnce(Result<(), Errno>) + Send + 'a>;
 
 /// Content of a node.
@@ -94,8 +94,8 @@ impl<'a> WriteBacks<'a> {
                 Ok(()) | Err(Errno::NOENT) => Ok(()),
                 Err(error) => {
                     tracing::warn!("the kernel doesn't write back {content:?}: {error}");
-                    // Programs take that for "can't tell data from holes" and read everything.
-                    Err(Errno::INVAL)
+                    // Why it doesn't has no meaning for a program.
+                    Err(Errno::IO)
                 }
             };
             match then {
@@ -148,7 +148,7 @@ mod tests {
             scope.spawn(|| {
                 write_backs.run(|content| match content.node {
                     7 => Err(Errno::NOENT),
-                    8 => Err(Errno::IO),
+                    8 => Err(Errno::BUSY),
                     _ => Ok(()),
                 });
             });
@@ -158,7 +158,7 @@ mod tests {
                 write_backs.write_back(Content::all(node), move |written| match written {
                     Ok(()) => drop(done.fetch_add(1, Ordering::Relaxed)),
                     Err(error) => {
-                        assert_eq!((node, error), (8, Errno::INVAL));
+                        assert_eq!((node, error), (8, Errno::IO));
                         failed.fetch_add(1, Ordering::Relaxed);
                     }
                 });

@@ -189,6 +189,29 @@ fn syncs_fail_while_bytes_are_missing() {
     served.operations.fsync(NodeId(other.0), true).unwrap();
 }
 
+/// A file that lacks bytes of which a program believes that they are written isn't made immutable without them.
+#[test]
+fn files_with_missing_bytes_get_no_guard() {
+    const SET_FLAGS: u32 = 0x4008_6602;
+    let served = Served::new(true);
+    let file = served.new_file("f");
+    served.write(file, 0, &[1; BLOCK]).unwrap();
+    served.fs.sync_inode(file, false).unwrap();
+    let guard = |flag: FileFlags| {
+        let flags = served.fs.attributes(file).unwrap().flags | flag;
+        let (caller, input) = (RequestCaller::default(), flags.bits().to_ne_bytes());
+        served.operations.ioctl(&caller, NodeId(file.0), SET_FLAGS, &input, 0).map(drop)
+    };
+    served.device.inject(Fault::of(DeviceOperation::Write, Effect::InputOutputError));
+    assert_eq!(served.write(file, 0, &[2; BLOCK]), Err(Errno::EIO));
+    served.device.repair();
+    assert_eq!(guard(FileFlags::IMMUTABLE), Err(Errno::EIO));
+    assert_eq!(guard(FileFlags::APPEND), Err(Errno::EIO));
+    guard(FileFlags::NO_DUMP).unwrap();
+    served.write(file, 0, &[2; BLOCK]).unwrap();
+    guard(FileFlags::IMMUTABLE).unwrap();
+}
+
 /// What may not be changed isn't missing. Appends beside such changes are stored.
 #[test]
 fn forbidden_changes_are_not_missing() {

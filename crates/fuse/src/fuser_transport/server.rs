@@ -434,7 +434,7 @@ impl fuser::Filesystem for Server {
                 let work = || operations.ioctl(&caller, node, number, &input, bytes_max);
                 reply.answer(safely(work));
             }
-            Err(error) => reply.error(fuser::Errno::from_i32(error.raw_os_error())),
+            Err(_) => reply.answer(Err(Errno::EIO)),
         });
     }
 
@@ -468,7 +468,8 @@ impl fuser::Filesystem for Server {
         let operations = Arc::clone(&self.operations);
         self.write_backs.write_back(Content::all(node.0), move |written| match written {
             Ok(()) => reply.answer(seek(&operations, node, offset, whence)),
-            Err(error) => reply.error(fuser::Errno::from_i32(error.raw_os_error())),
+            // Programs then read everything.
+            Err(_) => reply.answer(Err(Errno::EINVAL)),
         });
     }
 

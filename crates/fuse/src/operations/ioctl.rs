@@ -128,11 +128,11 @@ impl Operations {
             Asked::SetFlags => {
                 let flags = FileFlags::from_bits(word(input, 0)?).ok_or(Errno::EOPNOTSUPP)?;
                 let changes = SetAttributes { flags: Some(flags), ..SetAttributes::default() };
-                self.change_flags(request, node, &changes)
+                self.change_flags(request, node, &attributes, &changes)
             }
             Asked::SetExtended => {
                 let changes = extended_changes(&attributes, input)?;
-                self.change_flags(request, node, &changes)
+                self.change_flags(request, node, &attributes, &changes)
             }
         }
     }
@@ -153,10 +153,19 @@ impl Operations {
         &self,
         request: &RequestCaller,
         node: NodeId,
+        attributes: &InodeAttributes,
         changes: &SetAttributes,
     ) -> Result<IoctlReply> {
+        // What was written before belongs into a file that gets a guard, but some of it was refused.
+        let inode = self.inode(node);
+        let added = changes.flags.unwrap_or_default() - attributes.flags;
+        if added.intersects(GUARDS)
+            && let Some(error) = self.refusals.of(inode)
+        {
+            return Err(error.into());
+        }
         if *changes != SetAttributes::default() {
-            self.file_system.set_attributes(&user_context(request), self.inode(node), changes)?;
+            self.file_system.set_attributes(&user_context(request), inode, changes)?;
             // The kernel doesn't know that an ioctl changes the attributes it caches. With a write-back cache
             // it still keeps a file's times.
             self.notices.outdate_attributes(node);

@@ -9,9 +9,10 @@
 //! All rings are made, each on its thread, before the kernel is told that there will be rings: it lets
 //! every request wait until each queue has one. Every entry is either the kernel's (from a command to
 //! its completion) or ours (from there to the next command). A request that has to wait, for the kernel
-//! to write or for a sync, stays in its entry, which stays ours: the thread goes on with the others. The
-//! kernel gets all entries at the start: an entry that it gets later serves only requests that come
-//! after it, not those that wait already.
+//! to write or for a sync, stays in its entry, which stays ours: the thread goes on with the others. Syncs
+//! may take all entries, since they end by themselves. What the kernel writes needs an entry, so not all
+//! entries wait for that. The kernel gets all entries at the start: an entry that it gets later serves only
+//! requests that come after it, not those that wait already.
 //!
 //! # Locking
 //! None but that of the [mailbox](mailbox::Mailbox), for requests that have waited.
@@ -122,14 +123,40 @@ impl Made {
     pub(crate) fn serve(self, readers: &Readers<'_, '_>) -> io::Result<()> {
         let Made { number, affinity, ring, entries, mailbox } = self;
         let alive = entries.count();
+        let waits = vec![None; alive];
         let mut serving =
-            ServedQueue { number, affinity, ring, entries, readers, mailbox, alive, aside: 0 };
+            ServedQueue { number, affinity, ring, entries, readers, mailbox, alive, waits };
         for index in 0..alive {
             serving.ring.register(index, number, &mut serving.entries)?;
         }
         serving.answer_all()?;
         serving.entries.are_back();
         Ok(())
+    }
+}
+
+/// What a request waits for that stays in its entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WaitsFor {
+    /// A sync.
+    Sync,
+    /// The kernel to write what it has gathered.
+    WriteBack,
+    /// The kernel to drop what it has cached, but not for long.
+    Drop,
+}
+
+/// Whether a request may wait for something in its entry. `waits` is for each entry what it waits for;
+/// `alive` of them are in use.
+fn may_wait(waits: &[Option<WaitsFor>], alive: usize, waits_for: WaitsFor) -> bool {
+    let others = || waits.iter().flatten();
+    match waits_for {
+        WaitsFor::Sync => true,
+        // All other entries come back in any case.
+        WaitsFor::WriteBack => {
+            others().filter(|other| **other == WaitsFor::WriteBack).count() + 1 < alive
+        }
+        WaitsFor::Drop => others().count() + 1 < alive,
     }
 }
 
@@ -143,8 +170,8 @@ struct ServedQueue<'r, 'a> {
     mailbox: Arc<Mailbox>,
     /// Entries that the kernel hasn't given back for good.
     alive: usize,
-    /// Those of them whose requests wait.
-    aside: usize,
+    /// For each entry what its request waits for, if it does.
+    waits: Vec<Option<WaitsFor>>,
 }
 
 impl ServedQueue<'_, '_> {
@@ -157,7 +184,7 @@ impl ServedQueue<'_, '_> {
                 match completion {
                     Completion::Woken => {
                         for (entry, waited) in self.mailbox.take() {
-                            self.aside -= 1;
+                            self.waits[entry] = None;
                             self.answer(entry, waited);
                         }
                         self.ring.await_waking();
@@ -195,33 +222,28 @@ impl ServedQueue<'_, '_> {
             return Some(Waited::GoesOn);
         }
         let fixed = fixed.to_vec();
-        if !self.put_aside() {
-            // Other waits are for a sync. If the kernel couldn't write, `EINVAL` tells programs that
-            // data and holes aren't known, and they read everything.
-            let is_seek = header.operation == Opcode::Seek as u32;
-            let errno = if is_seek { Errno::INVAL } else { Errno::BUSY };
-            let refusal = Waited::Answered(Err(-errno.raw_os_error()));
-            return Some(if is_sync { Waited::GoesOn } else { refusal });
-        }
         let mailbox = Arc::clone(&self.mailbox);
         if is_sync {
+            self.put_aside(entry, WaitsFor::Sync);
             let done = move |result| mailbox.put(entry, Waited::Answered(result));
             self.readers.syncs.put(header, fixed, done);
-        } else {
-            self.readers.write_backs.write_back(Content::all(header.node), move |written| {
-                let failed = |errno: Errno| Waited::Answered(Err(-errno.raw_os_error()));
-                mailbox.put(entry, written.map_or_else(failed, |()| Waited::GoesOn));
-            });
+            return None;
         }
+        let failed = move |errno| Waited::Answered(service::without_write_back(&header, errno));
+        if !self.put_aside(entry, WaitsFor::WriteBack) {
+            return Some(failed(Errno::BUSY));
+        }
+        self.readers.write_backs.write_back(Content::all(header.node), move |written| {
+            mailbox.put(entry, written.map_or_else(failed, |()| Waited::GoesOn));
+        });
         None
     }
 
-    /// Counts a request that waits in its entry. False if no entry would be left for other
-    /// requests.
-    fn put_aside(&mut self) -> bool {
-        let is_other_left = self.aside + 1 < self.alive;
-        self.aside += usize::from(is_other_left);
-        is_other_left
+    /// Notes that the request in an entry waits; false if it [may not](may_wait).
+    fn put_aside(&mut self, entry: usize, waits_for: WaitsFor) -> bool {
+        let may_wait = may_wait(&self.waits, self.alive, waits_for);
+        self.waits[entry] = may_wait.then_some(waits_for);
+        may_wait
     }
 
     /// Answers the request in an entry and offers the entry again, unless the answer has to wait.
@@ -252,7 +274,7 @@ impl ServedQueue<'_, '_> {
         content: Content,
         result: Result<usize, i32>,
     ) -> bool {
-        if result.is_err() || !self.put_aside() {
+        if result.is_err() || !self.put_aside(entry, WaitsFor::Drop) {
             self.readers.write_backs.drop_soon(content);
             return false;
         }
@@ -306,6 +328,20 @@ fn put_answer(entries: &mut Entries, index: usize, result: Result<usize, i32>) -
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_entry_is_left_or_comes_back() {
+        use WaitsFor::{Drop, Sync, WriteBack};
+        let may = |waits: [Option<WaitsFor>; 3]| {
+            [Sync, WriteBack, Drop].map(|waits_for| may_wait(&waits, 3, waits_for))
+        };
+        assert_eq!(may([None, None, None]), [true, true, true]);
+        assert_eq!(may([Some(WriteBack), None, None]), [true, true, true]);
+        assert_eq!(may([Some(WriteBack), Some(WriteBack), None]), [true, false, false]);
+        assert_eq!(may([Some(WriteBack), Some(Sync), None]), [true, true, false]);
+        assert_eq!(may([Some(Drop), Some(Sync), None]), [true, true, false]);
+        assert!(!may_wait(&[None], 1, WriteBack));
+    }
 
     #[test]
     fn cores_are_counted() {

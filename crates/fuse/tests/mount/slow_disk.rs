@@ -8,6 +8,8 @@ use drystone_fuse::{Mount, MountError, Operations, ServingOptions, Transport};
 use drystone_sync::atomic::{AtomicBool, Ordering};
 use drystone_sync::{Arc, thread};
 use drystone_testkit::skip::{self, Prerequisite, skip};
+use rustix::fs::IFlags;
+use rustix::thread::{CpuSet, sched_setaffinity};
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
@@ -20,6 +22,9 @@ const TICK: Duration = Duration::from_millis(1);
 /// More than there are threads per core.
 const SYNCS: usize = 5;
 
+/// As many requests as a core's rings hold, but for one.
+const MANY_SYNCS: usize = 13;
+
 /// A device whose flushes wait while its gate is closed.
 #[derive(Debug)]
 struct Hanging {
@@ -31,11 +36,22 @@ struct Hanging {
 struct Gate {
     is_closed: AtomicBool,
     somebody_waits: AtomicBool,
+    /// It was opened again.
+    is_done: AtomicBool,
     /// The watchdog had to open it.
     was_forced: AtomicBool,
 }
 
 impl Gate {
+    fn close(&self) {
+        self.is_closed.store(true, Ordering::SeqCst);
+    }
+
+    fn open(&self) {
+        self.is_closed.store(false, Ordering::SeqCst);
+        self.is_done.store(true, Ordering::SeqCst);
+    }
+
     fn pass(&self) {
         while self.is_closed.load(Ordering::SeqCst) {
             self.somebody_waits.store(true, Ordering::SeqCst);
@@ -46,7 +62,7 @@ impl Gate {
     /// Opens the gate if nothing else does in time.
     fn look_after(&self) {
         for _ in 0..PATIENCE_TICKS {
-            if !self.is_closed.load(Ordering::SeqCst) {
+            if self.is_done.load(Ordering::SeqCst) {
                 return;
             }
             thread::sleep(TICK);
@@ -81,64 +97,121 @@ fn sync(path: &Path) {
     file.sync_all().unwrap();
 }
 
-#[test]
-fn only_who_syncs_waits_for_a_sync() {
+/// Lets syncs end, and unmounts; also when a test fails, whose threads wait for that.
+struct End<'m>(&'m Path, &'m Gate);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.1.open();
+        attach::unmount(self.0, Unmount::Lazily).unwrap();
+    }
+}
+
+/// Serves an image on such a disk while `body` uses it.
+fn on_slow_disk(transport: Transport, body: impl FnOnce(&Path, &Gate)) {
     // Only root may write to the root of the image.
     if !skip::is_root("syncs of a slow disk") {
         return;
     }
+    let folder = tempfile::tempdir().unwrap();
+    let (path, directory) = (folder.path().join("disk.img"), folder.path().join("mnt"));
+    fs::create_dir(&directory).unwrap();
+    make_image(&path);
+    let disk = FileDevice::open(&path, OpenMode::ReadWrite).unwrap();
+    let gate = Arc::new(Gate::default());
+    let device = Arc::new(Hanging { disk, gate: Arc::clone(&gate) });
+    let engine = Arc::new(Ext4::open(device, MountOptions::default()).unwrap());
+    let operations = Arc::new(Operations::new(Arc::clone(&engine) as _, ServingOptions::default()));
+    let begin = || Mount::new(operations, &directory, transport);
+    let begun = if transport == Transport::Rings { with_rings(begin) } else { begin() };
+    let mount = match begun {
+        Ok(mount) => mount,
+        Err(MountError::Session(error)) if transport == Transport::Rings => {
+            return skip(Prerequisite::Rings, error);
+        }
+        Err(MountError::Attach(error)) => return skip(Prerequisite::Fuse, error),
+        Err(error) => panic!("{error}"),
+    };
+    thread::scope(|scope| {
+        let server = scope.spawn(|| mount.run().unwrap());
+        scope.spawn(|| gate.look_after());
+        let end = End(&directory, &gate);
+        body(&directory, &gate);
+        drop(end);
+        server.join().unwrap();
+    });
+    assert!(!gate.was_forced.load(Ordering::SeqCst), "{transport:?}: everybody waited");
+    engine.close().unwrap();
+}
+
+#[test]
+fn only_who_syncs_waits_for_a_sync() {
     for transport in [Transport::Device, Transport::Rings] {
-        let folder = tempfile::tempdir().unwrap();
-        let (path, directory) = (folder.path().join("disk.img"), folder.path().join("mnt"));
-        fs::create_dir(&directory).unwrap();
-        make_image(&path);
-        let disk = FileDevice::open(&path, OpenMode::ReadWrite).unwrap();
-        let gate = Arc::new(Gate::default());
-        let device = Arc::new(Hanging { disk, gate: Arc::clone(&gate) });
-        let engine = Arc::new(Ext4::open(device, MountOptions::default()).unwrap());
-        let operations =
-            Arc::new(Operations::new(Arc::clone(&engine) as _, ServingOptions::default()));
-        let begin = || Mount::new(operations, &directory, transport);
-        let begun = if transport == Transport::Rings { with_rings(begin) } else { begin() };
-        let mount = match begun {
-            Ok(mount) => mount,
-            Err(MountError::Session(error)) if transport == Transport::Rings => {
-                skip(Prerequisite::Rings, error);
-                continue;
-            }
-            Err(MountError::Attach(error)) => {
-                skip(Prerequisite::Fuse, error);
-                continue;
-            }
-            Err(error) => panic!("{error}"),
-        };
-        thread::scope(|scope| {
-            let server = scope.spawn(|| mount.run().unwrap());
-            fs::create_dir(directory.join("many")).unwrap();
-            gate.is_closed.store(true, Ordering::SeqCst);
-            scope.spawn(|| gate.look_after());
-            let syncs: Vec<_> = (0..SYNCS)
-                .map(|number| {
-                    let path = directory.join(format!("synced {number}"));
-                    scope.spawn(move || sync(&path))
-                })
-                .collect();
-            while !gate.somebody_waits.load(Ordering::SeqCst) {
-                thread::sleep(TICK);
-            }
-            // On every core, and with further syncs while others wait.
-            for number in 0..200 {
-                let path = directory.join(format!("many/{number}"));
-                assert!(fs::metadata(&path).is_err());
-                fs::write(&path, "x").unwrap();
-                thread::sleep(Duration::from_micros(100));
-            }
-            gate.is_closed.store(false, Ordering::SeqCst);
-            syncs.into_iter().for_each(|sync| sync.join().unwrap());
-            attach::unmount(&directory, Unmount::Lazily).unwrap();
-            server.join().unwrap();
+        on_slow_disk(transport, |directory, gate| {
+            thread::scope(|scope| {
+                fs::create_dir(directory.join("many")).unwrap();
+                gate.close();
+                let syncs: Vec<_> = (0..SYNCS)
+                    .map(|number| {
+                        let path = directory.join(format!("synced {number}"));
+                        scope.spawn(move || sync(&path))
+                    })
+                    .collect();
+                while !gate.somebody_waits.load(Ordering::SeqCst) {
+                    thread::sleep(TICK);
+                }
+                // On every core, and with further syncs while others wait.
+                for number in 0..200 {
+                    let path = directory.join(format!("many/{number}"));
+                    assert!(fs::metadata(&path).is_err());
+                    fs::write(&path, "x").unwrap();
+                    thread::sleep(Duration::from_micros(100));
+                }
+                gate.open();
+                syncs.into_iter().for_each(|sync| sync.join().unwrap());
+            });
         });
-        assert!(!gate.was_forced.load(Ordering::SeqCst), "{transport:?}: everybody waited");
-        engine.close().unwrap();
+    }
+}
+
+/// Keeps the calling thread, and so its requests, on the first core.
+fn stay_on_first_core() {
+    let mut first = CpuSet::new();
+    first.set(0);
+    sched_setaffinity(None, &first).unwrap();
+}
+
+/// A file that is made immutable has to be written first. Over rings that takes a free entry, which the
+/// request waits for if other requests have them all.
+#[test]
+fn a_file_becomes_immutable_while_many_syncs_wait() {
+    for transport in [Transport::Device, Transport::Rings] {
+        on_slow_disk(transport, |directory, gate| {
+            let path = directory.join("guarded");
+            let guarded = File::create(&path).unwrap();
+            let names = || (0..MANY_SYNCS).map(|number| directory.join(number.to_string()));
+            let files: Vec<_> = names().map(|path| File::create(path).unwrap()).collect();
+            gate.close();
+            thread::scope(|scope| {
+                for file in &files {
+                    scope.spawn(move || {
+                        stay_on_first_core();
+                        (&*file).write_all(b"content").unwrap();
+                        file.sync_all().unwrap();
+                    });
+                    thread::sleep(10 * TICK);
+                }
+                let guarding = scope.spawn(|| {
+                    stay_on_first_core();
+                    (&guarded).write_all(b"content").unwrap();
+                    rustix::fs::ioctl_setflags(&guarded, IFlags::IMMUTABLE)
+                });
+                thread::sleep(100 * TICK);
+                gate.open();
+                assert_eq!(guarding.join().unwrap(), Ok(()), "{transport:?}");
+            });
+            rustix::fs::ioctl_setflags(&guarded, IFlags::empty()).unwrap();
+            assert_eq!(fs::read(&path).unwrap(), b"content");
+        });
     }
 }
