@@ -15,7 +15,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// The benchmarks, by package.
-const BENCHMARKS: [(&str, &str); 2] = [("drystone-ext4", "operations"), ("drystone", "paths")];
+const BENCHMARKS: [(&str, &str); 3] =
+    [("drystone-ext4", "operations"), ("drystone-nilfs2", "operations"), ("drystone", "paths")];
 /// Instructions of a call by path for one of the same call by inode, at most. The aim is 1.15.
 const BY_PATH_MAX: f64 = 1.2;
 /// Valgrind would count every byte that one string instruction sets or copies.
@@ -42,7 +43,7 @@ enum Counter {
 pub fn run(filters: &[String]) -> anyhow::Result<()> {
     let counter = Counter::find();
     eprintln!("counted by {}", counter.name());
-    println!("{:<26}{:>14}{:>12}{:>13}", "operation", "instructions", "ns of CPU", "allocations");
+    println!("{:<34}{:>14}{:>12}{:>13}", "operation", "instructions", "ns of CPU", "allocations");
     let mut counts = BTreeMap::new();
     for (package, benchmark) in BENCHMARKS {
         let binary = build(package, benchmark)?;
@@ -57,7 +58,7 @@ pub fn run(filters: &[String]) -> anyhow::Result<()> {
             let each = |total: u64| total as f64 / run.operations as f64;
             let instructions = each(one.saturating_sub(none));
             println!(
-                "{case:<26}{instructions:>14.0}{:>12.0}{:>13.2}",
+                "{case:<34}{instructions:>14.0}{:>12.0}{:>13.2}",
                 each(run.cpu_ns),
                 each(run.allocations)
             );

@@ -1,9 +1,10 @@
 //! The table of buffers.
 
 use crate::lock_classes::SHARD;
-use crate::shard::{CacheShard, CacheSlot, Loading, spread};
+use crate::shard::{CacheShard, CacheSlot, Loading};
 use crate::{Buffer, CacheStatistics};
 use drystone_blockdev::{BlockDevice, DeviceError, DeviceResult};
+use drystone_ondisk::spread;
 use drystone_sync::{Arc, Mutex, MutexGuard};
 
 /// More shards would not lower contention further on any machine we know of.

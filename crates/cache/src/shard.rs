@@ -9,39 +9,15 @@
 use crate::lock_classes::LOADING;
 use crate::{Buffer, CacheStatistics};
 use drystone_blockdev::DeviceResult;
+use drystone_ondisk::NumberHasher;
 use drystone_sync::atomic::Ordering;
 use drystone_sync::{Arc, Condvar, Mutex};
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::BuildHasherDefault;
 
 /// How many buffers the hand may look at for one insertion. If nearly all are in use, the cache
 /// exceeds its budget for a while rather than search the whole ring at each insertion.
 const HAND_STEPS_MAX: usize = 32;
-
-/// Spreads block numbers: multiplication by an odd constant, high bits folded down.
-#[derive(Default)]
-pub(crate) struct BlockHasher(u64);
-
-impl Hasher for BlockHasher {
-    fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.write_u64(self.0 ^ u64::from(byte));
-        }
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        self.0 = spread(number);
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
-}
-
-pub(crate) fn spread(number: u64) -> u64 {
-    let product = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    product ^ (product >> 32)
-}
 
 /// A block on its way from the device.
 #[derive(Debug)]
@@ -85,7 +61,7 @@ struct CacheEntry {
 
 #[derive(Debug)]
 pub(crate) struct CacheShard {
-    entries: HashMap<u64, CacheEntry, BuildHasherDefault<BlockHasher>>,
+    entries: HashMap<u64, CacheEntry, BuildHasherDefault<NumberHasher>>,
     ring: Vec<u64>,
     hand: usize,
     budget_blocks: usize,

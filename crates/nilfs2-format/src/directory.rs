@@ -94,7 +94,17 @@ pub fn entries(
     inode: InodeNumber,
     number: FileBlock,
 ) -> impl Iterator<Item = Result<StoredEntry<'_>, Corrupt>> {
-    let mut offset = 0;
+    entries_from(block, 0, inode, number)
+}
+
+/// The same from the entry at `offset` on.
+pub fn entries_from(
+    block: &[u8],
+    offset: usize,
+    inode: InodeNumber,
+    number: FileBlock,
+) -> impl Iterator<Item = Result<StoredEntry<'_>, Corrupt>> {
+    let mut offset = offset;
     std::iter::from_fn(move || {
         if offset >= block.len() {
             return None;
@@ -219,6 +229,8 @@ mod tests {
             assert_eq!(all.len(), 2);
             assert_eq!((all[0].name, all[0].inode), (&b"."[..], InodeNumber(20)));
             assert_eq!((all[1].name, all[1].inode), (&b".."[..], InodeNumber(2)));
+            let rest = entries_from(&block, all[1].offset, InodeNumber(20), FileBlock(0));
+            assert_eq!(rest.map(Result::unwrap).collect::<Vec<_>>(), all[1..]);
             let empty = empty_block(block_bytes);
             let all: Vec<_> = entries(&empty, InodeNumber(20), FileBlock(0)).collect();
             assert_eq!(all.len(), 1);

@@ -158,8 +158,8 @@ impl DatFile {
         }
         *byte ^= mask;
         let (key, offset) = self.layout.descriptor(group);
-        let full = new_descriptors(&self.layout, self.block_bytes);
-        let block = self.file.edit(key, volume, || full)?;
+        let make = || new_descriptors(&self.layout, self.block_bytes);
+        let block = self.file.edit(key, volume, make)?;
         let free = read_u32(block, offset);
         let free = if is_used { free.wrapping_sub(1) } else { free.wrapping_add(1) };
         block[offset..offset + 4].copy_from_slice(&free.to_le_bytes());

@@ -4,8 +4,8 @@
 //! The index of a directory is made from its blocks at the first look, and changed after them, so that a change
 //! which fails leaves it as it was.
 //!
-//! New names go into the first block with room, as on Linux. For each length of entry the index knows a
-//! block below which there is no room, so that the search doesn't start at the front each time.
+//! New names go into the first place with room, as on Linux. For each length of entry the index knows an entry
+//! before which there is no room, so that the search doesn't start at the front each time.
 //!
 //! # Locking
 //! The directory's content lock, and the lock of the index inside it.
@@ -13,9 +13,9 @@
 use crate::dat::Translated;
 use crate::engine::Engine;
 use crate::error::Result;
-use crate::inode::{DirectoryIndex, Inode, KnownEntry};
+use crate::inode::{DirectoryIndex, EntryPlace, HashedName, Inode, KnownEntry};
 use drystone_nilfs2_format::directory::{
-    empty_block, entries, file_type_code, needed, set_inode, set_length, write_entry,
+    empty_block, entries, entries_from, file_type_code, needed, set_inode, set_length, write_entry,
 };
 use drystone_nilfs2_format::error::DirectoryProblem;
 use drystone_nilfs2_format::{Corrupt, FileBlock, InodeNumber};
@@ -39,7 +39,7 @@ fn load_index(directory: &Inode, source: Translated<'_>) -> Result<DirectoryInde
             let entry = entry?;
             if entry.inode.0 != 0 {
                 let known = KnownEntry { inode: entry.inode, block, offset: entry.offset as u32 };
-                index.names.insert(entry.name.into(), known);
+                index.set(HashedName::new(entry.name), known);
             }
         }
     }
@@ -50,10 +50,10 @@ fn load_index(directory: &Inode, source: Translated<'_>) -> Result<DirectoryInde
 fn index_of<'a>(
     directory: &'a Inode,
     source: Translated<'_>,
-) -> Result<MutexGuard<'a, Option<DirectoryIndex>>> {
+) -> Result<MutexGuard<'a, Option<Box<DirectoryIndex>>>> {
     let mut index = directory.index.lock();
     if index.is_none() {
-        *index = Some(load_index(directory, source)?);
+        *index = Some(Box::new(load_index(directory, source)?));
     }
     Ok(index)
 }
@@ -61,83 +61,99 @@ fn index_of<'a>(
 /// Finds a name. The directory's content is locked.
 pub(crate) fn find(
     directory: &Inode,
-    name: &[u8],
+    name: HashedName<'_>,
     source: Translated<'_>,
 ) -> Result<Option<KnownEntry>> {
     let index = index_of(directory, source)?;
-    Ok(index.as_ref().and_then(|index| index.names.get(name).copied()))
+    Ok(index.as_ref().and_then(|index| index.get(name)))
 }
 
 /// Whether there are no names but `.` and `..`. The directory's content is locked.
 pub(crate) fn is_empty(directory: &Inode, source: Translated<'_>) -> Result<bool> {
     let index = index_of(directory, source)?;
-    let names = index.as_ref().map(|index| index.names.keys());
-    Ok(names.is_none_or(|mut names| names.all(|name| matches!(&**name, b"." | b".."))))
+    let names = index.as_ref().map(|index| index.names());
+    Ok(names.is_none_or(|mut names| names.all(|name| matches!(name, b"." | b".."))))
 }
 
 /// Adds a name that isn't there. The directory's content is locked exclusively.
 pub(crate) fn insert(
     engine: &Engine,
     directory: &Arc<Inode>,
-    name: &[u8],
+    name: HashedName<'_>,
     inode: InodeNumber,
     file_type: FileType,
 ) -> Result<()> {
     let source = engine.source();
     let code = file_type_code(file_type.mode_bits());
-    let need = needed(name.len());
-    let (mut block, blocks) = {
+    let need = needed(name.bytes.len());
+    let (mut from, blocks) = {
         let index = index_of(directory, source)?;
         let index = index.as_ref();
-        index.map_or((0, 0), |index| (index.first_with_room(need), index.blocks))
+        index.map_or((EntryPlace::FIRST, 0), |index| (index.first_with_room(need), index.blocks))
     };
-    let offset = loop {
-        if block >= blocks {
-            engine.edit_block(directory, FileBlock(block), |bytes| {
+    let place = loop {
+        let block = from.block;
+        if block.0 >= blocks {
+            engine.edit_block(directory, block, |bytes| {
                 bytes.copy_from_slice(&empty_block(bytes.len()));
                 let length = bytes.len();
-                write_entry(bytes, 0, length, inode, code, name);
+                write_entry(bytes, 0, length, inode, code, name.bytes);
             })?;
             engine.change(directory, |fields| {
-                fields.record.size_bytes = (block + 1) * engine.volume.block_bytes() as u64;
+                fields.record.size_bytes = (block.0 + 1) * engine.volume.block_bytes() as u64;
                 fields.needs_checkpoint = true;
             });
-            break 0;
+            break EntryPlace { block, offset: 0 };
         }
-        let number = FileBlock(block);
-        let Some(bytes) = directory.block(number, source)? else {
-            return Err(hole(directory, number).into());
-        };
-        let mut place = None;
-        for entry in entries(&bytes, directory.number, number) {
-            let entry = entry?;
-            if entry.room() >= need {
-                let used = entry.length - entry.room();
-                place = Some((entry.offset, used, entry.length));
-                break;
-            }
-        }
-        // The block is changed below: let go of it, so that it isn't copied.
-        drop(bytes);
-        if let Some((offset, used, length)) = place {
-            engine.edit_block(directory, number, |bytes| {
+        let gap = directory
+            .look_at(block, source, |bytes| find_gap(bytes, from, need, directory.number))?;
+        if let Some(EntryGap { start, used, length }) =
+            gap.ok_or_else(|| hole(directory, block))??
+        {
+            let offset = start + used;
+            engine.edit_block(directory, block, |bytes| {
                 if used > 0 {
-                    set_length(bytes, offset, used);
+                    set_length(bytes, start, used);
                 }
-                write_entry(bytes, offset + used, length - used, inode, code, name);
+                write_entry(bytes, offset, length - used, inode, code, name.bytes);
             })?;
-            break offset + used;
+            break EntryPlace { block, offset: offset as u32 };
         }
-        block += 1;
+        from = EntryPlace { block: FileBlock(block.0 + 1), offset: 0 };
     };
     let mut index = directory.index.lock();
     if let Some(index) = index.as_mut() {
-        index.blocks = index.blocks.max(block + 1);
-        index.note_full_below(need, block);
-        let known = KnownEntry { inode, block: FileBlock(block), offset: offset as u32 };
-        index.names.insert(name.into(), known);
+        index.blocks = index.blocks.max(place.block.0 + 1);
+        index.note_full_before(need, place);
+        let EntryPlace { block, offset } = place;
+        index.set(name, KnownEntry { inode, block, offset });
     }
     Ok(())
+}
+
+/// An entry with room for another one after what it uses.
+#[derive(Clone, Copy, Debug)]
+struct EntryGap {
+    start: usize,
+    used: usize,
+    length: usize,
+}
+
+/// The first entry of a block from a place on that has room for one of `need` bytes.
+fn find_gap(
+    bytes: &[u8],
+    from: EntryPlace,
+    need: usize,
+    directory: InodeNumber,
+) -> Result<Option<EntryGap>> {
+    for entry in entries_from(bytes, from.offset as usize, directory, from.block) {
+        let entry = entry?;
+        if entry.room() >= need {
+            let used = entry.length - entry.room();
+            return Ok(Some(EntryGap { start: entry.offset, used, length: entry.length }));
+        }
+    }
+    Ok(None)
 }
 
 /// What of a block changes when an entry is removed.
@@ -173,7 +189,7 @@ pub(crate) fn locate(
 pub(crate) fn remove(
     engine: &Engine,
     directory: &Arc<Inode>,
-    name: &[u8],
+    name: HashedName<'_>,
     known: KnownEntry,
 ) -> Result<()> {
     let RemovableEntry { length, previous } = locate(directory, known, engine.source())?;
@@ -184,11 +200,13 @@ pub(crate) fn remove(
             set_length(bytes, offset, before + length);
         }
     })?;
-    let room = length + previous.map_or(0, |(_, _, room)| room);
+    let end = known.offset + length as u32;
+    let (offset, room) =
+        previous.map_or((known.offset, length), |(offset, _, room)| (offset as u32, length + room));
     let mut index = directory.index.lock();
     if let Some(index) = index.as_mut() {
-        index.names.remove(name);
-        index.note_room(block, room);
+        index.remove(name);
+        index.note_room(EntryPlace { block, offset }, end, room);
     }
     Ok(())
 }
@@ -197,7 +215,7 @@ pub(crate) fn remove(
 pub(crate) fn replace(
     engine: &Engine,
     directory: &Arc<Inode>,
-    name: &[u8],
+    name: HashedName<'_>,
     known: KnownEntry,
     inode: InodeNumber,
     file_type: FileType,
@@ -207,7 +225,7 @@ pub(crate) fn replace(
         set_inode(bytes, known.offset as usize, inode, code);
     })?;
     if let Some(index) = directory.index.lock().as_mut() {
-        index.names.insert(name.into(), KnownEntry { inode, ..known });
+        index.set(name, KnownEntry { inode, ..known });
     }
     Ok(())
 }

@@ -12,7 +12,7 @@ use crate::space::{Space, SpaceClaim};
 use crate::volume::{BlockBytes, Volume};
 use drystone_nilfs2_format::map::node_entries_max;
 use drystone_nilfs2_format::{FileBlock, InodeNumber, VirtualBlock};
-use drystone_sync::atomic::{AtomicBool, AtomicU64};
+use drystone_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use drystone_sync::{Arc, Mutex, MutexGuard, PerCore, PerCoreCounter, RwLock, thread};
 use drystone_vfs::{Errno, Timestamp};
 use std::collections::VecDeque;
@@ -47,8 +47,8 @@ pub(crate) struct Engine {
     pub(crate) inodes_used: PerCoreCounter,
     /// Both halves of the volume's identity.
     pub(crate) identity: (u64, u64),
-    /// Number of the next generation.
-    pub(crate) generation: AtomicU64,
+    /// Each core's next generation. Those of a core differ by the number of cores.
+    generations: PerCore<AtomicU64>,
     /// Recovery couldn't read where inodes without names may be.
     pub(crate) has_unread_inodes: AtomicBool,
 }
@@ -87,8 +87,9 @@ impl Engine {
         let dat_blocks = parts.dat.read().file.blocks_mapped();
         let ifile_blocks = parts.ifile.file.read().blocks_mapped();
         let space = Space::new(parts.volume.geometry, &parts.log, dat_blocks, ifile_blocks);
+        let first_generation = parts.volume.wall_s();
         Self {
-            generation: AtomicU64::new(parts.volume.wall_s()),
+            generations: PerCore::new(|core| AtomicU64::new(first_generation + core as u64)),
             has_unread_inodes: AtomicBool::new(false),
             volume: parts.volume,
             dat: parts.dat,
@@ -134,6 +135,12 @@ impl Engine {
     /// The time that changes are stamped with.
     pub(crate) fn now(&self) -> Timestamp {
         self.volume.now()
+    }
+
+    /// What tells a new inode from others that had its number.
+    pub(crate) fn next_generation(&self) -> u64 {
+        let step = self.generations.slot_count() as u64;
+        self.generations.current().fetch_add(step, Ordering::Relaxed)
     }
 
     pub(crate) fn check_writable(&self) -> Result<()> {
@@ -184,12 +191,11 @@ impl Engine {
         if self.volume.is_reproducible() {
             return;
         }
-        let dirty_blocks = self.space.dirty_blocks();
-        let dirty = dirty_blocks * self.volume.block_bytes() as u64;
+        let blocks_max = DIRTY_BYTES_MAX / self.volume.block_bytes() as u64;
         // Near the end of the space it has to be known how much there is.
-        if dirty > DIRTY_BYTES_MAX || self.space.is_getting_full(dirty_blocks) {
+        if !self.space.has_plenty(blocks_max) {
             self.requests.wake();
-            if dirty > 2 * DIRTY_BYTES_MAX {
+            if self.space.dirty_blocks() > 2 * blocks_max {
                 // A failure shows in the next change.
                 let _ = self.requests.checkpoint();
             }
@@ -245,12 +251,16 @@ impl Engine {
         key: FileBlock,
         edit: impl FnOnce(&mut [u8]),
     ) -> Result<()> {
-        let loaded = inode.block(key, self.source())?;
         let grows = {
             let mut pages = inode.pages.lock();
-            if let Some(bytes) = loaded {
-                // The log writer may have dropped it meanwhile.
-                pages.keep(key, || bytes);
+            if !pages.blocks.contains_key(&key) {
+                drop(pages);
+                let loaded = inode.block(key, self.source())?;
+                pages = inode.pages.lock();
+                if let Some(bytes) = loaded {
+                    // The log writer may have dropped it meanwhile.
+                    pages.keep(key, || bytes);
+                }
             }
             let (bytes, grows) = pages.edit(key, self.volume.block_bytes());
             edit(bytes);

@@ -39,6 +39,9 @@ pub(crate) static DIRTY_INODES: LockClass = LockClass::new("nilfs2 dirty inodes"
 /// The map of one inode.
 pub(crate) static MAP: LockClass = LockClass::new("nilfs2 map", 300);
 
+/// Inodes that a core has reserved. Held while it reserves others.
+pub(crate) static RESERVED_INODES: LockClass = LockClass::new("nilfs2 reserved inodes", 380);
+
 /// The list of inode groups in memory.
 pub(crate) static INODE_GROUPS: LockClass = LockClass::new("nilfs2 inode groups", 390);
 
@@ -69,6 +72,9 @@ pub(crate) static REQUESTS: LockClass = LockClass::new("nilfs2 requests", 700);
 
 /// Where changes wait while the volume is frozen. Held only to sleep.
 pub(crate) static FREEZE: LockClass = LockClass::new("nilfs2 freeze", 710);
+
+/// The count of dirty blocks, while a core's part moves to the total.
+pub(crate) static DIRTY_COUNT: LockClass = LockClass::new("nilfs2 dirty count", 720);
 
 /// The thread of the log writer.
 pub(crate) static WRITER_THREAD: LockClass = LockClass::new("nilfs2 writer thread", 10);

@@ -12,14 +12,30 @@ use crate::error::Result;
 use crate::volume::{BlockBytes, BlockSource};
 use drystone_nilfs2_format::inode::Inode;
 use drystone_nilfs2_format::{FileBlock, InodeNumber};
+use drystone_ondisk::NumberHasher;
 use drystone_sync::Arc;
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
+use std::hash::BuildHasherDefault;
 
 /// Units of an inode's count of blocks, in bytes.
 const SECTOR_BYTES: usize = 512;
 
 /// More blocks than any device has.
 const BLOCKS_MAX: u64 = u64::MAX / 1024;
+
+/// A block in memory.
+#[derive(Debug)]
+struct MetadataBlock {
+    bytes: BlockBytes,
+    is_dirty: bool,
+}
+
+impl MetadataBlock {
+    fn clean(bytes: BlockBytes) -> Self {
+        Self { bytes, is_dirty: false }
+    }
+}
 
 /// A metadata file in memory.
 #[derive(Debug)]
@@ -28,7 +44,8 @@ pub(crate) struct MetadataFile {
     inode: Inode,
     blocks_mapped: u64,
     pub(crate) map: BlockMap,
-    blocks: HashMap<FileBlock, BlockBytes>,
+    blocks: HashMap<FileBlock, MetadataBlock, BuildHasherDefault<NumberHasher>>,
+    /// Those that are dirty.
     dirty: BTreeSet<FileBlock>,
     block_bytes: usize,
 }
@@ -39,7 +56,7 @@ impl MetadataFile {
             inode: inode.clone(),
             blocks_mapped: (inode.sectors / (block_bytes / SECTOR_BYTES) as u64).min(BLOCKS_MAX),
             map: BlockMap::load(number, &inode.map, block_bytes)?,
-            blocks: HashMap::new(),
+            blocks: HashMap::default(),
             dirty: BTreeSet::new(),
             block_bytes,
         })
@@ -60,7 +77,7 @@ impl MetadataFile {
 
     /// A block that is in memory.
     pub(crate) fn cached(&self, key: FileBlock) -> Option<&BlockBytes> {
-        self.blocks.get(&key)
+        self.blocks.get(&key).map(|block| &block.bytes)
     }
 
     /// Keeps a block that was read by a pointer of the map, unless it is in memory by now. Nothing if the map
@@ -72,13 +89,12 @@ impl MetadataFile {
         bytes: BlockBytes,
         source: &dyn BlockSource,
     ) -> Result<Option<&BlockBytes>> {
-        if !self.blocks.contains_key(&key) {
-            if self.map.get(key, source)? != pointer {
-                return Ok(None);
-            }
-            self.blocks.insert(key, bytes);
-        }
-        Ok(self.blocks.get(&key))
+        let block = match self.blocks.entry(key) {
+            Entry::Occupied(block) => block.into_mut(),
+            Entry::Vacant(_) if self.map.get(key, source)? != pointer => return Ok(None),
+            Entry::Vacant(place) => place.insert(MetadataBlock::clean(bytes)),
+        };
+        Ok(Some(&block.bytes))
     }
 
     /// A block, or nothing for a hole.
@@ -87,14 +103,14 @@ impl MetadataFile {
         key: FileBlock,
         source: &dyn BlockSource,
     ) -> Result<Option<&BlockBytes>> {
-        if !self.blocks.contains_key(&key) {
-            let pointer = self.map.get(key, source)?;
-            if pointer == 0 {
-                return Ok(None);
-            }
-            self.blocks.insert(key, source.read(pointer)?);
-        }
-        Ok(self.blocks.get(&key))
+        let block = match self.blocks.entry(key) {
+            Entry::Occupied(block) => block.into_mut(),
+            Entry::Vacant(place) => match self.map.get(key, source)? {
+                0 => return Ok(None),
+                pointer => place.insert(MetadataBlock::clean(source.read(pointer)?)),
+            },
+        };
+        Ok(Some(&block.bytes))
     }
 
     /// The first block from `from` on, on the device or only in memory.
@@ -114,9 +130,19 @@ impl MetadataFile {
         source: &dyn BlockSource,
         make: impl FnOnce() -> Vec<u8>,
     ) -> Result<&mut [u8]> {
-        self.load_block(key, source)?;
-        self.dirty.insert(key);
-        Ok(Arc::make_mut(self.blocks.entry(key).or_insert_with(|| make().into())))
+        let block = match self.blocks.entry(key) {
+            Entry::Occupied(block) => block.into_mut(),
+            Entry::Vacant(place) => {
+                place.insert(MetadataBlock::clean(match self.map.get(key, source)? {
+                    0 => make().into(),
+                    pointer => source.read(pointer)?,
+                }))
+            }
+        };
+        if !std::mem::replace(&mut block.is_dirty, true) {
+            self.dirty.insert(key);
+        }
+        Ok(Arc::make_mut(&mut block.bytes))
     }
 
     /// The same, of zeros if there is a hole.
@@ -131,7 +157,10 @@ impl MetadataFile {
 
     /// Has a block logged again, if there is one.
     pub(crate) fn mark_dirty(&mut self, key: FileBlock, source: &dyn BlockSource) -> Result<()> {
-        if self.load_block(key, source)?.is_some() {
+        self.load_block(key, source)?;
+        if let Some(block) = self.blocks.get_mut(&key)
+            && !std::mem::replace(&mut block.is_dirty, true)
+        {
             self.dirty.insert(key);
         }
         Ok(())
@@ -161,15 +190,18 @@ impl MetadataFile {
 
     /// Forgets which blocks and nodes are dirty: they have been logged.
     pub(crate) fn mark_clean(&mut self) {
-        self.dirty.clear();
+        for key in std::mem::take(&mut self.dirty) {
+            if let Some(block) = self.blocks.get_mut(&key) {
+                block.is_dirty = false;
+            }
+        }
         self.map.mark_clean();
     }
 
     /// Drops clean blocks if more than `blocks_max` are in memory.
     pub(crate) fn trim(&mut self, blocks_max: usize) {
         if self.blocks.len() > blocks_max {
-            let dirty = &self.dirty;
-            self.blocks.retain(|key, _| dirty.contains(key));
+            self.blocks.retain(|_, block| block.is_dirty);
         }
     }
 }

@@ -18,7 +18,17 @@ pub(crate) fn protection(inode: &Inode, record: &Record) -> Protection {
 
 /// May the context use the inode for this?
 pub(crate) fn check(context: &RequestContext, inode: &Inode, access: Access) -> Result<()> {
-    check_access(context, &protection(inode, &inode.fields.lock().record), access)
+    check_record(context, inode, &inode.fields.lock().record, access)
+}
+
+/// The same with the record of the inode.
+pub(crate) fn check_record(
+    context: &RequestContext,
+    inode: &Inode,
+    record: &Record,
+    access: Access,
+) -> Result<()> {
+    check_access(context, &protection(inode, record), access)
 }
 
 fn check_access(context: &RequestContext, protection: &Protection, access: Access) -> Result<()> {
@@ -34,13 +44,16 @@ fn check_access(context: &RequestContext, protection: &Protection, access: Acces
     Err(Errno::EACCES.into())
 }
 
-/// May a name be added to this directory?
-pub(crate) fn check_add(context: &RequestContext, directory: &Inode) -> Result<()> {
-    let fields = directory.fields.lock();
-    if fields.record.links_count == 0 {
+/// May a name be added to this directory, whose record this is?
+pub(crate) fn check_add(
+    context: &RequestContext,
+    directory: &Inode,
+    record: &Record,
+) -> Result<()> {
+    if record.links_count == 0 {
         return Err(Errno::ENOENT.into());
     }
-    check_access(context, &protection(directory, &fields.record), Access::WRITE | Access::EXECUTE)
+    check_record(context, directory, record, Access::WRITE | Access::EXECUTE)
 }
 
 /// May the name of `victim` be removed from this directory?

@@ -8,14 +8,18 @@
 //! Blocks of data logs are counted as dirty until the next checkpoint, which writes the nodes above them. After a
 //! crash, recovery logs them again.
 //!
+//! Changes compare the number of dirty blocks with limits, which are worked out when the log or the cleaner changes
+//! what they depend on. The exact number, which takes a look at all cores, is asked for only near a limit.
+//!
 //! There are two limits for clean segments. An addition must leave the *reserve*. A removal may take from it, but
 //! must leave room for one log of removals; the rest is for the cleaner.
 
+use crate::lock_classes::DIRTY_COUNT;
 use crate::log::LogState;
 use drystone_nilfs2_format::Geometry;
 use drystone_nilfs2_format::dat::ENTRY_BYTES;
-use drystone_sync::PerCoreCounter;
 use drystone_sync::atomic::{AtomicU64, Ordering};
+use drystone_sync::{BatchedCounter, core_slots};
 
 /// Of so many dirty blocks, one more is dirty in nodes of maps and the inode file. Nodes above blocks that
 /// don't follow each other are counted as dirty themselves.
@@ -32,6 +36,8 @@ const CHECKPOINT_BLOCKS_MAX: u64 = 16;
 const METADATA_GROWTH_BLOCKS: u64 = 4;
 /// Segments that are left for the cleaner.
 const CLEANER_SEGMENTS_MIN: u64 = 3;
+/// Dirty blocks that a core counts before others see them.
+const DIRTY_BATCH: i64 = 64;
 
 /// See the module.
 #[derive(Debug)]
@@ -41,7 +47,10 @@ pub(crate) struct Space {
     clean_segments: AtomicU64,
     /// Dirty blocks of content with nodes above them, one more for the record of each dirty inode, and
     /// claims of changes.
-    dirty_blocks: PerCoreCounter,
+    dirty_blocks: BatchedCounter,
+    /// What cores may have counted and not shown, at most.
+    unseen_max: i64,
+    limits: DirtyLimits,
     /// Blocks that the cleaner is about to log.
     cleaner_blocks: AtomicU64,
     /// Blocks of the DAT, and of all metadata files, with the nodes of their maps.
@@ -49,10 +58,21 @@ pub(crate) struct Space {
     metadata_blocks: AtomicU64,
 }
 
+/// Numbers of dirty blocks from which on something isn't so.
+#[derive(Debug, Default)]
+struct DirtyLimits {
+    /// There is room for additions.
+    additions: AtomicU64,
+    /// There is room for a log of removals.
+    removals: AtomicU64,
+    /// A log of them leaves most of the space.
+    plenty: AtomicU64,
+}
+
 /// Room for a change, counted as dirty until what is dirty counts itself.
 #[derive(Debug)]
 pub(crate) struct SpaceClaim<'a> {
-    dirty_blocks: &'a PerCoreCounter,
+    dirty_blocks: &'a BatchedCounter,
     blocks: i64,
 }
 
@@ -67,7 +87,9 @@ impl Space {
         let space = Self {
             geometry,
             clean_segments: AtomicU64::new(0),
-            dirty_blocks: PerCoreCounter::new(0),
+            dirty_blocks: BatchedCounter::new(&DIRTY_COUNT, DIRTY_BATCH),
+            unseen_max: core_slots() as i64 * DIRTY_BATCH,
+            limits: DirtyLimits::default(),
             cleaner_blocks: AtomicU64::new(0),
             dat_blocks: AtomicU64::new(0),
             metadata_blocks: AtomicU64::new(0),
@@ -83,6 +105,19 @@ impl Space {
         self.dat_blocks.store(bounds.dat_blocks, Ordering::Relaxed);
         self.metadata_blocks.store(bounds.metadata_blocks, Ordering::Relaxed);
         self.clean_segments.store(log.segments.header.clean, Ordering::Relaxed);
+        self.update_limits();
+    }
+
+    fn update_limits(&self) {
+        let (bounds, clean) = (self.bounds(), self.clean_segments());
+        // More blocks don't fit, whatever they are.
+        let end = clean * self.geometry.blocks_per_segment() + 1;
+        let set = |limit: &AtomicU64, fits: &dyn Fn(u64) -> bool| {
+            limit.store(first_without(end, fits), Ordering::Relaxed);
+        };
+        set(&self.limits.additions, &|dirty| clean > bounds.segments_kept(dirty));
+        set(&self.limits.removals, &|dirty| clean > bounds.segments_for_removals(dirty));
+        set(&self.limits.plenty, &|dirty| bounds.segments_for(dirty) <= clean / 4);
     }
 
     pub(crate) fn clean_segments(&self) -> u64 {
@@ -113,6 +148,7 @@ impl Space {
     /// is room for them beside what is dirty.
     pub(crate) fn claim_for_cleaner(&self, blocks: u64) -> bool {
         self.cleaner_blocks.store(blocks, Ordering::Relaxed);
+        self.update_limits();
         self.log_segments() <= self.clean_segments()
     }
 
@@ -140,9 +176,15 @@ impl Space {
         self.bounds().reserved_segments()
     }
 
+    /// Whether so many more blocks than are dirty are fewer than a limit.
+    fn is_below(&self, limit: u64, more: u64) -> bool {
+        let seen = (self.dirty_blocks.roughly() + self.unseen_max).max(0).cast_unsigned();
+        seen + more < limit || self.dirty_blocks() + more < limit
+    }
+
     /// Whether there is room for what is dirty, and so many more blocks.
     pub(crate) fn has_room(&self, more: u64) -> bool {
-        self.clean_segments() > self.bounds().segments_kept(self.dirty_blocks() + more)
+        self.is_below(self.limits.additions.load(Ordering::Relaxed), more)
     }
 
     /// Whether a data log of what is dirty leaves room for a recovery, which may have to log it again.
@@ -154,15 +196,24 @@ impl Space {
 
     /// Whether not even a log of removals may have room: they may end blocks all over the DAT.
     pub(crate) fn is_exhausted(&self) -> bool {
-        let bounds = self.bounds();
-        let blocks = bounds.blocks_without_dat(self.dirty_blocks()) + bounds.dat_blocks;
-        self.clean_segments() <= bounds.cleaner_segments() + bounds.segments_with(blocks)
+        !self.is_below(self.limits.removals.load(Ordering::Relaxed), 0)
     }
 
-    /// Whether a log of so many dirty blocks would take much of the space that is left.
-    pub(crate) fn is_getting_full(&self, dirty: u64) -> bool {
-        self.bounds().segments_for(dirty) > self.clean_segments() / 4
+    /// Whether no log is needed yet: at most `blocks_max` blocks are dirty, and a log of them leaves most of the space.
+    pub(crate) fn has_plenty(&self, blocks_max: u64) -> bool {
+        let plenty = self.limits.plenty.load(Ordering::Relaxed);
+        self.is_below(plenty.min(blocks_max + 1), 0)
     }
+}
+
+/// The first number for which a condition fails, `end` at most. It fails for all greater ones, too.
+fn first_without(end: u64, holds: &dyn Fn(u64) -> bool) -> u64 {
+    let (mut low, mut high) = (0, end);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if holds(middle) { low = middle + 1 } else { high = middle }
+    }
+    low
 }
 
 /// What has to stay clean, given how large the metadata files are.
@@ -223,6 +274,12 @@ impl<'a> SpaceBounds<'a> {
         self.segments_with(self.with_dat(self.blocks_without_dat(dirty)))
     }
 
+    /// Segments that a log of removals may need beside so many dirty blocks, with those for the cleaner.
+    fn segments_for_removals(&self, dirty: u64) -> u64 {
+        let blocks = self.blocks_without_dat(dirty) + self.dat_blocks;
+        self.cleaner_segments() + self.segments_with(blocks)
+    }
+
     /// What the cleaner needs: a checkpoint before it moves anything, and one that moves something.
     fn cleaner_segments(&self) -> u64 {
         self.segments_for(3 * self.with_dat(self.small_checkpoint_blocks()))
@@ -240,4 +297,16 @@ impl<'a> SpaceBounds<'a> {
 fn summary_blocks_max(geometry: &Geometry) -> u64 {
     // An item with its share of a finfo has at most 40 bytes.
     geometry.blocks_per_segment() * 40 / geometry.block_bytes() as u64 + 2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_is_the_first_number_that_does_not_fit() {
+        for limit in 0..20 {
+            assert_eq!(first_without(17, &|number| number < limit), limit.min(17));
+        }
+    }
 }

@@ -1,8 +1,10 @@
 //! Limits the clean blocks in memory.
 //!
 //! # State
-//! Blocks that were read stay in memory until there are too many. They are looked at after each log, and whenever
-//! as much content was read as may be in memory: logs may be rare, and a mount for reading writes none.
+//! Blocks that were read or logged stay in memory until there are too many. Metadata is looked at after each log,
+//! content after a log if much of it has come into memory since the last time: a look takes a visit of every inode.
+//! Both are looked at whenever as much content has come as may be in memory: logs may be rare, and a mount for reading
+//! writes none.
 //!
 //! # Locking
 //! The lock of each file and inode, one after the other.
@@ -16,18 +18,32 @@ const METADATA_BLOCKS_MAX: usize = 1 << 16;
 /// Content in memory above which clean blocks are dropped, in bytes.
 pub(crate) const CONTENT_BYTES_MAX: usize = 256 << 20;
 
-/// Drops clean blocks of metadata and content that are beyond the limits.
+/// Content that comes into memory between two looks after logs, in bytes.
+const CONTENT_BYTES_STEP: usize = CONTENT_BYTES_MAX / 4;
+
+/// Drops clean blocks of metadata and content that are beyond the limits, after a log.
 pub(crate) fn trim(engine: &Engine, log: &mut LogState) {
     log.cpfile.trim(METADATA_BLOCKS_MAX);
     log.segments.file.trim(METADATA_BLOCKS_MAX);
-    trim_read(engine);
+    trim_translations(engine);
+    trim_added_content(engine, CONTENT_BYTES_STEP);
 }
 
-/// The same of what is read without the log.
-fn trim_read(engine: &Engine) {
+/// Drops clean blocks of the metadata that is read without the log.
+fn trim_translations(engine: &Engine) {
     engine.ifile.file.write().trim(METADATA_BLOCKS_MAX);
     engine.dat.write().file.trim(METADATA_BLOCKS_MAX);
-    trim_content(engine, CONTENT_BYTES_MAX / engine.volume.block_bytes());
+}
+
+/// Drops clean blocks of content if so many bytes have come since this was last done. Says whether they have.
+fn trim_added_content(engine: &Engine, bytes: usize) -> bool {
+    let added = &engine.volume.content_added_bytes;
+    let is_due = added.load(Ordering::Relaxed) >= bytes;
+    if is_due {
+        added.store(0, Ordering::Relaxed);
+        trim_content(engine, CONTENT_BYTES_MAX / engine.volume.block_bytes());
+    }
+    is_due
 }
 
 /// Drops clean blocks of content if more than so many are in memory.
@@ -42,11 +58,9 @@ pub(crate) fn trim_content(engine: &Engine, blocks_max: usize) {
     });
 }
 
-/// Drops clean blocks when as much content was read from the device as may be in memory. The caller holds no locks.
+/// Drops clean blocks when as much content has come into memory as may be there. The caller holds no locks.
 pub(crate) fn trim_after_read(engine: &Engine) {
-    let read = &engine.volume.content_read_bytes;
-    if read.load(Ordering::Relaxed) >= CONTENT_BYTES_MAX {
-        read.store(0, Ordering::Relaxed);
-        trim_read(engine);
+    if trim_added_content(engine, CONTENT_BYTES_MAX) {
+        trim_translations(engine);
     }
 }

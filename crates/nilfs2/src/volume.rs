@@ -52,8 +52,8 @@ pub(crate) struct Volume {
     /// Blocks that are being moved, by the places where they aren't yet.
     moving: RwLock<HashMap<PhysicalBlock, BlockBytes>>,
     has_moving: AtomicBool,
-    /// Content that was read from the device since clean blocks were last dropped for it.
-    pub(crate) content_read_bytes: AtomicUsize,
+    /// Content that was read or logged since clean blocks were last dropped for it.
+    pub(crate) content_added_bytes: AtomicUsize,
 }
 
 impl Volume {
@@ -66,8 +66,8 @@ impl Volume {
         let readers = PerCore::new(|_| RwLock::new(&READERS, ()));
         let moving = RwLock::new(&MOVING, HashMap::new());
         let has_moving = AtomicBool::new(false);
-        let content_read_bytes = AtomicUsize::new(0);
-        Self { device, geometry, seed, options, readers, moving, has_moving, content_read_bytes }
+        let content_added_bytes = AtomicUsize::new(0);
+        Self { device, geometry, seed, options, readers, moving, has_moving, content_added_bytes }
     }
 
     /// Whether logs are written only when a caller asks for them, so that the same calls give the same bytes.

@@ -1,4 +1,4 @@
-//! Endian integers, checksums and bitmaps shared by the on-disk formats.
+//! Endian integers, checksums, bitmaps and hashes of numbers that formats and engines share.
 //!
 //! Everything here is a pure function over bytes: no I/O, no locks, no knowledge of one format.
 #![forbid(unsafe_code)]
@@ -7,10 +7,12 @@ pub mod bitmap;
 pub mod crc16;
 pub mod crc32c;
 mod fields;
+mod number_hash;
 
 pub use crc16::crc16;
 pub use crc32c::crc32c;
 pub use fields::Field;
+pub use number_hash::{NumberHasher, spread};
 
 /// Little-endian integers without alignment, for ext4 structures.
 pub mod little_endian {

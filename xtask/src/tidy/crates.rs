@@ -18,7 +18,7 @@ const LAYERS: [(&str, &[&str]); 28] = [
     ("drystone-blockdev", &["ondisk", "sync"]),
     ("drystone-rbd", &["blockdev", "sync"]),
     ("drystone-volumes", &["blockdev", "ext4-format", "nilfs2-format", "rbd", "sync"]),
-    ("drystone-cache", &["blockdev", "sync"]),
+    ("drystone-cache", &["blockdev", "ondisk", "sync"]),
     ("drystone-jbd2", &["blockdev", "cache", "jbd2-format", "ondisk", "options", "sync"]),
     ("drystone-vfs", &[]),
     (

@@ -224,6 +224,12 @@ impl BlockMap {
         nodes
     }
 
+    /// Whether there is nothing to log.
+    pub(crate) fn is_clean(&self) -> bool {
+        let has_dirty_nodes = matches!(&self.root, Root::Tree(root) if root.is_dirty);
+        !has_dirty_nodes && self.released.is_empty()
+    }
+
     /// Forgets which nodes are dirty: they have been logged.
     pub(crate) fn mark_clean(&mut self) {
         if let Root::Tree(root) = &mut self.root {

@@ -27,6 +27,7 @@ use drystone_ondisk::bitmap;
 use drystone_sync::{Arc, Mutex, RwLock};
 use search::InodeSearcher;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// Which inodes of a group are in use. Loaded at the first look.
 #[derive(Debug, Default)]
@@ -161,8 +162,14 @@ impl Ifile {
         self.searcher.allocate(self, source)
     }
 
-    /// Takes a free inode of a group, from `from` on, if there is one.
-    fn take(&self, number: u64, from: u64, source: Translated<'_>) -> Result<Option<InodeNumber>> {
+    /// Takes the first free inode of a group from `from` on, and the free ones that follow it, `count_max` at most.
+    fn take(
+        &self,
+        number: u64,
+        from: u64,
+        count_max: usize,
+        source: Translated<'_>,
+    ) -> Result<Option<Range<u64>>> {
         let per_group = self.layout.entries_per_group();
         let first = self.first_inode.0.saturating_sub(number * per_group).max(from);
         // Groups of reserved inodes alone stay out of memory: a superblock may claim a million of them.
@@ -175,14 +182,40 @@ impl Ifile {
         if group.free == 0 {
             return Ok(None);
         }
+        // A damaged group may say that it has fewer free inodes than it has.
+        let count_max = count_max.min(group.free as usize);
         let Some(bits) = &mut group.bits else { unreachable!("the group was loaded just now") };
-        let Some(bit) = bitmap::find_zero(bits, first as usize..per_group as usize) else {
+        let Some(start) = bitmap::find_zero(bits, first as usize..per_group as usize) else {
             return Ok(None);
         };
-        bitmap::set(Arc::make_mut(bits), bit);
-        group.free -= 1;
+        let bits = Arc::make_mut(bits);
+        bitmap::set(bits, start);
+        let mut end = start + 1;
+        let end_max = (start + count_max).min(per_group as usize);
+        while end < end_max && !bitmap::set(bits, end) {
+            end += 1;
+        }
+        group.free -= (end - start) as u32;
         self.note_dirty(number, &mut group);
-        Ok(Some(InodeNumber(number * per_group + bit as u64)))
+        let base = number * per_group;
+        Ok(Some(base + start as u64..base + end as u64))
+    }
+
+    /// Gives inodes of one group back that were taken since the last freeze.
+    fn give_back(&self, inodes: Range<u64>) {
+        if inodes.is_empty() {
+            return;
+        }
+        let number = self.layout.group_of(inodes.start);
+        let shared = self.group(number);
+        let mut group = shared.lock();
+        let Some(bits) = &mut group.bits else { return };
+        let bits = Arc::make_mut(bits);
+        for inode in inodes.clone() {
+            bitmap::clear(bits, (inode % self.layout.entries_per_group()) as usize);
+        }
+        group.free += (inodes.end - inodes.start) as u32;
+        self.note_dirty(number, &mut group);
     }
 
     /// Has the group of an inode in memory.
@@ -212,6 +245,7 @@ impl Ifile {
 
     /// The groups that have changed since this was last asked. No change is under way.
     pub(crate) fn freeze_groups(&self) -> Vec<FrozenGroup> {
+        self.searcher.give_back(self);
         let mut numbers = std::mem::take(&mut *self.dirty_groups.lock());
         numbers.sort_unstable();
         numbers.into_iter().filter_map(|number| self.freeze_group(number)).collect()

@@ -8,10 +8,12 @@
 use super::Ifile;
 use crate::dat::Translated;
 use crate::error::Result;
+use crate::lock_classes::RESERVED_INODES;
 use crate::policy::InodeSearch;
 use drystone_nilfs2_format::InodeNumber;
-use drystone_sync::PerCore;
 use drystone_sync::atomic::{AtomicU64, Ordering};
+use drystone_sync::{Mutex, PerCore};
+use std::ops::Range;
 
 /// The state of a policy.
 #[derive(Debug)]
@@ -24,11 +26,22 @@ pub(super) enum InodeSearcher {
 /// Which group each core takes inodes from.
 #[derive(Debug)]
 pub(super) struct CoreGroups {
-    /// Where each core goes on in its group; `UNCLAIMED` while it has none.
-    next: PerCore<AtomicU64>,
+    cores: PerCore<CoreGroup>,
     /// The first group that no core has claimed since the mount, or since it was last reset.
     unclaimed: AtomicU64,
 }
+
+/// Where a core takes inodes from.
+#[derive(Debug)]
+struct CoreGroup {
+    /// Its group; `UNCLAIMED` while it has none.
+    group: AtomicU64,
+    /// Numbers of the group that the core has reserved. Those before them are given out.
+    reserved: Mutex<Range<u64>>,
+}
+
+/// Inodes that a core reserves at once.
+const RESERVED_MAX: usize = 64;
 
 const UNCLAIMED: u64 = u64::MAX;
 
@@ -61,6 +74,13 @@ impl InodeSearcher {
         }
     }
 
+    /// Gives reserved inodes back, because what is taken is about to be logged. No change is under way.
+    pub(super) fn give_back(&self, ifile: &Ifile) {
+        if let Self::PerCore(groups) = self {
+            groups.give_back(ifile);
+        }
+    }
+
     /// Has freed inodes found again that the search has passed.
     pub(super) fn reset_hint(&self) {
         match self {
@@ -73,43 +93,68 @@ impl InodeSearcher {
 
 impl CoreGroups {
     fn new() -> Self {
-        Self { next: PerCore::new(|_| AtomicU64::new(UNCLAIMED)), unclaimed: AtomicU64::new(0) }
+        let new = |_| CoreGroup {
+            group: AtomicU64::new(UNCLAIMED),
+            reserved: Mutex::new(&RESERVED_INODES, 0..0),
+        };
+        Self { cores: PerCore::new(new), unclaimed: AtomicU64::new(0) }
     }
 
     fn allocate(&self, ifile: &Ifile, source: Translated<'_>) -> Result<InodeNumber> {
+        let core = self.cores.current();
+        let mut reserved = core.reserved.lock();
+        if reserved.is_empty() {
+            *reserved = self.reserve(core, reserved.end, ifile, source)?;
+        }
+        let number = reserved.start;
+        reserved.start += 1;
+        Ok(InodeNumber(number))
+    }
+
+    /// Reserves the next free inodes of a core's group from `from` on, or of one that it claims.
+    #[cold]
+    fn reserve(
+        &self,
+        core: &CoreGroup,
+        from: u64,
+        ifile: &Ifile,
+        source: Translated<'_>,
+    ) -> Result<Range<u64>> {
         let per_group = ifile.layout.entries_per_group();
-        let own = self.next.current();
-        let mut from = own.load(Ordering::Relaxed);
+        let mut group = core.group.load(Ordering::Relaxed);
+        // After the last number of its group, the core goes on in another one.
+        let mut inside = from.saturating_sub(group.saturating_mul(per_group));
         loop {
-            if from != UNCLAIMED
-                && let Some(inode) = ifile.take(from / per_group, from % per_group, source)?
+            if group != UNCLAIMED
+                && let Some(reserved) = ifile.take(group, inside, RESERVED_MAX, source)?
             {
-                own.store(behind(inode, per_group), Ordering::Relaxed);
-                return Ok(inode);
+                return Ok(reserved);
             }
-            from = self.claim(per_group);
-            own.store(from, Ordering::Relaxed);
+            group = self.claim();
+            inside = 0;
+            core.group.store(group, Ordering::Relaxed);
         }
     }
 
-    /// The start of a group that no core is in. A group that two cores claim at the same moment is
+    /// A group that no core is in. A group that two cores claim at the same moment is
     /// shared until it is full, which costs time and nothing else.
-    fn claim(&self, per_group: u64) -> u64 {
+    fn claim(&self) -> u64 {
         loop {
             let group = self.unclaimed.fetch_add(1, Ordering::Relaxed);
-            // The cell of a core without a group lies in none that exists.
-            let is_in = |next: &AtomicU64| next.load(Ordering::Relaxed) / per_group == group;
-            if !self.next.iter().any(is_in) {
-                return group * per_group;
+            if !self.cores.iter().any(|core| core.group.load(Ordering::Relaxed) == group) {
+                return group;
             }
         }
     }
-}
 
-/// Where a core goes on after an inode. The group after its own may be another core's.
-fn behind(inode: InodeNumber, per_group: u64) -> u64 {
-    let next = inode.0 + 1;
-    if next.is_multiple_of(per_group) { UNCLAIMED } else { next }
+    fn give_back(&self, ifile: &Ifile) {
+        for core in self.cores.iter() {
+            let mut reserved = core.reserved.lock();
+            ifile.give_back(reserved.clone());
+            // The core goes on where it was.
+            reserved.end = reserved.start;
+        }
+    }
 }
 
 /// Takes the first free inode from `from` on. There is always a group after all that are in use.
@@ -117,8 +162,8 @@ fn search_from(ifile: &Ifile, from: u64, source: Translated<'_>) -> Result<Inode
     let per_group = ifile.layout.entries_per_group();
     let (mut group, mut inside) = (from / per_group, from % per_group);
     loop {
-        if let Some(inode) = ifile.take(group, inside, source)? {
-            return Ok(inode);
+        if let Some(taken) = ifile.take(group, inside, 1, source)? {
+            return Ok(InodeNumber(taken.start));
         }
         group += 1;
         inside = 0;
@@ -129,17 +174,13 @@ fn search_from(ifile: &Ifile, from: u64, source: Translated<'_>) -> Result<Inode
 mod tests {
     use super::*;
 
-    const PER_GROUP: u64 = 8192;
-
     #[test]
     fn a_core_leaves_the_groups_of_others_alone() {
-        assert_eq!(behind(InodeNumber(PER_GROUP - 2), PER_GROUP), PER_GROUP - 1);
-        assert_eq!(behind(InodeNumber(PER_GROUP - 1), PER_GROUP), UNCLAIMED);
         let groups = CoreGroups::new();
-        groups.next.current().store(2 * PER_GROUP - 1, Ordering::Relaxed);
-        assert_eq!(groups.claim(PER_GROUP), 0);
-        assert_eq!(groups.claim(PER_GROUP), 2 * PER_GROUP, "group 1 is a core's");
+        groups.cores.current().group.store(1, Ordering::Relaxed);
+        assert_eq!(groups.claim(), 0);
+        assert_eq!(groups.claim(), 2, "group 1 is a core's");
         groups.unclaimed.store(1, Ordering::Relaxed);
-        assert_eq!(groups.claim(PER_GROUP), 2 * PER_GROUP, "also when the search begins again");
+        assert_eq!(groups.claim(), 2, "also when the search begins again");
     }
 }

@@ -14,7 +14,7 @@ mod directory_index;
 mod pages;
 mod table;
 
-pub(crate) use directory_index::{DirectoryIndex, KnownEntry};
+pub(crate) use directory_index::{DirectoryIndex, EntryPlace, HashedName, KnownEntry};
 pub(crate) use pages::{FrozenPages, Pages};
 pub(crate) use table::InodeTable;
 
@@ -63,7 +63,8 @@ pub(crate) struct Inode {
     pub(crate) fields: Mutex<Fields>,
     pub(crate) pages: Mutex<Pages>,
     pub(crate) map: RwLock<BlockMap>,
-    pub(crate) index: Mutex<Option<DirectoryIndex>>,
+    /// In a box, because most inodes have none.
+    pub(crate) index: Mutex<Option<Box<DirectoryIndex>>>,
     /// References of callers; changed with the shard of the table locked.
     references: AtomicU64,
 }
@@ -174,7 +175,7 @@ impl Inode {
             read?;
         }
         drop(reader);
-        source.volume.content_read_bytes.fetch_add(bytes.len(), Ordering::Relaxed);
+        source.volume.content_added_bytes.fetch_add(bytes.len(), Ordering::Relaxed);
         let mut pages = self.pages.lock();
         for (key, block) in (key.0..).map(FileBlock).zip(bytes.chunks_exact(block_bytes)) {
             if !pages.is_cut(key) {
@@ -182,6 +183,22 @@ impl Inode {
             }
         }
         Ok(pages.blocks.get(&key).map(|page| Arc::clone(&page.bytes)))
+    }
+
+    /// Looks at a block of its content; nothing for a hole. The content is locked.
+    pub(crate) fn look_at<T>(
+        &self,
+        key: FileBlock,
+        source: Translated<'_>,
+        look: impl FnOnce(&[u8]) -> T,
+    ) -> Result<Option<T>> {
+        let pages = self.pages.lock();
+        if let Some(page) = pages.blocks.get(&key) {
+            return Ok(Some(look(&page.bytes)));
+        }
+        drop(pages);
+        let block = self.block(key, source)?;
+        Ok(block.map(|bytes| look(&bytes)))
     }
 
     /// What a block and some of those after it lead to, up to the first hole.

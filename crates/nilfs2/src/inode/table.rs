@@ -13,24 +13,28 @@ use super::Inode;
 use crate::error::Result;
 use crate::lock_classes::INODE_TABLE;
 use drystone_nilfs2_format::InodeNumber;
+use drystone_ondisk::NumberHasher;
 use drystone_sync::atomic::Ordering;
 use drystone_sync::{Arc, Mutex, MutexGuard};
 use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
 
 const SHARDS: u64 = 256;
 /// Inodes of a shard above which unused ones are dropped.
 const SHARD_INODES_MAX: usize = 1024;
 
+type InodeMap = HashMap<InodeNumber, Arc<Inode>, BuildHasherDefault<NumberHasher>>;
+
 #[derive(Debug)]
 struct InodeShard {
-    inodes: HashMap<InodeNumber, Arc<Inode>>,
+    inodes: InodeMap,
     /// With so many, unused ones are dropped before another is added.
     sweep_at: usize,
 }
 
 impl InodeShard {
     fn new() -> Self {
-        Self { inodes: HashMap::new(), sweep_at: SHARD_INODES_MAX }
+        Self { inodes: InodeMap::default(), sweep_at: SHARD_INODES_MAX }
     }
 
     fn insert(&mut self, inode: Arc<Inode>) {
@@ -120,7 +124,7 @@ impl InodeTable {
     }
 }
 
-fn drop_unused(inodes: &mut HashMap<InodeNumber, Arc<Inode>>) {
+fn drop_unused(inodes: &mut InodeMap) {
     inodes.retain(|number, inode| {
         *number == InodeNumber::ROOT
             || inode.references() > 0

@@ -45,6 +45,9 @@ impl<'a> Builder<'a> {
 
     /// Ends virtual blocks that a file doesn't lead to any more.
     fn end(&mut self, inode: InodeNumber, pointers: &[u64]) -> Result<()> {
+        if pointers.is_empty() {
+            return Ok(());
+        }
         self.dead_blocks += pointers.len() as u64;
         let has_history = !inode.is_without_history();
         let mut dat = self.engine.dat.write();
@@ -140,16 +143,19 @@ impl<'a> Builder<'a> {
     /// Adds the content of an inode and its record. Returns how many blocks the inode has gained.
     pub(super) fn add_inode(&mut self, frozen: &FrozenInode) -> Result<i64> {
         let inode = &frozen.inode;
+        let cut = if frozen.is_deleted { Some(FileBlock(0)) } else { frozen.pages.cut };
         let (change, root) = {
             let mut map = inode.map.write();
-            let cut = if frozen.is_deleted { Some(FileBlock(0)) } else { frozen.pages.cut };
             if let Some(cut) = cut {
                 let removed = map.truncate(cut, &self.source)?;
                 self.end(inode.number, &removed)?;
             }
-            let data = frozen.pages.blocks.iter();
-            let data = data.map(|(key, bytes)| (*key, BlockContent::Ready(Arc::clone(bytes))));
-            self.add_blocks(inode.number, &mut map, data)?;
+            // The nodes above a block of a data log are dirty though no block is.
+            if !frozen.pages.blocks.is_empty() || !map.is_clean() {
+                let data = frozen.pages.blocks.iter();
+                let data = data.map(|(key, bytes)| (*key, BlockContent::Ready(Arc::clone(bytes))));
+                self.add_blocks(inode.number, &mut map, data)?;
+            }
             (map.take_blocks_change(), map.encode_root())
         };
         let sectors = self.add_sectors(inode, change);

@@ -11,7 +11,7 @@ mod place;
 
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::inode::Inode;
+use crate::inode::{FrozenPages, Inode};
 use crate::log::{CleanerWork, LogState};
 use crate::trim::trim;
 use build::Builder;
@@ -19,6 +19,7 @@ use drystone_nilfs2_format::cpfile::{Checkpoint, CheckpointFlags};
 use drystone_nilfs2_format::log::LogFlags;
 use drystone_nilfs2_format::superblock::LogCursor;
 use drystone_nilfs2_format::{CheckpointNumber, FileBlock};
+use drystone_sync::atomic::Ordering;
 use drystone_sync::{Arc, MutexGuard};
 use drystone_vfs::Errno;
 use std::ops::Deref;
@@ -105,6 +106,7 @@ impl LogWriter<'_> {
         let flags = if is_cleaning { LogFlags::CLEANER } else { LogFlags::empty() };
         let cursor = builder.place(log, flags, Some(record))?;
         frozen.settle(&self.inodes);
+        self.note_logged_content(frozen.inodes.iter().map(|inode| &inode.pages));
         let dirty_blocks = frozen.dirty_blocks + std::mem::take(&mut log.data_log_blocks);
         self.note_space(log, dirty_blocks);
         log.cpfile.mark_clean();
@@ -120,6 +122,13 @@ impl LogWriter<'_> {
         }
         trim(self, log);
         Ok(())
+    }
+
+    /// What was logged stays in memory, and isn't dirty any more.
+    fn note_logged_content<'p>(&self, pages: impl Iterator<Item = &'p FrozenPages>) {
+        let blocks: usize = pages.map(|pages| pages.blocks.len()).sum();
+        let bytes = blocks * self.volume.block_bytes();
+        self.volume.content_added_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// What was dirty has its place now. Until here it was counted as dirty, so that nobody takes the
@@ -186,6 +195,7 @@ impl LogWriter<'_> {
             builder.place(log, LogFlags::DATA_SYNC, None)?;
             log.has_data_logs = true;
         }
+        self.note_logged_content(frozen.iter().map(|(_, pages)| pages));
         let blocks = frozen.iter().map(|(_, pages)| pages.counted).sum::<usize>();
         log.data_log_blocks += blocks as i64;
         self.note_space(log, 0);

@@ -674,7 +674,7 @@ fn what_is_read_is_dropped_without_a_log() {
     let mut bytes = vec![0; 100 * BLOCK_BYTES];
     fs.read(number, 0, &mut bytes).unwrap();
     // With a block of the directory.
-    let read = &engine.volume.content_read_bytes;
+    let read = &engine.volume.content_added_bytes;
     assert_eq!(read.load(Ordering::Relaxed), bytes.len() + BLOCK_BYTES);
     let inode = engine.held(number).unwrap();
     assert_eq!(inode.pages.lock().blocks.len(), 100);

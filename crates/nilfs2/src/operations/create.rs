@@ -4,15 +4,14 @@ use super::Operations;
 use super::attributes::{stamp_attributes, stamp_content};
 use crate::directory;
 use crate::error::Result;
-use crate::inode::{Inode, Record};
+use crate::inode::{HashedName, Inode, Record};
 use crate::permission;
 use drystone_nilfs2_format::directory::first_block;
 use drystone_nilfs2_format::{FileBlock, InodeNumber};
 use drystone_sync::Arc;
-use drystone_sync::atomic::Ordering;
 use drystone_vfs::{
-    Capabilities, DeviceNumber, Entry, Errno, FileType, NewNode, PATH_LENGTH_MAX, RequestContext,
-    check_name, mode,
+    Access, Capabilities, DeviceNumber, Entry, Errno, FileType, NewNode, PATH_LENGTH_MAX,
+    RequestContext, check_name, mode,
 };
 
 /// The most names that an inode may have.
@@ -34,19 +33,21 @@ impl Operations<'_> {
         if let NewNode::Symlink(target) = node {
             check_target(target)?;
         }
+        let name = HashedName::new(name);
         let _inside = self.enter_adding(NAME_BLOCKS)?;
-        let directory = self.searchable(context, parent)?;
+        let directory = self.directory(parent)?;
         let _content = directory.content.write();
-        permission::check(context, &directory, drystone_vfs::Access::EXECUTE)?;
+        let parent = directory.fields.lock().record.clone();
+        permission::check_record(context, &directory, &parent, Access::EXECUTE)?;
         if directory::find(&directory, name, self.source())?.is_some() {
             return Err(Errno::EEXIST.into());
         }
-        permission::check_add(context, &directory)?;
+        permission::check_add(context, &directory, &parent)?;
         self.check_node(context, &node)?;
         if node == NewNode::Directory {
-            check_room(&directory)?;
+            check_room(&parent)?;
         }
-        let record = self.plan(context, &directory, &node, permissions);
+        let record = self.plan(context, &parent, &node, permissions);
         let number = self.ifile.allocate(self.source())?;
         let inode = Inode::new(number, record, false, self.volume.block_bytes())?;
         let inode = Arc::new(inode);
@@ -66,7 +67,7 @@ impl Operations<'_> {
         &self,
         directory: &Arc<Inode>,
         inode: &Arc<Inode>,
-        name: &[u8],
+        name: HashedName<'_>,
         node: &NewNode<'_>,
     ) -> Result<()> {
         let block_bytes = self.volume.block_bytes();
@@ -97,13 +98,12 @@ impl Operations<'_> {
     fn plan(
         &self,
         context: &RequestContext,
-        directory: &Inode,
+        parent: &Record,
         node: &NewNode<'_>,
         permissions: u16,
     ) -> Record {
         let file_type = node.file_type();
         let is_directory = file_type == FileType::Directory;
-        let parent = directory.fields.lock().record.clone();
         let passes_group = parent.mode & mode::SET_GROUP_ID != 0;
         let group = if passes_group { parent.group } else { context.group };
         let mut bits = permissions & mode::PERMISSIONS;
@@ -132,7 +132,7 @@ impl Operations<'_> {
             }
             _ => 0,
         };
-        let flags = permission::inherited_flags(permission::flags_of(&parent), file_type);
+        let flags = permission::inherited_flags(permission::flags_of(parent), file_type);
         stamp_content(&mut record, self.now());
         Record {
             size_bytes: size,
@@ -142,7 +142,7 @@ impl Operations<'_> {
             links_count: 1 + u16::from(is_directory),
             flags: flags.bits(),
             // Only the low half is kept.
-            generation: self.generation.fetch_add(1, Ordering::Relaxed) as u32,
+            generation: self.next_generation() as u32,
             ..record
         }
     }
@@ -155,6 +155,7 @@ impl Operations<'_> {
         name: &[u8],
     ) -> Result<Entry> {
         check_name(name)?;
+        let name = HashedName::new(name);
         let _inside = self.enter_adding(NAME_BLOCKS)?;
         let directory = self.searchable(context, parent)?;
         let inode = self.held(number)?;
@@ -162,7 +163,7 @@ impl Operations<'_> {
         if directory::find(&directory, name, self.source())?.is_some() {
             return Err(Errno::EEXIST.into());
         }
-        permission::check_add(context, &directory)?;
+        permission::check_add(context, &directory, &directory.fields.lock().record)?;
         if inode.is_directory() {
             return Err(Errno::EPERM.into());
         }
@@ -212,9 +213,8 @@ impl Operations<'_> {
 }
 
 /// Whether a directory can have one more subdirectory.
-pub(super) fn check_room(directory: &Inode) -> Result<()> {
-    let is_full = directory.fields.lock().record.links_count >= LINKS_MAX;
-    if is_full { Err(Errno::EMLINK.into()) } else { Ok(()) }
+pub(super) fn check_room(directory: &Record) -> Result<()> {
+    if directory.links_count >= LINKS_MAX { Err(Errno::EMLINK.into()) } else { Ok(()) }
 }
 
 /// Checks the target of a new symbolic link.

@@ -3,7 +3,7 @@
 use super::Operations;
 use crate::directory;
 use crate::error::{Error, Result};
-use crate::inode::Inode;
+use crate::inode::{HashedName, Inode};
 use crate::permission;
 use crate::trim::trim_after_read;
 use crate::volume::BlockBytes;
@@ -40,7 +40,8 @@ impl Operations<'_> {
         if directory.fields.lock().record.links_count == 0 {
             return Err(Errno::ENOENT.into());
         }
-        let found = directory::find(&directory, name, self.source())?.ok_or(Errno::ENOENT)?;
+        let found = directory::find(&directory, HashedName::new(name), self.source())?
+            .ok_or(Errno::ENOENT)?;
         let inode = self.inode(found.inode, 1)?;
         Ok(self.attributes_of(&inode))
     }
@@ -70,16 +71,19 @@ impl Operations<'_> {
         context: &RequestContext,
         number: drystone_vfs::InodeNumber,
     ) -> Result<Arc<Inode>> {
-        let directory = self.held(number)?;
-        if !directory.is_directory() {
-            return Err(Errno::ENOTDIR.into());
-        }
+        let directory = self.directory(number)?;
         permission::check(context, &directory, Access::EXECUTE)?;
         Ok(directory)
     }
 
+    /// A directory that a caller holds a reference to.
+    pub(super) fn directory(&self, number: drystone_vfs::InodeNumber) -> Result<Arc<Inode>> {
+        let directory = self.held(number)?;
+        if directory.is_directory() { Ok(directory) } else { Err(Errno::ENOTDIR.into()) }
+    }
+
     /// What a name stands for now.
-    pub(super) fn find_in(&self, directory: &Inode, name: &[u8]) -> Result<Arc<Inode>> {
+    pub(super) fn find_in(&self, directory: &Inode, name: HashedName<'_>) -> Result<Arc<Inode>> {
         let _content = directory.content.read();
         let found = directory::find(directory, name, self.source())?.ok_or(Errno::ENOENT)?;
         self.inode(found.inode, 0)
@@ -93,10 +97,7 @@ impl Operations<'_> {
         visit: &mut DirectoryVisitor<'_>,
     ) -> Result<()> {
         let callers_locks = CallersLocks::now();
-        let directory = self.held(number)?;
-        if !directory.is_directory() {
-            return Err(Errno::ENOTDIR.into());
-        }
+        let directory = self.directory(number)?;
         if first == 0 {
             permission::check(context, &directory, Access::READ)?;
         }

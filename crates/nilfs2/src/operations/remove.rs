@@ -4,7 +4,7 @@ use super::Operations;
 use super::attributes::{stamp_attributes, stamp_content};
 use crate::directory;
 use crate::error::Result;
-use crate::inode::{Inode, KnownEntry};
+use crate::inode::{HashedName, Inode, KnownEntry};
 use crate::permission;
 use drystone_sync::Arc;
 use drystone_vfs::{Errno, NAME_LENGTH_MAX, RequestContext};
@@ -19,6 +19,7 @@ impl Operations<'_> {
         let _inside = self.enter()?;
         let directory = self.searchable(context, parent)?;
         check_removable_name(name, Errno::EISDIR, Errno::EISDIR)?;
+        let name = HashedName::new(name);
         let inode = {
             let _content = directory.content.write();
             let found = directory::find(&directory, name, self.source())?.ok_or(Errno::ENOENT)?;
@@ -38,7 +39,7 @@ impl Operations<'_> {
         &self,
         directory: &Arc<Inode>,
         inode: &Arc<Inode>,
-        name: &[u8],
+        name: HashedName<'_>,
         found: KnownEntry,
     ) -> Result<()> {
         // What deletes the inode fails before its name is gone.
@@ -82,6 +83,7 @@ impl Operations<'_> {
         let _inside = self.enter()?;
         let directory = self.searchable(context, parent)?;
         check_removable_name(name, Errno::EINVAL, Errno::ENOTEMPTY)?;
+        let name = HashedName::new(name);
         let victim = loop {
             let victim = self.find_in(&directory, name)?;
             if !victim.is_directory() {

@@ -11,7 +11,7 @@ use super::create::{NAME_BLOCKS, check_room};
 use super::read::loop_at;
 use crate::directory;
 use crate::error::Result;
-use crate::inode::{Inode, KnownEntry};
+use crate::inode::{HashedName, Inode, KnownEntry};
 use crate::permission;
 use drystone_nilfs2_format::InodeNumber;
 use drystone_sync::{Arc, RwLockWriteGuard};
@@ -21,7 +21,7 @@ use drystone_vfs::{Access, Errno, NAME_LENGTH_MAX, RenameFlags, RequestContext, 
 #[derive(Clone, Copy)]
 struct RenameEnd<'a> {
     directory: &'a Arc<Inode>,
-    name: &'a [u8],
+    name: HashedName<'a>,
 }
 
 impl Operations<'_> {
@@ -39,8 +39,8 @@ impl Operations<'_> {
         let old_parent = self.searchable(context, from.0)?;
         let new_parent = self.searchable(context, to.0)?;
         check_names(from.1, to.1, flags)?;
-        let from = RenameEnd { directory: &old_parent, name: from.1 };
-        let to = RenameEnd { directory: &new_parent, name: to.1 };
+        let from = RenameEnd { directory: &old_parent, name: HashedName::new(from.1) };
+        let to = RenameEnd { directory: &new_parent, name: HashedName::new(to.1) };
         let replaced = loop {
             if let Some(replaced) = self.try_rename(context, from, to, flags)? {
                 break replaced;
@@ -127,7 +127,9 @@ impl Operations<'_> {
     ) -> Result<()> {
         permission::check_remove(context, from.directory, source)?;
         match target {
-            None => permission::check_add(context, to.directory)?,
+            None => {
+                permission::check_add(context, to.directory, &to.directory.fields.lock().record)?;
+            }
             Some(target) => {
                 permission::check_remove(context, to.directory, target)?;
                 match (source.is_directory(), target.is_directory()) {
@@ -148,7 +150,9 @@ impl Operations<'_> {
             {
                 Err(Errno::ENOTEMPTY.into())
             }
-            None if changes_parent && source.is_directory() => check_room(to.directory),
+            None if changes_parent && source.is_directory() => {
+                check_room(&to.directory.fields.lock().record)
+            }
             _ => Ok(()),
         }
     }
@@ -164,9 +168,10 @@ impl Operations<'_> {
         source: &Arc<Inode>,
     ) -> Result<()> {
         let changes_parent = from.directory.number != to.directory.number;
+        let dot_dot = HashedName::new(b"..");
         directory::locate(from.directory, old, self.source())?;
         let dots = if source.is_directory() && changes_parent {
-            let dots = directory::find(source, b"..", self.source())?;
+            let dots = directory::find(source, dot_dot, self.source())?;
             let dots = dots.ok_or_else(|| loop_at(source.number))?;
             directory::locate(source, dots, self.source())?;
             Some(dots)
@@ -199,7 +204,7 @@ impl Operations<'_> {
         let moved = removed.and_then(|()| match dots {
             Some(dots) => {
                 let (parent, file_type) = (to.directory.number, to.directory.file_type);
-                directory::replace(self.engine, source, b"..", dots, parent, file_type)
+                directory::replace(self.engine, source, dot_dot, dots, parent, file_type)
             }
             None => Ok(()),
         });
@@ -228,6 +233,7 @@ impl Operations<'_> {
 
     /// Whether `candidate` is `directory` or above it.
     fn is_ancestor(&self, candidate: InodeNumber, directory: &Arc<Inode>) -> Result<bool> {
+        let dot_dot = HashedName::new(b"..");
         let mut here = Arc::clone(directory);
         let mut passed = None;
         for step in 1_u64.. {
@@ -249,7 +255,7 @@ impl Operations<'_> {
                 if here.fields.lock().record.links_count == 0 {
                     return Err(Errno::ENOENT.into());
                 }
-                let dots = directory::find(&here, b"..", self.source())?;
+                let dots = directory::find(&here, dot_dot, self.source())?;
                 self.inode(dots.ok_or_else(|| loop_at(here.number))?.inode, 0)?
             };
         }
