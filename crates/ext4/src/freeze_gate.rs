@@ -3,11 +3,13 @@
 //! # Locking
 //! A write in place, or of delayed data, holds the lock of its core, of the class `write in place`, shared; a
 //! freeze takes each once to wait for the writes under way. Handles of the journal have no lock here: a freeze sets the state
-//! and then commits, which waits for them. The lock of the class `freeze` is held only to wait for another
-//! state, or to wake those that do.
+//! and then commits, which waits for them. An operation of several handles waits between two of them while
+//! the image is frozen; one that makes the mount read-only lets it end first. The lock of the class `freeze`
+//! is held only to wait for another state or the end of such an operation, or to wake those that do.
 
 use crate::lock_classes;
-use drystone_sync::atomic::{AtomicU8, Ordering};
+use crossbeam_utils::CachePadded;
+use drystone_sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use drystone_sync::{Condvar, Mutex, PerCore, RwLock, RwLockReadGuard};
 
 /// Changes are allowed.
@@ -28,6 +30,9 @@ pub(crate) struct FreezeGate {
     state: AtomicU8,
     changed: (Mutex<()>, Condvar),
     in_place: PerCore<RwLock<()>>,
+    /// Operations of several handles that are under way. Only those change it, and the state is read by
+    /// every handle.
+    in_steps: CachePadded<AtomicU64>,
 }
 
 impl FreezeGate {
@@ -37,6 +42,7 @@ impl FreezeGate {
             state: AtomicU8::new(RUNNING),
             changed: (Mutex::new(&lock_classes::FREEZE, ()), Condvar::new()),
             in_place: PerCore::new(|_| RwLock::new(&lock_classes::IN_PLACE, ())),
+            in_steps: CachePadded::new(AtomicU64::new(0)),
         }
     }
 
@@ -95,6 +101,13 @@ impl FreezeGate {
         self.takes_changes().then_some(under_way)
     }
 
+    /// Notes an operation of several handles, until the result is dropped: a mount isn't made read-only
+    /// between two of them. Called before the first handle, or with it open.
+    pub fn begin_steps(&self) -> StepsUnderWay<'_> {
+        self.in_steps.fetch_add(1, Ordering::SeqCst);
+        StepsUnderWay(self)
+    }
+
     /// Makes threads wait that want to begin a change; changes under way go on. `None` if the image is
     /// held, frozen or made read-only already.
     pub fn hold(&self) -> Option<HeldImage<'_>> {
@@ -129,6 +142,21 @@ impl FreezeGate {
     }
 }
 
+/// An operation of several handles that is under way.
+#[must_use]
+#[derive(Debug)]
+pub(crate) struct StepsUnderWay<'a>(&'a FreezeGate);
+
+impl Drop for StepsUnderWay<'_> {
+    fn drop(&mut self) {
+        let before = self.0.in_steps.fetch_sub(1, Ordering::SeqCst);
+        // A thread that waits for the last one has set another state before.
+        if before == 1 && !self.0.is_open() {
+            self.0.notify();
+        }
+    }
+}
+
 /// An image that is held or frozen, for the thread that does so. All changes are allowed again when it is
 /// dropped, also by an error or a panic: other threads would wait forever.
 #[must_use]
@@ -149,12 +177,28 @@ impl HeldImage<'_> {
         self.0.set(HELD);
     }
 
+    /// Whether an operation of several handles is between two of them. The image is frozen, and the
+    /// handles that were open have stopped.
+    pub fn is_any_in_steps(&self) -> bool {
+        self.0.in_steps.load(Ordering::SeqCst) > 0
+    }
+
+    /// Lets operations of several handles end, which are changes under way.
+    pub fn let_steps_end(&self) {
+        self.unfreeze();
+        let mut guard = self.0.changed.0.lock();
+        while self.is_any_in_steps() {
+            self.0.changed.1.wait(&mut guard);
+        }
+    }
+
     /// Leaves the image frozen, and lets anybody thaw it. Wakes a close that waits for this.
     pub fn allow_thaw(self) {
         self.end(THAWABLE);
     }
 
-    /// Refuses changes from now on, also those that wait for the thaw.
+    /// Refuses changes from now on, also those that wait for the thaw. No operation of several handles
+    /// is between two of them.
     pub fn make_read_only(self) {
         self.end(READ_ONLY);
     }

@@ -239,13 +239,24 @@ impl Volume {
             && !error.leaves_no_trace()
             && !drystone_sync::planted!("half-an-operation")
         {
-            tracing::error!(%error, "an operation failed half way: the journal is stopped");
-            self.journal.abort("an operation failed half way");
+            self.stop_half_way(error);
         }
         let stopped = handle.stop();
         let value = done?;
         stopped?;
         Ok(value)
+    }
+
+    /// Stops the journal because an operation has failed half way.
+    fn stop_half_way(&self, error: &Error) {
+        tracing::error!(%error, "an operation failed half way: the journal is stopped");
+        self.journal.abort("an operation failed half way");
+    }
+
+    /// Ends an operation of several handles that leaves nothing that a caller could use if it fails
+    /// between two of them. The journal stops then: some of its handles may be committed already.
+    pub fn settle_steps<T>(&self, done: Result<T>) -> Result<T> {
+        done.inspect_err(|error| self.stop_half_way(error))
     }
 
     /// Returns when a transaction, and all before it, are durable.

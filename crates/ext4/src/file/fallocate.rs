@@ -3,10 +3,12 @@
 //! # Crash
 //! A long range takes several transactions, and each leaves a valid file. After a crash a part of the
 //! range is changed and the rest is as before. A part of what is after the range may have moved, with the
-//! old size after a collapse and the new one after an insertion, so that nothing is cut off.
+//! old size after a collapse and the new one after an insertion, so that nothing is cut off. Before any
+//! block moves, all nodes are read. If a step fails nevertheless, the journal stops.
 
 use super::blocks::zero as zero_run;
 use super::record::{grow, record};
+use super::size::finish_cut_below;
 use super::{block_of, check_changeable, flush, inline, is_inline, offset_of, size_max, tail};
 use crate::alloc::with_space_retry;
 use crate::content::ContentStore;
@@ -65,6 +67,7 @@ pub(crate) fn fallocate(
     if !is_beside {
         flush(fs, inode)?;
     }
+    let _steps = fs.volume.freeze.begin_steps();
     match mode {
         FallocateMode::Allocate { keep_size } => {
             give_space(fs, context, inode, offset, end, keep_size)
@@ -86,6 +89,7 @@ fn give_space(
     end: u64,
     keep_size: bool,
 ) -> Result<()> {
+    finish_cut_below(fs, inode, end)?;
     let size = inode.size_bytes();
     let grows = !keep_size && end > size;
     if grows {
@@ -220,17 +224,20 @@ fn collapse(
     }
     let first = block_of(fs, offset);
     let behind = block_of(fs, offset + length);
+    mapping::read_nodes(fs, inode, first)?;
     remove(fs, inode, first, behind.as_u64())?;
     let delta = -(i64::from(behind.get()) - i64::from(first.get()));
-    mapping::shift(fs, inode, behind, delta)?;
-    let mut handle = fs.volume.start(credits::WRITE_RECORD)?;
-    let done = inode
-        .update(fs, &mut handle, |fields| {
-            fields.disk.size_bytes = size - length;
-            Ok(())
-        })
-        .and_then(|()| record(fs, context, &mut handle, inode, None));
-    fs.settle(handle, done)
+    let moved = mapping::shift(fs, inode, behind, delta).and_then(|()| {
+        let mut handle = fs.volume.start(credits::WRITE_RECORD)?;
+        let done = inode
+            .update(fs, &mut handle, |fields| {
+                fields.disk.size_bytes = size - length;
+                Ok(())
+            })
+            .and_then(|()| record(fs, context, &mut handle, inode, None));
+        fs.settle(handle, done)
+    });
+    fs.volume.settle_steps(moved)
 }
 
 /// Inserts a hole of `length` bytes at `offset`; the bytes after it move up.
@@ -250,6 +257,7 @@ fn insert(
     if offset >= size {
         return Err(Errno::EINVAL.into());
     }
+    finish_cut_below(fs, inode, size + length)?;
     let (first, delta) = (block_of(fs, offset), block_of(fs, length).get());
     // Space past the end moves, too.
     let blocks_end = mapping::shifted_end(fs, inode, first, delta)?;
@@ -262,13 +270,14 @@ fn insert(
         fs.volume.commit_up_to(inode.last_transaction())?;
     }
     tail::clear(fs, inode, u64::MAX)?;
+    mapping::read_nodes(fs, inode, first)?;
     mapping::split_at(fs, inode, first)?;
-    // After everything that may find no room, and before any block moves past the old end.
+    // After everything that may find no room or a bad node, and before any block moves past the old end.
     let mut handle = fs.volume.start(credits::WRITE_RECORD)?;
     let grown = grow(fs, &mut handle, inode, size + length)
         .and_then(|()| record(fs, context, &mut handle, inode, None));
     fs.settle(handle, grown)?;
-    mapping::shift(fs, inode, first, i64::from(delta))
+    fs.volume.settle_steps(mapping::shift(fs, inode, first, i64::from(delta)))
 }
 
 /// Checks that a range that moves other blocks consists of whole clusters.

@@ -7,7 +7,7 @@ use crate::content::ContentStore;
 use crate::credits;
 use crate::error::Result;
 use crate::inode::Inode;
-use crate::mapping::{self, StepProgress};
+use crate::mapping::{self, StepHandles, StepProgress};
 use drystone_ext4_format::LogicalBlock;
 use drystone_jbd2::Handle;
 use drystone_sync::Arc;
@@ -48,6 +48,7 @@ fn extend(
     inode: &Arc<Inode>,
     size: u64,
 ) -> Result<()> {
+    finish_cut_below(fs, inode, size)?;
     if size > inode.size_bytes() {
         tail::clear(fs, inode, size)?;
     }
@@ -84,12 +85,23 @@ fn cut(fs: &ContentStore, context: &RequestContext, inode: &Arc<Inode>, size: u6
 
 /// Frees the blocks past the end, and removes the inode from the orphans. An inode without names
 /// stays an orphan until it is deleted. Begins in `handle`, and starts as many more handles as
-/// needed; a freeze may come in between.
-fn free_behind<'a>(fs: &'a ContentStore, mut handle: Handle<'a>, inode: &Arc<Inode>) -> Result<()> {
+/// needed; a freeze may come in between. If it fails, the inode notes that.
+fn free_behind<'a>(fs: &'a ContentStore, handle: Handle<'a>, inode: &Arc<Inode>) -> Result<()> {
+    let freed = free_in_steps(fs, handle, inode);
+    inode.set_cut_pending(freed.is_err());
+    freed
+}
+
+fn free_in_steps<'a>(
+    fs: &'a ContentStore,
+    mut handle: Handle<'a>,
+    inode: &Arc<Inode>,
+) -> Result<()> {
     let size = inode.size_bytes();
     // Fits: the size is within the limit.
     let from = LogicalBlock::new(size.div_ceil(fs.volume.block_size() as u64) as u32);
     let mut end = mapping::END;
+    let mut steps = StepHandles::new(&fs.volume);
     loop {
         let mut step = mapping::remove(fs, &mut handle, inode, from, end);
         if let Ok(StepProgress::Done) = step {
@@ -98,7 +110,7 @@ fn free_behind<'a>(fs: &'a ContentStore, mut handle: Handle<'a>, inode: &Arc<Ino
                 step = fs.orphans.remove(fs, &mut handle, inode).map(|()| StepProgress::Done);
             }
         }
-        match fs.settle(handle, step)? {
+        match steps.settle(handle, step)? {
             StepProgress::Done => return Ok(()),
             StepProgress::More { next } => end = next,
         }
@@ -106,9 +118,24 @@ fn free_behind<'a>(fs: &'a ContentStore, mut handle: Handle<'a>, inode: &Arc<Ino
     }
 }
 
-/// Finishes a truncation that a crash interrupted.
+/// Finishes a truncation that a crash interrupted, or that failed.
 pub(crate) fn finish_cut(fs: &ContentStore, inode: &Arc<Inode>) -> Result<()> {
     let _content = inode.content().write();
+    finish_cut_locked(fs, inode)
+}
+
+/// If a truncation has failed, finishes it before the file grows to `end`: the old blocks past its end
+/// would become visible. The content lock is held exclusively.
+#[inline]
+pub(super) fn finish_cut_below(fs: &ContentStore, inode: &Arc<Inode>, end: u64) -> Result<()> {
+    if inode.is_cut_pending() && end > inode.size_bytes() {
+        finish_cut_locked(fs, inode)
+    } else {
+        Ok(())
+    }
+}
+
+fn finish_cut_locked(fs: &ContentStore, inode: &Arc<Inode>) -> Result<()> {
     let mut handle = fs.volume.start(credits::CUT)?;
     if inode.has_mapping() {
         free_behind(fs, handle, inode)?;

@@ -2,6 +2,7 @@
 
 use super::blocks::write_padded;
 use super::record::grow;
+use super::size::finish_cut_below;
 use super::{
     block_of, check_changeable, flush, inline, is_inline, rights_lost, size_max, tail, touch,
     write_back,
@@ -79,6 +80,7 @@ fn write_locked(
         return Err(Errno::EFBIG.into());
     }
     let data = &data[..room.min(data.len() as u64) as usize];
+    finish_cut_below(fs, inode, offset + data.len() as u64)?;
     if inline::may_hold(fs, inode)? && inline::write(fs, context, inode, offset, data)? {
         return Ok(data.len());
     }

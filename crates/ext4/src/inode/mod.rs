@@ -143,6 +143,7 @@ pub(crate) struct Inode {
     is_behind: AtomicBool,
     is_mapping_checked: AtomicBool,
     is_tail_pending: AtomicBool,
+    is_cut_pending: AtomicBool,
     is_linkable: AtomicBool,
 }
 
@@ -238,6 +239,7 @@ impl Inode {
             is_behind: AtomicBool::new(false),
             is_mapping_checked: AtomicBool::new(false),
             is_tail_pending: AtomicBool::new(false),
+            is_cut_pending: AtomicBool::new(false),
             is_linkable: AtomicBool::new(false),
         })
     }

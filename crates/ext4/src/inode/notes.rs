@@ -82,6 +82,25 @@ impl Inode {
         self.is_tail_pending.load(Ordering::Relaxed)
     }
 
+    /// Notes whether a truncation has failed and left blocks past the end. The content lock is held
+    /// exclusively.
+    pub fn set_cut_pending(&self, pending: bool) {
+        if self.is_cut_pending() != pending {
+            self.is_cut_pending.store(pending, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a truncation has failed and left blocks past the end.
+    #[inline]
+    pub fn is_cut_pending(&self) -> bool {
+        self.is_cut_pending.load(Ordering::Relaxed)
+    }
+
+    /// Whether the inode is to be freed or truncated at the end of the mount at the latest.
+    pub fn is_unfinished(&self) -> bool {
+        self.links_count() == 0 || self.is_cut_pending()
+    }
+
     /// Allows an inode that was made without a name to be given one, once.
     pub fn set_linkable(&self, linkable: bool) {
         self.is_linkable.store(linkable, Ordering::Relaxed);

@@ -29,6 +29,7 @@ mod clusters;
 #[cfg(test)]
 mod memory;
 mod remove;
+mod steps;
 mod store;
 mod tree;
 mod whole;
@@ -39,6 +40,7 @@ pub(crate) use allocate::{
 };
 pub(crate) use charge::charge_blocks;
 pub(crate) use remove::{remove, remove_all};
+pub(crate) use steps::{StepHandles, StepProgress};
 pub(crate) use whole::whole;
 
 use crate::alloc::with_space_retry;
@@ -55,19 +57,6 @@ use drystone_ext4_format::inode::{Inode as DiskInode, InodeFlags};
 use drystone_ext4_format::{LogicalBlock, PhysicalBlock};
 use drystone_jbd2::Handle;
 use drystone_vfs::{Errno, FileType};
-
-/// Whether work in steps, each in a handle of its own, is complete.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
-pub(crate) enum StepProgress {
-    /// It is complete.
-    Done,
-    /// The caller starts a new handle and goes on from here.
-    More {
-        /// The new end of the range for work that goes downwards, its new start otherwise.
-        next: u64,
-    },
-}
 
 /// One more than the highest block number of any file: the end of an unlimited range.
 pub(crate) const END: u64 = u32::MAX as u64;
@@ -334,6 +323,16 @@ pub(crate) fn shifted_end(
 ) -> Result<Option<u64>> {
     check_extents(inode)?;
     tree::shifted_end(&NodeBuffers::new(fs, inode), from.get(), delta)
+}
+
+/// Reads and checks the nodes of the mapping from `from` on, so that a change in steps finds a bad one
+/// before its first step.
+///
+/// # Errors
+/// `EOPNOTSUPP` for a block map.
+pub(crate) fn read_nodes(fs: &ContentStore, inode: &Inode, from: LogicalBlock) -> Result<()> {
+    check_extents(inode)?;
+    tree::read_nodes(&NodeBuffers::new(fs, inode), from.get())
 }
 
 /// Moves all extents that start at or after `from` by `delta` blocks of the file, in handles of

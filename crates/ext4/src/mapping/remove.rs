@@ -6,7 +6,7 @@
 //! range.
 
 use super::allocate::{block_kind, free};
-use super::{END, NodeBuffers, NodeChanges, StepProgress, block_map, clusters, tree};
+use super::{END, NodeBuffers, NodeChanges, StepHandles, StepProgress, block_map, clusters, tree};
 use crate::alloc::BlockKind;
 use crate::content::ContentStore;
 use crate::credits;
@@ -58,11 +58,12 @@ pub(crate) fn remove(
 /// Unmaps and frees all blocks from `from` on, in handles of its own. The content lock is held
 /// exclusively, and the inode is an orphan.
 pub(crate) fn remove_all(fs: &ContentStore, inode: &Arc<Inode>, from: LogicalBlock) -> Result<()> {
+    let mut steps = StepHandles::new(&fs.volume);
     let mut end = END;
     loop {
         let mut handle = fs.volume.start(credits::CUT)?;
         let step = remove(fs, &mut handle, inode, from, end);
-        match fs.settle(handle, step)? {
+        match steps.settle(handle, step)? {
             StepProgress::Done => return Ok(()),
             StepProgress::More { next } => end = next,
         }

@@ -120,15 +120,15 @@ fn close(fs: &Engine) -> Result<()> {
 }
 
 fn finish(fs: &Engine) -> Result<()> {
-    let mut deleted = Ok(());
-    for inode in fs.inodes.take_unlinked() {
-        // An inode that can't be freed stays on the orphan record; the rest is written all the same.
-        let outcome = fs.delete_if_unused(&inode);
+    let mut finished = Ok(());
+    for inode in fs.inodes.take_unfinished() {
+        // One that can't be finished stays on the orphan record; the rest is written all the same.
+        let outcome = fs.finish_orphan(&inode);
         if let Err(error) = &outcome {
             fs.note_damage(error);
-            tracing::error!(inode = %inode.number, %error, "an inode without names could not be freed");
+            tracing::error!(inode = %inode.number, %error, "an orphan could not be finished");
         }
-        deleted = deleted.and(outcome);
+        finished = finished.and(outcome);
     }
     fs.inodes.forget_names();
     fs.allocator.blocks.windows.discard();
@@ -139,7 +139,7 @@ fn finish(fs: &Engine) -> Result<()> {
     }
     fs.volume.journal.close()?;
     superblock::mark_clean(fs)?;
-    deleted.and(written)
+    finished.and(written)
 }
 
 /// Writes data that waits for blocks when it is due, until the mount ends.

@@ -19,7 +19,7 @@ impl Ext4 {
         if self.volume.check_writable().is_err() {
             return Ok(());
         }
-        let held = self.hold_still()?;
+        let held = self.hold_complete()?;
         self.allocator.blocks.windows.discard();
         self.volume.journal.flush()?;
         if let Err(error) = superblock::mark_clean(self) {

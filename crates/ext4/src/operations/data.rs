@@ -184,10 +184,32 @@ impl Engine {
         Ok(())
     }
 
-    /// Freezes the image, with everything in its place.
+    /// Freezes the image, with everything in its place. Operations of several handles may be between two
+    /// of them.
     pub(crate) fn hold_still(&self) -> Result<HeldImage<'_>> {
+        let held = self.hold()?;
+        self.freeze_held(&held)?;
+        Ok(held)
+    }
+
+    /// The same with no operation between two handles.
+    pub(crate) fn hold_complete(&self) -> Result<HeldImage<'_>> {
+        let held = self.hold()?;
+        loop {
+            self.freeze_held(&held)?;
+            if !held.is_any_in_steps() {
+                return Ok(held);
+            }
+            held.let_steps_end();
+        }
+    }
+
+    fn hold(&self) -> Result<HeldImage<'_>> {
         self.volume.check_writable()?;
-        let held = self.volume.freeze.hold().ok_or(Errno::EBUSY)?;
+        Ok(self.volume.freeze.hold().ok_or(Errno::EBUSY)?)
+    }
+
+    fn freeze_held(&self, held: &HeldImage<'_>) -> Result<()> {
         loop {
             self.do_sync()?;
             held.freeze();
@@ -201,7 +223,7 @@ impl Engine {
         // Handles that were open end in the transaction that this commits.
         let journal = &self.volume.journal;
         journal.commit_and_wait().and_then(|()| journal.checkpoint_all())?;
-        Ok(held)
+        Ok(())
     }
 
     pub(crate) fn do_thaw(&self) -> Result<()> {

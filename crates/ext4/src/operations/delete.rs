@@ -57,17 +57,21 @@ impl Engine {
         deletion::free_inode(self, handle, inode)
     }
 
+    /// Frees an orphan without names, or truncates one that has a name to its size. Called without locks.
+    pub(crate) fn finish_orphan(&self, inode: &Arc<Inode>) -> Result<()> {
+        if inode.links_count() == 0 {
+            self.delete_if_unused(inode)
+        } else {
+            file::finish_cut(self, inode)
+        }
+    }
+
     /// Finishes all orphans at mount: frees those without names, and truncates the others to their
     /// recorded size. A damaged one stays on the record, for a checker. Returns how many were finished.
     pub(crate) fn clean_orphans(&self) -> Result<u64> {
         let mut count = 0;
         for orphan in self.orphans.load(self)? {
-            let finished = if orphan.fields().disk.links_count == 0 {
-                self.delete_if_unused(&orphan)
-            } else {
-                file::finish_cut(self, &orphan)
-            };
-            match finished {
+            match self.finish_orphan(&orphan) {
                 Ok(()) => count += 1,
                 Err(error @ Error::Corrupt(_)) => {
                     self.note_damage(&error);

@@ -169,13 +169,13 @@ impl InodeTable {
         self.shards.iter().map(|shard| shard.lock().inodes.len()).sum()
     }
 
-    /// The inodes without names, which only references keep alive. The mount ends, so the references of
-    /// callers are forgotten.
-    pub fn take_unlinked(&self) -> Vec<Arc<Inode>> {
+    /// The inodes without names, which only references keep alive, and those whose truncation has failed. The
+    /// mount ends, so the references of callers are forgotten.
+    pub fn take_unfinished(&self) -> Vec<Arc<Inode>> {
         let mut found = Vec::new();
         for shard in &self.shards {
             for inode in shard.lock().inodes.values() {
-                if inode.links_count() == 0 {
+                if inode.is_unfinished() {
                     inode.set_references(0);
                     found.push(Arc::clone(inode));
                 }
@@ -190,7 +190,10 @@ impl InodeTable {
         let mut shard = self.shard(inode.number).lock();
         let is_last = |kept: &Arc<Inode>| {
             // The table's `Arc` and ours. Another thread would need this lock to get one.
-            Arc::ptr_eq(kept, &inode) && Arc::strong_count(&inode) == 2 && inode.references() == 0
+            Arc::ptr_eq(kept, &inode)
+                && Arc::strong_count(&inode) == 2
+                && inode.references() == 0
+                && !inode.has_orphan_work()
         };
         if shard.inodes.len() <= self.shard_length_max
             || !shard.inodes.get(inode.number.get()).is_some_and(is_last)

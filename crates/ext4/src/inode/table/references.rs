@@ -156,7 +156,7 @@ impl Inode {
 
     /// How many references to remember if the inode leaves memory; `None` if it has to stay.
     pub(super) fn references_to_keep(&mut self) -> Option<u32> {
-        let may_leave = self.references() == 0 || self.may_be_parked();
+        let may_leave = !self.has_orphan_work() && (self.references() == 0 || self.may_be_parked());
         may_leave.then(|| u32::try_from(self.references()).ok()).flatten()
     }
 
@@ -167,7 +167,12 @@ impl Inode {
             && !self.delayed.is_any()
             && !self.space.has_window()
             && !self.is_tail_pending()
-            && !self.orphan.is_recorded()
+    }
+
+    /// Whether it is known only in memory where the inode is recorded as an orphan, or that a truncation
+    /// has failed. The next try, or the end of the mount, needs that.
+    pub(super) fn has_orphan_work(&self) -> bool {
+        self.orphan.is_recorded() || self.is_cut_pending()
     }
 
     /// Whether something is to be done when the last reference is given back.

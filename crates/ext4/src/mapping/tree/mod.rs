@@ -103,6 +103,18 @@ pub(super) fn next<N: Nodes>(nodes: &N, from: u32) -> Result<Option<Extent>> {
     }
 }
 
+/// Reads and checks the leaves from that of block `from` on, and the nodes above them.
+pub(super) fn read_nodes<N: Nodes>(nodes: &N, from: u32) -> Result<()> {
+    let mut from = from;
+    loop {
+        let found = bottom(nodes, LogicalBlock::new(from))?;
+        match u32::try_from(found.limit) {
+            Ok(limit) if found.limit < END => from = limit,
+            _ => return Ok(()),
+        }
+    }
+}
+
 /// Appends an extent to a list: merges it with the last one, or splits it if it is too long.
 fn push_merging(list: &mut Vec<Extent>, extent: Extent) {
     if let Some(last) = list.last_mut()
