@@ -18,7 +18,7 @@ const RELATED: [(&str, &[&str]); 9] = [
     ("mount", &["umount"]),
     ("setfacl", &["getfacl"]),
     ("mtype", &["mdir"]),
-    ("qemu-img", &["qemu-nbd"]),
+    ("qemu-img", &["qemu-io", "qemu-nbd"]),
     ("mkfs.nilfs2", &["chcp", "dumpseg", "lscp", "lssu", "mkcp", "nilfs-tune", "rmcp"]),
 ];
 

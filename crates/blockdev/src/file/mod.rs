@@ -10,6 +10,7 @@
 //! A flush is `fdatasync`. The system reports a failed write-back once and then takes the lost pages for
 //! written. So the first flush that fails is the last: the device refuses every later change.
 
+mod byte_locks;
 mod early_write_back;
 mod open;
 

@@ -13,7 +13,8 @@
 //! | a part, to read | shared | its own, shared |
 //! | to look what is where | shared | none |
 //!
-//! Where bytes can't be locked, a part that is written has the whole file.
+//! Where bytes can't be locked, a part that is written has the whole file. Other bytes are locked against QEMU
+//! (`byte_locks`).
 //!
 //! A block device opened for writing is also claimed from the kernel, as a whole, which refuses while it or
 //! a partition of it is mounted. The kernel doesn't lock files that it uses as disks, so opening a file for
@@ -25,12 +26,12 @@
 //! after a crash.
 
 use super::FileDevice;
+use super::byte_locks::{self, Extent};
 use crate::kernel_use::kernel_use;
 use crate::lock_classes::FILE_FLUSH;
 use crate::{DeviceError, DeviceResult, Region, check_range};
 use drystone_sync::atomic::{AtomicBool, AtomicU64};
 use drystone_sync::{Arc, Mutex, thread};
-use nix::fcntl::FcntlArg;
 use std::fs::{File, Metadata, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Seek, SeekFrom};
 use std::ops::Range;
@@ -177,9 +178,23 @@ impl FileDevice {
             has_failed: AtomicBool::new(false),
             flush_failure: Mutex::new(&FILE_FLUSH, None),
         };
-        match (mode, &extent) {
-            (_, Extent::Nothing) | (OpenMode::ReadWrite, Extent::Whole) => {}
-            _ => lock_bytes(&device.file, path, mode, &extent.bytes())?,
+        match byte_locks::lock(&device.file, mode == OpenMode::ReadWrite, &extent) {
+            Ok(()) => {}
+            Err(nix::Error::EAGAIN | nix::Error::EACCES) => {
+                return Err(DeviceError::InUse { path: path.to_owned() });
+            }
+            // A file system, or a sandbox, that locks whole files only.
+            Err(
+                nix::Error::EINVAL
+                | nix::Error::ENOSYS
+                | nix::Error::ENOLCK
+                | nix::Error::EOPNOTSUPP,
+            ) => {
+                if mode == OpenMode::ReadWrite {
+                    device.file.try_lock().map_err(|error| lock_error(path, error))?;
+                }
+            }
+            Err(error) => return Err(open_error(path, error.into())),
         }
         if mode == OpenMode::ReadWrite
             && found.is_file()
@@ -200,50 +215,7 @@ impl FileDevice {
     pub(super) fn unlock(&self) {
         // Closing comes next, and releases the locks in all other cases.
         let _ = self.file.unlock();
-        let _ = set_byte_lock(&self.file, libc::F_UNLCK, &Extent::Whole.bytes());
-    }
-}
-
-/// How much of a file is opened.
-enum Extent {
-    Whole,
-    /// These bytes.
-    Part(Range<u64>),
-    /// It is only looked at.
-    Nothing,
-}
-
-impl Extent {
-    /// The bytes that others may not write meanwhile.
-    fn bytes(&self) -> Range<u64> {
-        match self {
-            Self::Whole => 0..u64::MAX,
-            Self::Part(part) => part.clone(),
-            Self::Nothing => 0..0,
-        }
-    }
-}
-
-/// Locks bytes of a file against others. The lock belongs to the open file, as `flock` does, and not to the
-/// process.
-fn lock_bytes(file: &File, path: &Path, mode: OpenMode, bytes: &Range<u64>) -> DeviceResult {
-    let kind = match mode {
-        OpenMode::ReadOnly => libc::F_RDLCK,
-        OpenMode::ReadWrite => libc::F_WRLCK,
-    };
-    match set_byte_lock(file, kind, bytes) {
-        Ok(()) => Ok(()),
-        Err(nix::Error::EAGAIN | nix::Error::EACCES) => {
-            Err(DeviceError::InUse { path: path.to_owned() })
-        }
-        // A file system, or a sandbox, that locks whole files only.
-        Err(
-            nix::Error::EINVAL | nix::Error::ENOSYS | nix::Error::ENOLCK | nix::Error::EOPNOTSUPP,
-        ) => match mode {
-            OpenMode::ReadOnly => Ok(()),
-            OpenMode::ReadWrite => file.try_lock().map_err(|error| lock_error(path, error)),
-        },
-        Err(error) => Err(open_error(path, error.into())),
+        let _ = byte_locks::unlock(&self.file);
     }
 }
 
@@ -252,23 +224,6 @@ fn lock_error(path: &Path, error: TryLockError) -> DeviceError {
         TryLockError::WouldBlock => DeviceError::InUse { path: path.to_owned() },
         TryLockError::Error(error) => open_error(path, error),
     }
-}
-
-fn set_byte_lock(file: &File, kind: libc::c_int, bytes: &Range<u64>) -> nix::Result<()> {
-    let narrow = |number: u64| libc::off_t::try_from(number).unwrap_or(libc::off_t::MAX);
-    let (start, end) = (narrow(bytes.start), narrow(bytes.end));
-    // A length of 0 would stand for all up to the end of the file.
-    if end <= start {
-        return Ok(());
-    }
-    let lock = libc::flock {
-        l_type: kind as libc::c_short,
-        l_whence: libc::SEEK_SET as libc::c_short,
-        l_start: start,
-        l_len: end - start,
-        l_pid: 0,
-    };
-    nix::fcntl::fcntl(file, FcntlArg::F_OFD_SETLK(&lock)).map(drop)
 }
 
 fn open_file(path: &Path, mode: OpenMode) -> DeviceResult<File> {
