@@ -4,14 +4,21 @@
 //!
 //! [`NBD_SEND`] orders requests, and isn't held while an answer is awaited. [`NBD_PENDING`] guards what is
 //! awaited. A thread of its own reads the answers.
+//!
+//! # Crash
+//!
+//! A connection is lost for its users as soon as one answer is late. What the server has taken by then it may carry
+//! out much later, over newer data. So a lost connection with such changes stays open until the server has answered
+//! them or has closed it ([`is_over_by`](Connection::is_over_by)).
 
 use super::address::NbdAddress;
 use super::handshake::{Export, shake_hands};
 use super::protocol::*;
 use super::stream::Stream;
+use drystone_sync::clock::{self, Instant};
 use drystone_sync::{Arc, Condvar, LockClass, Mutex, thread};
 use std::collections::HashMap;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::time::Duration;
 
 static NBD_SEND: LockClass = LockClass::new("nbd send", 955);
@@ -30,6 +37,17 @@ pub(super) struct Request<'d> {
     /// What is written.
     pub data: &'d [u8],
 }
+
+impl Request<'_> {
+    /// Whether it makes a difference when the server carries it out.
+    fn is_change(&self) -> bool {
+        matches!(self.kind, COMMAND_WRITE | COMMAND_WRITE_ZEROES | COMMAND_TRIM)
+    }
+}
+
+/// A request that was sent, by its number on the connection.
+#[derive(Debug)]
+pub(super) struct SentRequest(u64);
 
 /// Why a request failed.
 #[derive(Debug)]
@@ -60,10 +78,21 @@ struct PendingRequests {
     next: u64,
     /// Why the connection was lost.
     lost: Option<String>,
+    /// The server has closed it, so it carries out nothing more.
+    is_closed: bool,
+}
+
+impl PendingRequests {
+    /// Whether the server may still carry out a change.
+    fn has_change(&self) -> bool {
+        let mut requests = self.requests.values();
+        !self.is_closed && requests.any(|request| request.is_change && request.answer.is_none())
+    }
 }
 
 #[derive(Debug)]
 struct PendingRequest {
+    is_change: bool,
     /// What is read, as far as it is there.
     data: Vec<u8>,
     /// How many bytes of it are there, holes too.
@@ -94,6 +123,16 @@ impl Connection {
 
     /// Sends a request and waits for its answer: what was read, if it is a read.
     pub fn call(&self, request: Request<'_>) -> Result<Vec<u8>, Failed> {
+        let sent = self.begin(request, None)?;
+        self.finish(&sent, None)
+    }
+
+    /// Sends a request, until this time at most.
+    pub fn begin(
+        &self,
+        request: Request<'_>,
+        deadline: Option<Instant>,
+    ) -> Result<SentRequest, Failed> {
         let length = if request.kind == COMMAND_READ { request.length as usize } else { 0 };
         let cookie = {
             let mut pending = self.shared.pending.lock();
@@ -102,26 +141,49 @@ impl Connection {
             }
             let cookie = pending.next;
             pending.next += 1;
-            let data = vec![0; length];
-            let offset = request.offset;
-            let awaited = PendingRequest { data, received: 0, offset, failed: None, answer: None };
+            let awaited = PendingRequest {
+                is_change: request.is_change(),
+                data: vec![0; length],
+                received: 0,
+                offset: request.offset,
+                failed: None,
+                answer: None,
+            };
             pending.requests.insert(cookie, awaited);
             cookie
         };
-        if let Err(error) = self.shared.send(cookie, request) {
+        if let Err(error) = self.shared.send(cookie, request, deadline) {
+            // The server can't carry out what it doesn't have all of.
+            self.shared.pending.lock().requests.remove(&cookie);
             self.shared.lose(&error.to_string());
+            return Err(Failed::Lost(error));
+        }
+        Ok(SentRequest(cookie))
+    }
+
+    /// Waits for the answer to a request, until this time at most.
+    pub fn finish(
+        &self,
+        SentRequest(cookie): &SentRequest,
+        deadline: Option<Instant>,
+    ) -> Result<Vec<u8>, Failed> {
+        let mut timeout = self.timeout;
+        if let Some(deadline) = deadline {
+            timeout = timeout.min(deadline.duration_since(clock::now()));
         }
         let mut pending = self.shared.pending.lock();
         let has_none = |pending: &mut PendingRequests| {
             let is_awaited = |request: &PendingRequest| request.answer.is_none();
-            pending.lost.is_none() && pending.requests.get(&cookie).is_some_and(is_awaited)
+            pending.lost.is_none() && pending.requests.get(cookie).is_some_and(is_awaited)
         };
-        if self.shared.answered.wait_while_timeout(&mut pending, self.timeout, has_none) {
+        if self.shared.answered.wait_while_timeout(&mut pending, timeout, has_none) {
             drop(pending);
             self.shared.lose("the server doesn't answer");
             pending = self.shared.pending.lock();
         }
-        let awaited = pending.requests.remove(&cookie);
+        // One without an answer stays: the answer may come later.
+        let answer = pending.requests.get(cookie).and_then(|request| request.answer);
+        let awaited = answer.and_then(|_| pending.requests.remove(cookie));
         match awaited.and_then(|request| Some((request.answer?, request.data))) {
             Some((Ok(()), data)) => Ok(data),
             Some((Err(SHUTTING_DOWN), _)) => Err(lost("the server is shutting down")),
@@ -138,28 +200,38 @@ impl Connection {
         let request =
             Request { kind: COMMAND_DISCONNECT, flags: 0, offset: 0, length: 0, data: &[] };
         // It has no answer, and the connection may be lost already.
-        let _ = self.shared.send(u64::MAX, request);
+        let _ = self.shared.send(u64::MAX, request, None);
     }
 
-    /// Gives the connection up, also for threads that are sending or wait for answers.
+    /// Gives the connection up, also for threads that wait for answers.
     pub fn lose(&self, problem: &str) {
         self.shared.lose(problem);
+    }
+
+    /// Waits, once the connection is lost, until the server carries out no more changes that were sent on it:
+    /// whether that is so by this time.
+    pub fn is_over_by(&self, deadline: Instant) -> bool {
+        let left = deadline.duration_since(clock::now());
+        let mut pending = self.shared.pending.lock();
+        let is_under_way = |pending: &mut PendingRequests| pending.has_change();
+        !self.shared.answered.wait_while_timeout(&mut pending, left, is_under_way)
     }
 }
 
 impl Drop for Connection {
     fn drop(&mut self) {
         // The thread that reads answers would keep it.
-        self.lose("closed");
+        self.shared.lose("closed");
+        self.shared.stream.shut_down();
     }
 }
 
 fn lost(problem: &str) -> Failed {
-    Failed::Lost(io::Error::new(io::ErrorKind::ConnectionAborted, problem))
+    Failed::Lost(io::Error::new(ErrorKind::ConnectionAborted, problem))
 }
 
 impl Shared {
-    fn send(&self, cookie: u64, request: Request<'_>) -> io::Result<()> {
+    fn send(&self, cookie: u64, request: Request<'_>, deadline: Option<Instant>) -> io::Result<()> {
         let mut header = [0; 28];
         header[..4].copy_from_slice(&REQUEST_MAGIC.to_be_bytes());
         header[4..6].copy_from_slice(&request.flags.to_be_bytes());
@@ -168,22 +240,39 @@ impl Shared {
         header[16..24].copy_from_slice(&request.offset.to_be_bytes());
         header[24..].copy_from_slice(&request.length.to_be_bytes());
         let _order = self.send.lock();
-        self.stream.write_all(&[&header, request.data])
+        if let Some(problem) = &self.pending.lock().lost {
+            return Err(io::Error::new(ErrorKind::ConnectionAborted, problem.clone()));
+        }
+        self.stream.write_all_by(&[&header, request.data], deadline)
     }
 
     /// Gives the connection up, and wakes all threads that wait for answers.
     fn lose(&self, problem: &str) {
-        self.pending.lock().lost.get_or_insert_with(|| problem.to_owned());
-        self.stream.shut_down();
+        let mut pending = self.pending.lock();
+        pending.lost.get_or_insert_with(|| problem.to_owned());
+        let is_over = !pending.has_change();
+        drop(pending);
+        if is_over {
+            self.stream.shut_down();
+        }
         self.answered.notify_all();
     }
 
     fn read_answers(&self) {
-        loop {
+        let error = loop {
             if let Err(error) = self.read_answer() {
-                return self.lose(&error.to_string());
+                break error;
             }
-        }
+        };
+        self.lose(&error.to_string());
+        let is_closed = match error.kind() {
+            ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => true,
+            // Its answers can't be understood any more.
+            ErrorKind::InvalidData => self.stream.read_to_end(),
+            _ => false,
+        };
+        self.pending.lock().is_closed = is_closed;
+        self.answered.notify_all();
     }
 
     fn read_answer(&self) -> io::Result<()> {
@@ -383,7 +472,7 @@ mod tests {
             let server = scope.spawn(|| serve(&listener, &[]));
             drop(Connection::open(&address, Duration::from_secs(20)).unwrap());
             let error = server.join().unwrap().unwrap_err();
-            assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+            assert_eq!(error.kind(), ErrorKind::UnexpectedEof);
         });
     }
 
@@ -404,7 +493,7 @@ mod tests {
             });
             let start = clock::now();
             let error = Connection::open(&address, address.answer_timeout).unwrap_err();
-            assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
+            assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
             assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
             server.join().unwrap().unwrap_err();
             let server = scope.spawn(|| -> io::Result<()> {

@@ -13,6 +13,7 @@ use super::protocol::*;
 use drystone_blockdev::{
     BlockDevice, DeviceError, DeviceOperation, DeviceResult, OpenMode, check_range,
 };
+use drystone_sync::clock::{self, Instant};
 use drystone_sync::{Arc, LockClass, Mutex};
 use std::io;
 use std::path::Path;
@@ -31,7 +32,7 @@ const QUIET_PIECE_BYTES: u64 = 64 << 20;
 pub struct NbdDevice {
     pub(super) address: NbdAddress,
     pub(super) name: String,
-    mode: OpenMode,
+    pub(super) mode: OpenMode,
     pub(super) export: Export,
     pub(super) pool: Mutex<Pool>,
     pub(super) log: Mutex<UnflushedLog>,
@@ -47,8 +48,10 @@ pub(super) struct Pool {
     pub(super) turn: usize,
     /// Counts how often the client has reconnected.
     pub(super) generation: u64,
-    /// Why the export can't be used any more.
-    pub(super) failed: Option<Arc<io::Error>>,
+    /// Connections that are lost, as long as the server may carry out changes that were sent on them.
+    pub(super) late: Vec<Arc<Connection>>,
+    /// Why the export can't be used any more, or couldn't at that time if it is only read.
+    pub(super) failed: Option<(Arc<io::Error>, Instant)>,
 }
 
 impl NbdDevice {
@@ -64,6 +67,7 @@ impl NbdDevice {
         };
         let invalid = |problem| open_error(io::Error::new(io::ErrorKind::InvalidInput, problem));
         let address = NbdAddress::parse(name).map_err(invalid)?;
+        let deadline = clock::now() + address.answer_timeout;
         let opened = Connection::open(&address, address.answer_timeout);
         let (first, export) = opened.map_err(open_error)?;
         if mode == OpenMode::ReadWrite && export.has(IS_READ_ONLY) {
@@ -79,18 +83,18 @@ impl NbdDevice {
             log: Mutex::new(&NBD_LOG, UnflushedLog::default()),
             edges: Mutex::new(&NBD_EDGES, ()),
         };
-        let connections = device.with_others(first, device.address.answer_timeout);
+        let connections = device.with_others(first, deadline);
         device.pool.lock().connections = connections;
         Ok(device)
     }
 
     /// Cuts a change into requests.
-    pub(super) fn send_change(
+    pub(super) fn send_change<T>(
         &self,
         offset: u64,
         change: &NbdChange,
         flags: u16,
-        mut call: impl FnMut(Request<'_>) -> io::Result<Vec<u8>>,
+        mut call: impl FnMut(Request<'_>) -> io::Result<T>,
     ) -> io::Result<()> {
         let (kind, length) = match change {
             NbdChange::Write(data) => (COMMAND_WRITE, data.len() as u64),
@@ -202,7 +206,7 @@ impl NbdDevice {
 
     fn check_failed(&self) -> DeviceResult {
         match &self.pool.lock().failed {
-            Some(source) => Err(DeviceError::FlushFailed { source: Arc::clone(source) }),
+            Some((source, _)) => Err(DeviceError::FlushFailed { source: Arc::clone(source) }),
             None => Ok(()),
         }
     }

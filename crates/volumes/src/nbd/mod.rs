@@ -7,8 +7,10 @@
 //!
 //! If a connection is lost, all are given up, and new ones are made within a time limit. A server may have
 //! lost what it hadn't flushed. So all changes since the last flush are kept in memory ([`UnflushedLog`])
-//! and sent again, in their order, before anything else. After the time limit, every request fails for
-//! good.
+//! and sent again, in their order, before anything else. Before that, the server must have answered what was sent
+//! on the old connections, or have closed them: a change that it carries out later would replace newer data. After
+//! the time limit, every request fails for good. Where nothing is written, nothing can be lost: there the next
+//! request tries again.
 //!
 //! # Reference
 //!

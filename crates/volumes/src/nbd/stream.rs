@@ -9,7 +9,7 @@ use super::protocol::wrong;
 use drystone_sync::clock::{self, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, retry_on_intr};
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 use std::io::{self, Read};
 use std::net::{Shutdown, TcpStream, ToSocketAddrs};
@@ -20,6 +20,11 @@ use std::time::Duration;
 
 /// Data comes in records of at most 16 KiB. What TLS itself has to say is much less than this.
 const BYTES_WITHOUT_DATA_MAX: usize = 1 << 20;
+
+/// How often the system asks whether a connection is still there, and how often in vain: it isn't for the system to
+/// decide how long an outage may last.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(5);
+const KEEP_ALIVE_COUNT: u32 = 127;
 
 #[derive(Debug)]
 pub(super) struct Stream {
@@ -58,6 +63,7 @@ impl Stream {
                 }
                 let stream = connected.ok_or(last)?;
                 stream.set_nodelay(true)?;
+                keep_alive(&stream)?;
                 Socket::Tcp(stream)
             }
         };
@@ -77,6 +83,24 @@ impl Stream {
             Socket::Tcp(stream) => stream.shutdown(Shutdown::Both),
             Socket::Unix(stream) => stream.shutdown(Shutdown::Both),
         };
+    }
+
+    /// Says that nothing more is sent, and reads until the server ends it too: whether it does.
+    pub fn read_to_end(&self) -> bool {
+        // It may have ended already.
+        let _ = match &self.socket {
+            Socket::Tcp(stream) => stream.shutdown(Shutdown::Write),
+            Socket::Unix(stream) => stream.shutdown(Shutdown::Write),
+        };
+        let mut bytes = [0; 4096];
+        loop {
+            match retry_on_intr(|| rustix::net::recv(&self.socket, &mut bytes, RecvFlags::empty()))
+            {
+                Ok((0, _)) | Err(Errno::CONNRESET) => return true,
+                Ok(_) => {}
+                Err(_) => return false,
+            }
+        }
     }
 
     /// Encrypts all that follows; the server has agreed to that.
@@ -140,7 +164,13 @@ impl Stream {
 
     /// Sends all parts. One thread at a time may do so.
     pub fn write_all(&self, parts: &[&[u8]]) -> io::Result<()> {
+        self.write_all_by(parts, None)
+    }
+
+    /// The same, until this time at most.
+    pub fn write_all_by(&self, parts: &[&[u8]], limit: Option<Instant>) -> io::Result<()> {
         let deadline = self.send_deadline();
+        let deadline = limit.map_or(deadline, |limit| limit.min(deadline));
         for part in parts {
             let Some(session) = &self.tls else {
                 self.send(part, deadline)?;
@@ -258,12 +288,21 @@ fn time_left(deadline: Instant) -> io::Result<Duration> {
     }
 }
 
+/// Lets the system ask now and then whether the other side still knows the connection. A server's machine that was
+/// started again doesn't, but says so only if it is asked.
+fn keep_alive(stream: &TcpStream) -> io::Result<()> {
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, KEEP_ALIVE_INTERVAL)?;
+    sockopt::set_tcp_keepintvl(stream, KEEP_ALIVE_INTERVAL)?;
+    Ok(sockopt::set_tcp_keepcnt(stream, KEEP_ALIVE_COUNT)?)
+}
+
 /// Connects to a Unix socket. Connecting waits while the server's queue is full, without end if the server
 /// has stopped: the limit must be there before.
 fn connect_unix(path: &Path, timeout: Duration) -> io::Result<UnixStream> {
     let (family, flags) = (AddressFamily::UNIX, SocketFlags::CLOEXEC);
     let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
-    set_socket_timeout(&socket, Timeout::Send, Some(timeout))?;
+    sockopt::set_socket_timeout(&socket, Timeout::Send, Some(timeout))?;
     let address = SocketAddrUnix::new(path)?;
     match retry_on_intr(|| rustix::net::connect(&socket, &address)) {
         Err(Errno::AGAIN) => {

@@ -195,6 +195,26 @@ fn waiting_has_an_end() {
     assert!(start.elapsed() < Duration::from_secs(10));
 }
 
+/// Where nothing is written, nothing is lost: a server that comes back is read again.
+#[test]
+fn a_reader_outlives_an_outage() {
+    let scratch = Scratch::new("nbd-outage").unwrap();
+    let mut server = NbdServer::nbdkit(scratch.join("socket"), "memory 8M");
+    let device = open(&server.socket, "&reconnect=2", OpenMode::ReadOnly).unwrap();
+    server.kill();
+    let start = clock::now();
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| device.read_at(0, &mut [0; 512]).unwrap_err());
+        }
+    });
+    // All wait for one attempt, and later ones only look whether the server is there.
+    device.read_at(0, &mut [0; 512]).unwrap_err();
+    assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
+    let _server = NbdServer::nbdkit(server.socket.clone(), "memory 8M");
+    expect(&*device, &[0; 4096], 0);
+}
+
 /// A limit of zero is for one try.
 #[test]
 fn one_try_finds_a_server_that_is_back() {

@@ -3,6 +3,7 @@
 
 mod encrypted;
 mod ended;
+mod late;
 
 use drystone_blockdev::{BlockDevice, OpenMode};
 use drystone_sync::atomic::{AtomicBool, Ordering};
