@@ -280,7 +280,7 @@ impl Engine {
         let source = self.source();
         let is_cut = {
             let pages = inode.pages.lock();
-            !pages.blocks.contains_key(&key) && pages.is_cut(key)
+            pages.is_cut(key) && !pages.blocks.contains_key(&key)
         };
         let old = if is_cut { 0 } else { inode.map.read().get(key, &source)? };
         if old != 0 && !self.is_read_only {

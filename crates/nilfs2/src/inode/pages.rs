@@ -8,6 +8,7 @@ use crate::volume::BlockBytes;
 use drystone_nilfs2_format::FileBlock;
 use drystone_sync::Arc;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 /// A block in memory.
 #[derive(Debug)]
@@ -19,6 +20,13 @@ pub(crate) struct Page {
     pub(crate) in_flight: bool,
     /// There was a hole when it was made, so that it will take space.
     pub(crate) is_new: bool,
+}
+
+impl Page {
+    /// Makes the page dirty. Says how many blocks that adds: itself, and the node above it unless that is counted.
+    fn make_dirty(&mut self, has_node: bool) -> usize {
+        if std::mem::replace(&mut self.is_dirty, true) { 0 } else { 1 + usize::from(!has_node) }
+    }
 }
 
 /// See the module.
@@ -72,42 +80,44 @@ impl Pages {
         });
     }
 
-    /// What a block adds that becomes dirty: itself, and the node above it unless the block before it has
-    /// counted that.
-    fn weight(&self, key: FileBlock) -> usize {
+    /// Whether the node above a block is counted: the block before it is dirty, or it is the first, which needs none.
+    fn has_node_before(&self, key: FileBlock) -> bool {
         let before = key.0.checked_sub(1).map(FileBlock);
-        let has_node = before.is_none_or(|before| self.is_dirty(before));
-        1 + usize::from(!has_node)
+        before.is_none_or(|before| self.is_dirty(before))
     }
 
     /// A block to change; if it isn't in memory there was a hole. Also says by how much the number of
     /// dirty blocks grows.
     pub(crate) fn edit(&mut self, key: FileBlock, block_bytes: usize) -> (&mut [u8], usize) {
-        let weight = if self.is_dirty(key) { 0 } else { self.weight(key) };
-        let new = &mut self.new;
-        let page = self.blocks.entry(key).or_insert_with(|| {
-            *new += 1;
-            Page {
-                bytes: vec![0; block_bytes].into(),
-                is_dirty: false,
-                in_flight: false,
-                is_new: true,
+        let has_node = self.has_node_before(key);
+        let page = match self.blocks.entry(key) {
+            Entry::Occupied(page) => page.into_mut(),
+            Entry::Vacant(place) => {
+                self.new += 1;
+                let bytes = vec![0; block_bytes].into();
+                place.insert(Page { bytes, is_dirty: false, in_flight: false, is_new: true })
             }
-        });
-        page.is_dirty = true;
+        };
+        let weight = page.make_dirty(has_node);
         self.dirty += weight;
         (Arc::make_mut(&mut page.bytes), weight)
     }
 
-    /// Replaces a whole block.
+    /// Replaces a whole block. Says by how much the number of dirty blocks grows.
     pub(crate) fn replace(&mut self, key: FileBlock, bytes: BlockBytes, is_new: bool) -> usize {
-        let old = self.blocks.get(&key);
-        let (in_flight, was_dirty) =
-            old.map_or((false, false), |page| (page.in_flight, page.is_dirty));
-        let is_new = old.map_or(is_new, |page| page.is_new);
-        self.new += usize::from(old.is_none() && is_new);
-        let weight = if was_dirty { 0 } else { self.weight(key) };
-        self.blocks.insert(key, Page { bytes, is_dirty: true, in_flight, is_new });
+        let has_node = self.has_node_before(key);
+        let page = match self.blocks.entry(key) {
+            Entry::Occupied(page) => {
+                let page = page.into_mut();
+                page.bytes = bytes;
+                page
+            }
+            Entry::Vacant(place) => {
+                self.new += usize::from(is_new);
+                place.insert(Page { bytes, is_dirty: false, in_flight: false, is_new })
+            }
+        };
+        let weight = page.make_dirty(has_node);
         self.dirty += weight;
         weight
     }
