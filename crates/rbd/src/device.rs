@@ -80,7 +80,7 @@ impl RbdDevice {
         let size_bytes = image.size_bytes().map_err(open_error)?;
         image.begin().map_err(open_error)?;
         let image = Arc::new(image);
-        let in_flight = InFlight::new(Arc::clone(&image), address.timeout);
+        let in_flight = InFlight::new(Arc::clone(&image), mode, address.timeout);
         Ok(RbdDevice {
             name: name.to_owned(),
             mode,

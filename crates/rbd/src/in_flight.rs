@@ -7,7 +7,8 @@
 //! # State
 //!
 //! The ranges of all changes under way, which don't overlap, and the first failure. After a change has failed
-//! nothing is read or written any more: what was reported as written isn't there.
+//! nothing is read or written any more: what was reported as written isn't there. Where nothing is written, only
+//! the request fails that isn't answered.
 //!
 //! # Locking
 //!
@@ -15,6 +16,7 @@
 //! answered, then [`RBD_ANSWER`] of the request.
 
 use crate::image::{Image, RequestKind};
+use drystone_blockdev::OpenMode;
 use drystone_sync::clock::{self, Instant};
 use drystone_sync::{Arc, Condvar, LockClass, Mutex};
 use std::collections::BTreeMap;
@@ -32,6 +34,7 @@ const CHANGES_MAX: usize = 1024;
 #[derive(Debug)]
 pub(crate) struct InFlight {
     image: Arc<Image>,
+    mode: OpenMode,
     timeout: Duration,
     changes: Arc<Mutex<ChangesInFlight>>,
 }
@@ -83,9 +86,9 @@ impl<T> Answer<T> {
 }
 
 impl InFlight {
-    pub fn new(image: Arc<Image>, timeout: Duration) -> InFlight {
+    pub fn new(image: Arc<Image>, mode: OpenMode, timeout: Duration) -> InFlight {
         let changes = Arc::new(Mutex::new(&RBD_IN_FLIGHT, ChangesInFlight::default()));
-        InFlight { image, timeout, changes }
+        InFlight { image, mode, timeout, changes }
     }
 
     /// Whether nothing is read or written any more.
@@ -183,11 +186,13 @@ impl InFlight {
         }
     }
 
-    /// Ends all use of the image: the cluster doesn't answer.
+    /// Ends all use of the image, if it is written: the cluster doesn't answer.
     fn give_up(&self) -> io::Error {
         let problem = format!("no answer of the cluster for {} s", self.timeout.as_secs());
         let error = io::Error::new(io::ErrorKind::TimedOut, problem);
-        self.changes.lock().fail(&error);
+        if self.mode == OpenMode::ReadWrite {
+            self.changes.lock().fail(&error);
+        }
         error
     }
 }

@@ -415,6 +415,21 @@ fn waiting_has_an_end() {
     assert!(bytes == [1; 4096] || bytes == [2; 4096]);
 }
 
+/// Where nothing is written, nothing is lost: a cluster that answers again is read again.
+#[test]
+#[ignore = "needs ./dev ceph test"]
+fn a_reader_outlives_an_outage() {
+    let image = Image::new("outage");
+    let device = image.open("?timeout=3", OpenMode::ReadOnly).unwrap();
+    kill_osd();
+    device.read_at(0, &mut [0; 512]).unwrap_err();
+    start_osd();
+    let start = clock::now();
+    while device.read_at(0, &mut [0; 512]).is_err() {
+        assert!(start.elapsed() < Duration::from_secs(60), "it isn't read again");
+    }
+}
+
 /// Requests wait in a full cluster, and go on when there is space again.
 #[test]
 #[ignore = "needs ./dev ceph test"]
