@@ -7,16 +7,19 @@ use super::Session;
 use super::address::{SocketAddress, TlsWish};
 use super::protocol::wrong;
 use drystone_sync::clock::{self, Instant};
+use drystone_sync::{Arc, Condvar, LockClass, Mutex, thread};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 use std::io::{self, Read};
-use std::net::{Shutdown, TcpStream, ToSocketAddrs};
+use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
+
+static NBD_RESOLVED: LockClass = LockClass::new("nbd resolved", 965);
 
 /// Data comes in records of at most 16 KiB. What TLS itself has to say is much less than this.
 const BYTES_WITHOUT_DATA_MAX: usize = 1 << 20;
@@ -52,7 +55,7 @@ impl Stream {
             SocketAddress::Tcp(host, port) => {
                 let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
                 let mut connected = None;
-                for address in (host.as_str(), *port).to_socket_addrs()? {
+                for address in resolved(host.clone(), *port, deadline)? {
                     match TcpStream::connect_timeout(&address, time_left(deadline)?) {
                         Ok(stream) => {
                             connected = Some(stream);
@@ -288,6 +291,31 @@ fn time_left(deadline: Instant) -> io::Result<Duration> {
     }
 }
 
+/// The addresses of a host.
+fn resolved(host: String, port: u16, deadline: Instant) -> io::Result<Vec<SocketAddr>> {
+    let resolve = move || (host.as_str(), port).to_socket_addrs().map(Vec::from_iter);
+    within(deadline, "nbd resolve", resolve)
+}
+
+/// Waits for what has no time limit of its own, until the deadline. A thread goes on with it.
+fn within<T: Send + 'static>(
+    deadline: Instant,
+    name: &str,
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    let result = Arc::new((Mutex::new(&NBD_RESOLVED, None), Condvar::new()));
+    let given = Arc::clone(&result);
+    thread::spawn(name, move || {
+        *given.0.lock() = Some(work());
+        given.1.notify_all();
+    })?;
+    let mut found = result.0.lock();
+    result.1.wait_while_timeout(&mut found, time_left(deadline)?, |found| found.is_none());
+    found.take().unwrap_or_else(|| {
+        Err(io::Error::new(io::ErrorKind::TimedOut, "the host's name isn't resolved in time"))
+    })
+}
+
 /// Lets the system ask now and then whether the other side still knows the connection. A server's machine that was
 /// started again doesn't, but says so only if it is asked.
 fn keep_alive(stream: &TcpStream) -> io::Result<()> {
@@ -316,7 +344,21 @@ fn connect_unix(path: &Path, timeout: Duration) -> io::Result<UnixStream> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use drystone_sync::{clock, thread};
+
+    /// Nothing bounds the time in which the system resolves a name.
+    #[test]
+    fn a_name_that_is_not_resolved_is_given_up() {
+        let start = clock::now();
+        let deadline = start + Duration::from_millis(200);
+        let error = within(deadline, "slow", || {
+            thread::sleep(Duration::from_secs(5));
+            Ok(())
+        });
+        assert_eq!(error.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
+        let found = resolved("localhost".to_owned(), 9, clock::now() + Duration::from_secs(20));
+        assert!(found.unwrap().iter().all(|address| address.ip().is_loopback()));
+    }
 
     /// A server that has stopped fills its queue with connections that it doesn't take.
     #[test]
