@@ -74,6 +74,12 @@ impl NbdDevice {
             first.close();
             return Err(DeviceError::ReadOnly);
         }
+        if mode == OpenMode::ReadWrite && !export.has(HAS_FLUSH) {
+            tracing::warn!(
+                "{name}: the server offers no flush, so what is synced is as safe as a write is there; \
+                 nbd-server needs 'flush = true' in the export's section"
+            );
+        }
         let device = NbdDevice {
             address,
             name: name.to_owned(),
@@ -133,8 +139,10 @@ impl NbdDevice {
         change: NbdChange,
         flags: u16,
     ) -> DeviceResult {
-        if self.log.lock().is_full() {
-            self.flush()?;
+        match self.export.has(HAS_FLUSH) {
+            true if self.log.lock().is_full() => self.flush()?,
+            true => {}
+            false => self.log.lock().forget_oldest(),
         }
         let number = self.log.lock().begin(offset, change.clone());
         let done = self.send_change(offset, &change, flags, |request| self.call(request));
@@ -246,16 +254,16 @@ impl BlockDevice for NbdDevice {
             return Ok(());
         }
         self.check_failed()?;
-        let durable = self.log.lock().answered_numbers();
-        // A server without this request promises that nothing is cached.
-        if self.export.has(HAS_FLUSH) {
-            let request =
-                Request { kind: COMMAND_FLUSH, flags: 0, offset: 0, length: 0, data: &[] };
-            self.call(request).map_err(|error| {
-                let source = Arc::new(self.fail(error));
-                DeviceError::Io { operation: DeviceOperation::Flush, offset: 0, length: 0, source }
-            })?;
+        // What such a server has answered may be durable or not. The last changes are kept for the case that it isn't.
+        if !self.export.has(HAS_FLUSH) {
+            return Ok(());
         }
+        let durable = self.log.lock().answered_numbers();
+        let request = Request { kind: COMMAND_FLUSH, flags: 0, offset: 0, length: 0, data: &[] };
+        self.call(request).map_err(|error| {
+            let source = Arc::new(self.fail(error));
+            DeviceError::Io { operation: DeviceOperation::Flush, offset: 0, length: 0, source }
+        })?;
         let mut log = self.log.lock();
         durable.into_iter().for_each(|number| log.remove(number));
         Ok(())

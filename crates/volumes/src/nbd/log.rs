@@ -4,7 +4,8 @@ use drystone_sync::Arc;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Memory for changes that aren't flushed yet. With more, the device flushes by itself.
+/// Memory for changes that aren't flushed yet. With more, the device flushes by itself, or forgets the oldest if the
+/// server has no flush.
 const LOG_BYTES_MAX: usize = 64 << 20;
 /// The same for bytes that are zeroed: a server that writes them must be able to flush in time.
 pub(super) const ZEROED_BYTES_MAX: u64 = 1 << 30;
@@ -81,6 +82,16 @@ impl UnflushedLog {
         }
         all.reverse();
         all
+    }
+
+    /// Makes room, from the first change on.
+    pub fn forget_oldest(&mut self) {
+        while self.is_full()
+            && let Some((&number, LoggedChange { is_answered: true, .. })) =
+                self.changes.first_key_value()
+        {
+            self.remove(number);
+        }
     }
 
     /// Whether a flush is due.
@@ -168,6 +179,20 @@ mod tests {
             NbdChange::Zero(_) => panic!("a write"),
         });
         all.collect()
+    }
+
+    /// Without flushes it would grow without end.
+    #[test]
+    fn the_oldest_changes_are_forgotten() {
+        let mut log = UnflushedLog::default();
+        let data: Arc<[u8]> = vec![0; LOG_BYTES_MAX / 4].into();
+        for number in 0..20 {
+            log.forget_oldest();
+            let number = log.begin(number, NbdChange::Write(Arc::clone(&data)));
+            log.answered(number);
+        }
+        let kept: Vec<u64> = log.changes.keys().copied().collect();
+        assert_eq!(kept, [16, 17, 18, 19]);
     }
 
     /// A write with FUA may be the second: the first must not be seen again, whenever the client ends.

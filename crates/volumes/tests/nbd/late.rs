@@ -4,14 +4,16 @@ use super::*;
 
 /// A server that is a shell script and changes a file. A write stalls as long as there is a file `stall` in the
 /// folder, and says in a file `stalled` that it does.
-fn script(folder: &Path) -> String {
+fn script(folder: &Path, has_flush: bool) -> String {
     let (path, folder) = (folder.join("script"), folder.display());
+    let flush = if has_flush { 0 } else { 3 };
     let text = format!(
         "#!/bin/sh
 case \"$1\" in
 get_size) echo 8M;;
 thread_model) echo parallel;;
-can_write | can_flush | can_multi_conn | flush) exit 0;;
+can_write | can_multi_conn | flush) exit 0;;
+can_flush) exit {flush};;
 pread) dd if={folder}/image iflag=skip_bytes,count_bytes,fullblock skip=$4 count=$3 status=none;;
 pwrite)
     cat >{folder}/write.$$
@@ -43,7 +45,7 @@ fn a_stalled_write_replaces_no_later_one() {
     let (image, stall) = (scratch.join("image"), scratch.join("stall"));
     let stalled = scratch.join("stalled");
     std::fs::write(&image, vec![0; DISK_BYTES]).unwrap();
-    let arguments = script(&scratch.join(""));
+    let arguments = script(&scratch.join(""), true);
     let server = NbdServer::nbdkit(scratch.join("socket"), &arguments);
     let device = open_server(&server, "&timeout=1&reconnect=20").unwrap();
     std::fs::write(&stall, "").unwrap();
@@ -62,6 +64,7 @@ fn a_stalled_write_replaces_no_later_one() {
     wait_for(&stalled, false);
     assert_eq!(std::fs::read(&image).unwrap()[..4096], [2; 4096]);
 
+    drop(device);
     let device = open_server(&server, "&timeout=1&reconnect=1").unwrap();
     std::fs::write(&stall, "").unwrap();
     let start = clock::now();
@@ -106,4 +109,21 @@ fn changes_sent_again_do_not_wait_for_each_other() {
     let start = clock::now();
     expect(&*device, &model, 0);
     assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+}
+
+/// What a server without flush says was written may be lost with it all the same.
+#[test]
+fn a_server_without_flush_gets_the_last_changes_again() {
+    let scratch = Scratch::new("nbd-no-flush").unwrap();
+    let image = scratch.join("image");
+    std::fs::write(&image, vec![0; DISK_BYTES]).unwrap();
+    let arguments = script(&scratch.join(""), false);
+    let mut server = NbdServer::nbdkit(scratch.join("socket"), &arguments);
+    let device = open_server(&server, "").unwrap();
+    device.write_at(0, &[1; 4096]).unwrap();
+    device.flush().unwrap();
+    server.kill();
+    std::fs::write(&image, vec![0; DISK_BYTES]).unwrap();
+    let _server = NbdServer::nbdkit(server.socket.clone(), &arguments);
+    expect(&*device, &[1; 4096], 0);
 }
