@@ -54,7 +54,7 @@ pub fn run() -> anyhow::Result<Verdict> {
         command.args(["--mount", "--propagation=private", "sh", "-c", enter]).arg(&fuse);
         command.args(["setpriv", &format!("--reuid={USER}"), &format!("--regid={USER}")]);
         command.args(["--clear-groups", "--inh-caps=-all", "--"]).arg(program);
-        command.env("TMPDIR", &place).env("HOME", &place);
+        command.env("TMPDIR", &place).env("HOME", &place).env("XDG_RUNTIME_DIR", &place);
         command
     };
     for program in &programs {

@@ -215,19 +215,23 @@ fn open_found(
             })
         }
         Source::Container(_, format) => {
-            fixed(crate::container::open(path, format, mode)?, name, is_file_system)
+            let whole = crate::container::open(path, format, mode)?;
+            let range = find_range(&whole, name, is_file_system)?;
+            fixed(whole, range)
         }
-        Source::Remote(address) => fixed(remote::open(address, mode)?, name, is_file_system),
+        Source::Remote(address) => {
+            let find = |whole: &_| find_range(whole, name, is_file_system);
+            let (whole, range) = remote::open(address, mode, find)?;
+            fixed(whole, range)
+        }
     }
 }
 
-/// The part that is named of a device that can't be locked in parts.
+/// A part of a device whose size doesn't change.
 fn fixed(
     whole: Arc<dyn BlockDevice>,
-    name: &VolumeName,
-    is_file_system: bool,
+    range: Option<Range<u64>>,
 ) -> Result<ChangeableVolume, VolumeError> {
-    let range = find_range(&whole, name, is_file_system)?;
     Ok(ChangeableVolume::Fixed(match range {
         None => whole,
         Some(range) => Arc::new(part(&whole, &range)?),

@@ -1,9 +1,10 @@
 //! Volumes behind servers: what their names look like, and how they are opened.
 
 use crate::nbd::{self, NbdAddress, NbdDevice};
-use drystone_blockdev::{BlockDevice, DeviceResult, OpenMode};
+use drystone_blockdev::{BlockDevice, DeviceError, DeviceResult, OpenMode};
 use drystone_rbd::{RbdAddress, RbdDevice};
 use drystone_sync::Arc;
+use std::ops::Range;
 
 /// Whether a name is one of a volume behind a server.
 pub(crate) fn is_address(name: &[u8]) -> bool {
@@ -15,12 +16,25 @@ pub(crate) fn base_length(address: &[u8]) -> usize {
     if RbdAddress::is_address(address) { RbdAddress::base_length(address) } else { 0 }
 }
 
-/// Opens a volume as it is named.
-pub(crate) fn open(address: &str, mode: OpenMode) -> DeviceResult<Arc<dyn BlockDevice>> {
-    Ok(match RbdAddress::is_address(address.as_bytes()) {
-        true => Arc::new(RbdDevice::open(address, mode)?),
-        false => Arc::new(NbdDevice::open(address, mode)?),
-    })
+/// Which part of a volume is used; `None` stands for all of it.
+type UsedPart = Option<Range<u64>>;
+
+/// Opens a volume, of which only what `find` finds is used.
+pub(crate) fn open<E: From<DeviceError>>(
+    address: &str,
+    mode: OpenMode,
+    find: impl FnOnce(&Arc<dyn BlockDevice>) -> Result<UsedPart, E>,
+) -> Result<(Arc<dyn BlockDevice>, UsedPart), E> {
+    if RbdAddress::is_address(address.as_bytes()) {
+        let whole: Arc<dyn BlockDevice> = Arc::new(RbdDevice::open(address, mode)?);
+        let range = find(&whole)?;
+        return Ok((whole, range));
+    }
+    let export = Arc::new(NbdDevice::open(address, mode)?);
+    let whole: Arc<dyn BlockDevice> = Arc::clone(&export) as _;
+    let range = find(&whole)?;
+    export.lock(range.clone().unwrap_or(0..whole.size_bytes()))?;
+    Ok((whole, range))
 }
 
 /// Opens a volume to look at it, also while another process writes it.

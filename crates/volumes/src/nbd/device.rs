@@ -11,7 +11,8 @@ use super::handshake::Export;
 use super::log::{NbdChange, UnflushedLog, ZEROED_BYTES_MAX};
 use super::protocol::*;
 use drystone_blockdev::{
-    BlockDevice, DeviceError, DeviceOperation, DeviceResult, OpenMode, check_range,
+    BlockDevice, DeviceError, DeviceOperation, DeviceResult, FileDevice, OpenMode, Region,
+    check_range,
 };
 use drystone_sync::clock::{self, Instant};
 use drystone_sync::{Arc, LockClass, Mutex};
@@ -19,6 +20,7 @@ use std::io;
 use std::path::Path;
 
 static NBD_EDGES: LockClass = LockClass::new("nbd edges", 940);
+static NBD_LOCK: LockClass = LockClass::new("nbd lock", 940);
 static NBD_POOL: LockClass = LockClass::new("nbd connections", 945);
 static NBD_LOG: LockClass = LockClass::new("nbd unflushed changes", 950);
 
@@ -38,6 +40,8 @@ pub struct NbdDevice {
     pub(super) log: Mutex<UnflushedLog>,
     /// Held while a block is read that is written in part.
     edges: Mutex<()>,
+    /// What keeps other programs away.
+    pub(super) lock: Mutex<Option<Region<FileDevice>>>,
 }
 
 /// The connections that are in use.
@@ -55,7 +59,7 @@ pub(super) struct Pool {
 }
 
 impl NbdDevice {
-    /// Connects to a server.
+    /// Connects to a server. Nothing keeps others from writing the export meanwhile.
     ///
     /// # Errors
     ///
@@ -88,6 +92,7 @@ impl NbdDevice {
             pool: Mutex::new(&NBD_POOL, Pool::default()),
             log: Mutex::new(&NBD_LOG, UnflushedLog::default()),
             edges: Mutex::new(&NBD_EDGES, ()),
+            lock: Mutex::new(&NBD_LOCK, None),
         };
         let connections = device.with_others(first, deadline);
         device.pool.lock().connections = connections;

@@ -20,6 +20,7 @@ mod address;
 mod connection;
 mod device;
 mod handshake;
+mod lock;
 mod log;
 #[cfg(not(feature = "tls"))]
 mod no_tls;

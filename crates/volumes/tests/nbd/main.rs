@@ -171,6 +171,30 @@ fn a_server_with_few_connections_is_used() {
     assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
 }
 
+/// NBD has no locks, but what one machine opens twice can be told apart there.
+#[test]
+fn an_export_is_not_written_twice() {
+    let scratch = Scratch::new("nbd-twice").unwrap();
+    let server = NbdServer::nbdkit(scratch.join("socket"), "memory 8M");
+    let refused = |words: &str, mode| {
+        let error = open(&server.socket, words, mode).unwrap_err().to_string();
+        assert!(error.contains("nbd+unix") && error.contains("in use"), "{error}");
+    };
+    let opened = |words: &str, mode| open(&server.socket, words, mode).unwrap();
+    let device = opened("", OpenMode::ReadWrite);
+    refused("&timeout=9", OpenMode::ReadWrite);
+    refused("", OpenMode::ReadOnly);
+    // A look at what is on it disturbs nobody.
+    let name = format!("nbd+unix:///?socket={}", server.socket.display());
+    drystone_volumes::disk_content(&VolumeName::find(Path::new(&name)).unwrap()).unwrap();
+    drop(device);
+    let readers = [(); 2].map(|()| opened("", OpenMode::ReadOnly));
+    refused("", OpenMode::ReadWrite);
+    drop(readers);
+    let _parts = ["@offset=0,size=1M", "@offset=1M"].map(|part| opened(part, OpenMode::ReadWrite));
+    refused("@offset=4M", OpenMode::ReadWrite);
+}
+
 /// A server that is up before its export is given time, as one that isn't up yet.
 #[test]
 fn an_export_may_come_after_its_server() {
