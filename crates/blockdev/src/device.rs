@@ -8,6 +8,9 @@ use std::io::IoSlice;
 /// Zeros are written in pieces of this many bytes.
 const ZERO_PIECE_BYTES: usize = 64 * 1024;
 
+/// Bytes of a sector of most disks.
+pub(crate) const SECTOR_BYTES: u64 = 512;
+
 static ZEROS: [u8; ZERO_PIECE_BYTES] = [0; ZERO_PIECE_BYTES];
 
 /// A number of bytes that outlive the process, read and written by position. The number changes only by
@@ -118,6 +121,12 @@ pub trait BlockDevice: Send + Sync + Debug {
         Err(DeviceError::FixedSize { size: self.size_bytes() })
     }
 
+    /// Bytes of a logical sector: the unit in which partition tables count. Only block devices of the system have
+    /// others than 512.
+    fn sector_bytes(&self) -> u64 {
+        SECTOR_BYTES
+    }
+
     /// Whether every change is refused with [`DeviceError::ReadOnly`].
     fn is_read_only(&self) -> bool {
         false
@@ -208,6 +217,10 @@ macro_rules! forward {
 
             fn set_size(&self, size_bytes: u64) -> DeviceResult {
                 (**self).set_size(size_bytes)
+            }
+
+            fn sector_bytes(&self) -> u64 {
+                (**self).sector_bytes()
             }
 
             fn is_read_only(&self) -> bool {

@@ -55,6 +55,10 @@ impl<D: BlockDevice> BlockDevice for ReadOnly<D> {
         self.inner.next_data(offset)
     }
 
+    fn sector_bytes(&self) -> u64 {
+        self.inner.sector_bytes()
+    }
+
     fn is_read_only(&self) -> bool {
         true
     }

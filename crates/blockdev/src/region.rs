@@ -91,6 +91,10 @@ impl<D: BlockDevice> BlockDevice for Region<D> {
         Ok(next.map(|next| next - self.offset).filter(|&next| next < self.length))
     }
 
+    fn sector_bytes(&self) -> u64 {
+        self.inner.sector_bytes()
+    }
+
     fn is_read_only(&self) -> bool {
         self.inner.is_read_only()
     }

@@ -105,7 +105,7 @@ fn not_slashless(text: &OsStr) -> Result<&OsStr, String> {
 /// Cuts at the first `:/` after the scheme of an address, or a `:` at the end.
 fn split(text: &OsStr) -> Option<(&OsStr, &OsStr)> {
     let bytes = text.as_bytes();
-    let is_address = VolumeName::find(Path::new(text)).is_ok_and(|name| name.is_remote());
+    let is_address = VolumeName::is_address(Path::new(text));
     let scheme = bytes.windows(3).position(|window| window == b"://").filter(|_| is_address);
     let from = scheme.map_or(0, |at| at + 3);
     if let Some(at) = bytes[from..].windows(2).position(|window| window == b":/") {
@@ -194,6 +194,13 @@ mod tests {
         let pair = |a: &str, b: &str| (a.to_string(), b.to_string());
         assert_eq!(parsed("nbd://host:1/x"), pair("nbd://host:1/x", "/"));
         assert_eq!(parsed("nbd://host/x#2:/etc"), pair("nbd://host/x#2", "/etc"));
+        for range in ["@offset=1M", "@offset=1M,size=32M", "@offset=1x"] {
+            let (image, unix) =
+                (format!("nbd://h/x{range}"), format!("nbd+unix:///?socket=/s{range}"));
+            assert_eq!(parsed(&format!("{image}:/etc")), pair(&image, "/etc"));
+            assert_eq!(parsed(&format!("{unix}:/")), pair(&unix, "/"));
+            assert_eq!(parsed(&format!("{unix}:")), pair(&unix, "/"));
+        }
         let unix = "nbd+unix:///?socket=/run/a";
         assert_eq!(parsed(&format!("{unix}:/a:/b")), pair(unix, "/a:/b"));
     }

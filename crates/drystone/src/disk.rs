@@ -47,6 +47,8 @@ pub struct PartitionInformation {
     pub uuid: Option<String>,
     /// Whether it holds a file system that is known here.
     pub is_known: bool,
+    /// Why it couldn't be looked at.
+    pub problem: Option<String>,
 }
 
 impl DiskInformation {
@@ -87,6 +89,7 @@ impl PartitionInformation {
             label: known.map(|content| content.label.clone()),
             uuid: known.and_then(|content| content.uuid).map(|uuid| uuid.to_string()),
             is_known: known.is_some(),
+            problem: found.problem.clone(),
         }
     }
 }

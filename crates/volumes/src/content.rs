@@ -26,6 +26,8 @@ pub struct FoundPartition {
     pub partition: Partition,
     /// What it holds, if that is known.
     pub content: Option<VolumeContent>,
+    /// Why it couldn't be looked at.
+    pub problem: Option<String>,
 }
 
 /// Formats that are only recognised: name, offset and bytes.

@@ -33,6 +33,9 @@ pub enum VolumeError {
         /// What there is.
         partitions: PartitionList,
     },
+    /// A partition was named that only holds others.
+    #[error("partition {0} is extended: what it holds are the logical partitions, #5 and so on")]
+    ExtendedPartition(PartitionChoice),
     /// Several partitions are called so.
     #[error("several partitions are {choice}: {partitions}; name one by its number")]
     Ambiguous {
@@ -61,6 +64,14 @@ pub enum VolumeError {
     /// A disk was named, and none of its partitions holds a file system that is known here.
     #[error("a disk without a file system that is known here; there are {partitions}")]
     NoFileSystem {
+        /// What there is.
+        partitions: PartitionList,
+    },
+    /// A disk was named, and not all of its partitions could be looked at.
+    #[error(
+        "a disk with partitions that can't be read, {partitions}: name one, as in IMAGE#NUMBER"
+    )]
+    UnreadablePartitions {
         /// What there is.
         partitions: PartitionList,
     },
@@ -110,7 +121,8 @@ impl fmt::Display for PartitionList {
         }
         for (index, found) in self.0.iter().take(LISTED_MAX).enumerate() {
             let comma = if index > 0 { ", " } else { "" };
-            let content = found.content.as_ref().map_or("unknown content", |content| content.name);
+            let without = if found.problem.is_some() { "unreadable" } else { "unknown content" };
+            let content = found.content.as_ref().map_or(without, |content| content.name);
             write!(f, "{comma}#{} ({content}", found.partition.number)?;
             let label = found.content.as_ref().map_or("", |content| content.label.as_str());
             let name = if label.is_empty() { &found.partition.name } else { label };

@@ -12,6 +12,7 @@
 //! [`BlockDevice`]: drystone_blockdev::BlockDevice
 #![forbid(unsafe_code)]
 
+mod choice;
 mod container;
 mod content;
 mod error;

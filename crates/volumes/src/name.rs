@@ -19,7 +19,8 @@ use uuid::Uuid;
 /// | `rbd:pool/image`, `rbd:pool/image@snapshot` | an image in a Ceph cluster |
 ///
 /// These may follow one another. A name is taken apart only where a file is in front: `a#2` may also be the
-/// name of a file, and is that if the file is there. No file is made for a name with a `#` behind something.
+/// name of a file, and is that if the file is there. No file is made for a name with a `#` or a range of bytes behind
+/// something.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeName {
     source: PathBuf,
@@ -115,10 +116,10 @@ impl VolumeName {
     ///
     /// # Errors
     ///
-    /// [`NameError`] if it looks like that of a partition.
+    /// [`NameError`] if it looks like that of a part of a disk.
     pub fn check_new(&self) -> Result<(), NameError> {
         let file = self.source.file_name().unwrap_or_default().as_bytes();
-        let Some(mark) = file.iter().position(|byte| *byte == b'#').filter(|mark| *mark > 0) else {
+        let Some(mark) = (1..file.len()).find(|at| begins_disk_part(&file[*at..])) else {
             return Ok(());
         };
         let (image, suffix) = file.split_at(mark);
@@ -126,7 +127,7 @@ impl VolumeName {
         Err(NameError {
             suffix: String::from_utf8_lossy(suffix).into_owned(),
             problem: format!(
-                "there is no '{image}' to take a partition of; for a file of the whole name, make an empty one first"
+                "there is no '{image}' to take a part of; for a file of the whole name, make an empty one first"
             ),
         })
     }
@@ -146,6 +147,12 @@ impl VolumeName {
     #[must_use]
     pub fn source(&self) -> &Path {
         &self.source
+    }
+
+    /// Whether a name begins with the address of a server, whatever follows.
+    #[must_use]
+    pub fn is_address(name: &Path) -> bool {
+        remote::is_address(name.as_os_str().as_bytes()) && !name.exists()
     }
 
     /// Whether it is behind a server instead.
@@ -247,18 +254,30 @@ impl std::fmt::Display for VolumeName {
 /// Whether a text begins with a mark, and what may stand after it.
 fn begins_part(text: &[u8]) -> bool {
     match text {
+        [b'@', rest @ ..] => is_checkpoint(rest) || is_range(rest),
+        _ => begins_disk_part(text),
+    }
+}
+
+/// Whether a text begins with a partition or a range of bytes.
+fn begins_disk_part(text: &[u8]) -> bool {
+    match text {
         [b'#', ..] => true,
-        [b'@', rest @ ..] => is_range_or_checkpoint(rest),
+        [b'@', rest @ ..] => is_range(rest),
         _ => false,
     }
 }
 
-/// Whether a text after an `@` can be what may stand there, up to the next mark.
-fn is_range_or_checkpoint(text: &[u8]) -> bool {
+/// Whether a text after an `@` begins a range of bytes.
+fn is_range(text: &[u8]) -> bool {
+    text.starts_with(b"offset=") || text.starts_with(b"size=")
+}
+
+/// Whether a text after an `@` is the number of a checkpoint, up to the next mark.
+fn is_checkpoint(text: &[u8]) -> bool {
     let end = text.iter().position(|byte| b"#@".contains(byte)).unwrap_or(text.len());
     let text = &text[..end];
-    let is_number = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
-    is_number || text.starts_with(b"offset=") || text.starts_with(b"size=")
+    !text.is_empty() && text.iter().all(u8::is_ascii_digit)
 }
 
 impl PartitionChoice {
@@ -333,11 +352,14 @@ mod tests {
         let new = |name: &str| found(folder.path(), name).check_new();
         assert_eq!(
             new("nope.img#2").unwrap_err().to_string(),
-            "'#2' in the name of the volume: there is no 'nope.img' to take a partition of; \
+            "'#2' in the name of the volume: there is no 'nope.img' to take a part of; \
              for a file of the whole name, make an empty one first"
         );
-        assert!(new("nope.img#root").is_err() && new("a#b#1").is_err());
-        for name in ["nope.img", "#2", "a#b/nope.img", "nope@12"] {
+        for name in ["nope.img#root", "a#b#1", "nope.img@offset=1M", "a@b@size=4K", "#@offset=0"] {
+            assert!(new(name).is_err(), "{name}");
+        }
+        for name in ["nope.img", "#2", "@offset=1M", "a#b/nope.img", "a@size=1/b", "nope@12", "a@b"]
+        {
             new(name).unwrap();
         }
     }

@@ -8,10 +8,10 @@
 //! possible while a part of it is open. In between nothing is locked: if a new table is written just then, the
 //! bytes of the old partition are opened.
 
+use crate::choice::{choose, found_partitions, only_file_system, table_of};
 use crate::{
-    ContainerError, ContainerFormat, FileSystemKind, FoundPartition, PartitionChoice,
-    PartitionList, PartitionTable, PartitionType, VolumeContent, VolumeError, VolumeName,
-    VolumePart, remote,
+    ContainerError, ContainerFormat, FileSystemKind, FoundPartition, PartitionTable, VolumeError,
+    VolumeName, VolumePart, remote,
 };
 use drystone_blockdev::{
     BlockDevice, DeviceError, DeviceResult, FileDevice, OpenMode, Region, UndoTarget,
@@ -75,7 +75,7 @@ pub fn disk_content(name: &VolumeName) -> Result<Option<DiskContent>, VolumeErro
     let disk = part(&whole, &range)?;
     let own = FileSystemKind::of(&disk)?;
     let Some(table) = table_of(&disk, own, is_range(name))? else { return Ok(None) };
-    let partitions = found_partitions(&disk, &table)?;
+    let partitions = found_partitions(&disk, &table);
     Ok(Some(DiskContent { size_bytes: disk.size_bytes(), table, partitions }))
 }
 
@@ -268,7 +268,12 @@ fn locate(whole: &Arc<dyn BlockDevice>, parts: &[VolumePart]) -> Result<Range<u6
                 let Some(table) = PartitionTable::read(&disk)? else {
                     return Err(VolumeError::NotPartitioned(choice.clone()));
                 };
-                choose(choice, found_partitions(&disk, &table)?)?.range()
+                let chosen = choose(choice, &disk, &table)?;
+                // Linux doesn't let anybody write over the logical partitions either.
+                if chosen.kind.is_extended() {
+                    return Err(VolumeError::ExtendedPartition(choice.clone()));
+                }
+                chosen.range()
             }
         };
         range = within(&range, &inner)?;
@@ -294,114 +299,7 @@ fn part(
     Region::new(Arc::clone(whole), range.start, range.end - range.start)
 }
 
-/// Finds out what the partitions hold, except those that reach beyond the end of the disk.
-fn found_partitions(
-    disk: &Region<Arc<dyn BlockDevice>>,
-    table: &PartitionTable,
-) -> Result<Vec<FoundPartition>, VolumeError> {
-    let mut found = Vec::new();
-    for partition in &table.partitions {
-        let content = match Region::new(disk, partition.offset, partition.length) {
-            Ok(region) => VolumeContent::of(&region)?,
-            Err(_) => None,
-        };
-        found.push(FoundPartition { partition: partition.clone(), content });
-    }
-    Ok(found)
-}
-
 /// Whether a name says where the volume begins, so that it begins there and nowhere else if it can.
 fn is_range(name: &VolumeName) -> bool {
     matches!(name.parts().last(), Some(VolumePart::Range { .. }))
-}
-
-/// The partition table of a disk. Beside a file system of the whole disk it counts only if a partition lies
-/// inside the disk, and the name doesn't say that the file system begins there: an image that is a table and a
-/// file system at once, as those of CDs are, has a partition that begins with the disk.
-fn table_of(
-    disk: &Region<Arc<dyn BlockDevice>>,
-    own: Option<FileSystemKind>,
-    is_range: bool,
-) -> Result<Option<PartitionTable>, VolumeError> {
-    if own.is_some() && is_range {
-        return Ok(None);
-    }
-    let is_inside = |partition: &crate::Partition| {
-        partition.offset > 0 && partition.range().end <= disk.size_bytes()
-    };
-    let counts = |table: &PartitionTable| own.is_none() || table.partitions.iter().any(is_inside);
-    Ok(PartitionTable::read(disk)?.filter(counts))
-}
-
-/// Where the file system of a disk is, unless it has one as a whole, or no partitions. A disk that has both
-/// was partitioned by a program that left the superblock of an old file system: writing that would destroy
-/// the partitions.
-fn only_file_system(
-    disk: &Region<Arc<dyn BlockDevice>>,
-    is_range: bool,
-) -> Result<Option<Range<u64>>, VolumeError> {
-    let own = FileSystemKind::of(disk)?;
-    let Some(table) = table_of(disk, own, is_range)? else { return Ok(None) };
-    let all = found_partitions(disk, &table)?;
-    if let Some(kind) = own {
-        return Err(VolumeError::FileSystemAndPartitions { kind, partitions: PartitionList(all) });
-    }
-    let is_known = |found: &&FoundPartition| {
-        found.content.as_ref().is_some_and(|content| content.kind.is_some())
-    };
-    let known: Vec<FoundPartition> = all.iter().filter(is_known).cloned().collect();
-    match known.as_slice() {
-        [] => Err(VolumeError::NoFileSystem { partitions: PartitionList(all) }),
-        [one] => Ok(Some(one.partition.range())),
-        _ => Err(VolumeError::SeveralFileSystems { partitions: PartitionList(known) }),
-    }
-}
-
-/// The partition that is meant. Of the ways to call one, the first that fits any is taken.
-fn choose(
-    choice: &PartitionChoice,
-    all: Vec<FoundPartition>,
-) -> Result<crate::Partition, VolumeError> {
-    type Fits<'f> = Box<dyn Fn(&FoundPartition) -> bool + 'f>;
-    let label = |found: &FoundPartition| {
-        found.content.as_ref().map_or(String::new(), |content| content.label.clone())
-    };
-    let ways: Vec<Fits<'_>> = match choice {
-        PartitionChoice::Number(number) => {
-            vec![Box::new(move |found| found.partition.number == *number)]
-        }
-        PartitionChoice::Uuid(uuid) => vec![
-            Box::new(move |found| found.partition.uuid == Some(*uuid)),
-            Box::new(move |found| {
-                found.content.as_ref().is_some_and(|content| content.uuid == Some(*uuid))
-            }),
-            Box::new(move |found| found.partition.kind == PartitionType::Gpt(*uuid)),
-        ],
-        PartitionChoice::Name(name) => vec![
-            Box::new(move |found| !name.is_empty() && found.partition.name == *name),
-            Box::new(move |found| !name.is_empty() && label(found) == *name),
-            Box::new(move |found| is_type(&found.partition.kind, name)),
-        ],
-    };
-    for fits in ways {
-        let chosen: Vec<&FoundPartition> = all.iter().filter(|found| fits(found)).collect();
-        match chosen.as_slice() {
-            [] => {}
-            [one] => return Ok(one.partition.clone()),
-            several => {
-                let partitions = several.iter().map(|found| (*found).clone()).collect();
-                let partitions = PartitionList(partitions);
-                return Err(VolumeError::Ambiguous { choice: choice.clone(), partitions });
-            }
-        }
-    }
-    Err(VolumeError::NoPartition { choice: choice.clone(), partitions: PartitionList(all) })
-}
-
-/// Whether a type is called so. `root` and `usr` stand for those of all machines.
-fn is_type(kind: &PartitionType, name: &str) -> bool {
-    let Some(own) = kind.name() else { return false };
-    let is_family = ["root", "usr"].contains(&name);
-    let is_of_family = own.strip_prefix(name).is_some_and(|rest| rest.starts_with('-'));
-    own == name || is_family && is_of_family && !own.ends_with("-verity")
 }

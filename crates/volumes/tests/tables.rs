@@ -3,6 +3,7 @@
 
 use drystone_blockdev::{BlockDevice, MemoryDevice, OpenMode};
 use drystone_testkit::judges::{Scratch, have};
+use drystone_testkit::skip::{Prerequisite, skip};
 use drystone_volumes::{
     PartitionTable, PartitionType, TableError, TableKind, VolumeError, VolumeName, disk_content,
     open, open_as_named,
@@ -19,12 +20,16 @@ const DISK_BYTES: u64 = 64 << 20;
 fn disk(scratch: &Scratch, name: &str, script: &str) -> PathBuf {
     let path = scratch.join(name);
     File::create(&path).unwrap().set_len(DISK_BYTES).unwrap();
+    partition(&path, script);
+    path
+}
+
+fn partition(path: &Path, script: &str) {
     let mut sfdisk = Command::new("sfdisk");
-    sfdisk.env("PATH", paths()).args(["--quiet", "--no-tell-kernel"]).arg(&path);
+    sfdisk.env("PATH", paths()).args(["--quiet", "--no-tell-kernel"]).arg(path);
     let mut child = sfdisk.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
     assert!(child.wait().unwrap().success(), "{script}");
-    path
 }
 
 fn paths() -> String {
@@ -356,6 +361,65 @@ fn an_old_superblock_does_not_hide_partitions() {
     assert_eq!(size_of(&path, "").unwrap(), DISK_BYTES);
     file.write_all_at(&entry, 446).unwrap();
     assert_eq!(size_of(&path, "").unwrap(), DISK_BYTES);
+}
+
+/// What an extended partition holds are the logical ones.
+#[test]
+fn an_extended_partition_is_not_opened() {
+    let scratch = Scratch::new("tables-extended").unwrap();
+    let path = disk(&scratch, "disk", MBR);
+    for mode in [OpenMode::ReadOnly, OpenMode::ReadWrite] {
+        let name = VolumeName::find(&with(&path, "#3")).unwrap();
+        let error = open_as_named(&name, mode).unwrap_err();
+        assert!(matches!(error, VolumeError::ExtendedPartition(_)), "{error}");
+    }
+    for (name, size) in [("#5", 7 << 20), ("#12345678-02", 8 << 20), ("#12345678-05", 7 << 20)] {
+        assert_eq!(size_of(&path, name).unwrap(), size, "{name}");
+    }
+}
+
+/// A loop device with sectors of 4,096 bytes, until this is dropped.
+struct LargeSectors(PathBuf);
+
+impl LargeSectors {
+    /// `None`, after a note of the skip, where there are none.
+    fn of(image: &Path) -> Option<LargeSectors> {
+        let mut losetup = Command::new("losetup");
+        let words = ["--find", "--show", "--sector-size", "4096"];
+        let output = losetup.env("PATH", paths()).args(words).arg(image).output();
+        let attached = output.ok().filter(|output| output.status.success());
+        let path = attached.and_then(|output| String::from_utf8(output.stdout).ok());
+        let path = path.map(|path| path.trim().into());
+        if path.is_none() {
+            skip(Prerequisite::LoopMounts, "a loop device with large sectors");
+        }
+        path.map(LargeSectors)
+    }
+}
+
+impl Drop for LargeSectors {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").env("PATH", paths()).arg("--detach").arg(&self.0).status();
+    }
+}
+
+/// Tables count in the sectors of the device, as Linux has it.
+#[test]
+fn tables_of_large_sectors_are_read_as_sfdisk_reads_them() {
+    let scratch = Scratch::new("tables-large").unwrap();
+    let path = scratch.join("disk");
+    for script in [MBR, GPT] {
+        std::fs::write(&path, "").unwrap();
+        File::options().write(true).open(&path).unwrap().set_len(DISK_BYTES).unwrap();
+        let Some(device) = LargeSectors::of(&path) else { return };
+        partition(&device.0, script);
+        let name = VolumeName::find(&device.0).unwrap();
+        let disk = disk_content(&name).unwrap().unwrap();
+        assert_eq!(disk.table.sector_bytes, 4096);
+        let found = disk.partitions.iter().map(|found| &found.partition);
+        let found = found.map(|found| (found.number, found.offset / 8, found.length / 8));
+        assert_eq!(found.collect::<Vec<_>>(), judged(&device.0));
+    }
 }
 
 /// Two partitions of a disk may be written at once; the same one may not.

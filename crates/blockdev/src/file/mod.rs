@@ -41,6 +41,7 @@ pub struct FileDevice {
     path: PathBuf,
     mode: OpenMode,
     size_bytes: AtomicU64,
+    sector_bytes: u64,
     is_block_device: bool,
     /// Cleared when the system says that it can't zero ranges in this file.
     zeroes_ranges: AtomicBool,
@@ -276,6 +277,10 @@ impl BlockDevice for FileDevice {
         }
         self.size_bytes.store(size_bytes, Ordering::Release);
         Ok(())
+    }
+
+    fn sector_bytes(&self) -> u64 {
+        self.sector_bytes
     }
 
     fn is_read_only(&self) -> bool {

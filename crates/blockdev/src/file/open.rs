@@ -27,6 +27,7 @@
 
 use super::FileDevice;
 use super::byte_locks::{self, Extent};
+use crate::device::SECTOR_BYTES;
 use crate::kernel_use::kernel_use;
 use crate::lock_classes::FILE_FLUSH;
 use crate::{DeviceError, DeviceResult, Region, check_range};
@@ -167,12 +168,19 @@ impl FileDevice {
         let is_busy =
             |error: &TryLockError| !found.is_file() && matches!(error, TryLockError::WouldBlock);
         retried(try_lock, is_busy).map_err(|error| lock_error(path, error))?;
+        let sector_bytes = match found.is_file() {
+            true => SECTOR_BYTES,
+            false => rustix::fs::ioctl_blksszget(&file)
+                .map_err(|error| open_error(path, error.into()))?
+                .into(),
+        };
         // From here on, an error drops the device, which releases the lock.
         let mut device = Self {
             file,
             path: path.to_owned(),
             mode,
             size_bytes: AtomicU64::new(0),
+            sector_bytes,
             is_block_device: !found.is_file(),
             zeroes_ranges: AtomicBool::new(true),
             has_failed: AtomicBool::new(false),

@@ -156,7 +156,7 @@ fn show_partition(
         partition.offset,
         size::human(partition.size).trim(),
         partition.partition_type,
-        partition.content.unwrap_or("-"),
+        partition.content.unwrap_or(if partition.problem.is_some() { "unreadable" } else { "-" }),
     )?;
     output.name(or_none(&names).as_bytes())?;
     writeln!(output)

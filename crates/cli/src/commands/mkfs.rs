@@ -31,7 +31,8 @@ Examples:
   drystone mkfs whole.img#home --label home
   drystone mkfs same.img --size 1G --uuid 12345678-1234-4234-8234-123456789abc --timestamp 0")]
 pub struct Arguments {
-    /// The file to make, a block device, or a partition of either (IMAGE#NUMBER).
+    /// The file to make (raw, or qcow2 by its name), a block device, nbd://…, rbd:POOL/IMAGE, or a partition of
+    /// one (IMAGE#NUMBER).
     #[arg(value_name = "IMAGE")]
     image: PathBuf,
     /// The kind of file system.

@@ -46,7 +46,8 @@ Examples:
   drystone mount whole.img#root /mnt
   drystone mount disk.img /mnt -o allow_other,commit=30 --log /var/log/disk.log")]
 pub struct Arguments {
-    /// The image: a file, a block device, or a partition of one (IMAGE#NUMBER or IMAGE#NAME).
+    /// The image: a file (raw, qcow2), a block device, nbd://…, rbd:POOL/IMAGE, or a partition of one
+    /// (IMAGE#NUMBER or IMAGE#NAME).
     #[arg(value_name = "IMAGE")]
     image: PathBuf,
     /// The directory to mount it on. With '-o remount', the only path that is needed.

@@ -1,7 +1,10 @@
 //! Images in qcow2 files: every command takes them, and QEMU and e2fsck judge.
 
 use crate::support::{Fixture, tool};
+use drystone_testkit::judges::have;
 use drystone_testkit::skip;
+use std::io::Read;
+use std::process::{Command, Stdio};
 
 /// The qcow2 is sound, and so is the file system in it.
 #[track_caller]
@@ -64,6 +67,32 @@ fn a_qcow2_that_was_not_closed_is_repaired_by_a_change() {
         assert_eq!(fixture.line("cat disk.qcow2:/file").good(), "content");
     }
     expect_sound(&fixture, "disk.qcow2");
+}
+
+/// A virtual machine would go on with what it knows of the image.
+#[test]
+fn an_image_that_qemu_has_open_is_refused() {
+    if !have("qemu-io") {
+        return;
+    }
+    let fixture = Fixture::empty();
+    fixture.put("file", "content");
+    fixture.line("mkfs disk.qcow2 --size 64M -q").good();
+    let mut qemu = Command::new("qemu-io");
+    let piped = qemu.args(["-f", "qcow2"]).arg(fixture.path("disk.qcow2"));
+    let mut qemu = piped.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    // It asks for a command once it has opened the image.
+    qemu.stdout.as_mut().unwrap().read_exact(&mut [0; 8]).unwrap();
+    let before = std::fs::read(fixture.path("disk.qcow2")).unwrap();
+    for line in ["ls disk.qcow2", "cp file disk.qcow2:/", "build disk.qcow2 --from file --force"] {
+        let message = fixture.line(line).bad(1);
+        let named = format!("in use by another process: {} (qemu-io)", qemu.id());
+        assert!(message.contains(&named), "{line}: {message}");
+    }
+    assert!(std::fs::read(fixture.path("disk.qcow2")).unwrap() == before);
+    drop(qemu.stdin.take());
+    qemu.wait().unwrap();
+    fixture.line("cp file disk.qcow2:/").good();
 }
 
 #[test]

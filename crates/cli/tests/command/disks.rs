@@ -2,6 +2,7 @@
 
 use crate::support::{Fixture, tool};
 use drystone_testkit::judges::have;
+use drystone_testkit::skip::{Prerequisite, skip};
 use std::path::Path;
 
 /// The start of a program for x86-64.
@@ -130,6 +131,25 @@ fn disks_fill_what_is_there_and_replace_nothing_unasked() {
     let message = fixture.line("build a.img --disk gpt --from root").bad(1);
     assert!(message.contains("isn't empty"), "{message}");
     assert_eq!(std::fs::read(fixture.path("a.img")).unwrap(), b"precious");
+}
+
+/// Firmware and kernels would look for the table elsewhere.
+#[test]
+fn a_device_with_large_sectors_keeps_what_it_holds() {
+    let fixture = prepared();
+    fixture.put("disk.img", vec![7; 64 << 20]);
+    let path = fixture.path("disk.img");
+    let words = ["--find", "--show", "--sector-size", "4096"].map(AsRef::as_ref);
+    let attached = tool("losetup", &[&words[..], &[path.as_ref()]].concat());
+    if attached.code != Some(0) {
+        return skip(Prerequisite::LoopMounts, "a loop device with large sectors");
+    }
+    let device = attached.stdout.trim();
+    let done = fixture.line(&format!("build {device} --disk gpt --from root --force -q"));
+    tool("losetup", &["--detach".as_ref(), device.as_ref()]).good();
+    let message = done.bad(2);
+    assert!(message.contains("sectors of 4096 bytes"), "{message}");
+    assert!(std::fs::read(path).unwrap().iter().all(|byte| *byte == 7));
 }
 
 #[test]

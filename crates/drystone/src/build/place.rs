@@ -94,6 +94,14 @@ impl BuildPlace {
         }
     }
 
+    /// Bytes in a logical sector of a device.
+    pub fn sector_bytes(&self) -> Option<u64> {
+        match &self.target {
+            FileOrDevice::Device(device) => Some(device.sector_bytes()),
+            FileOrDevice::File(_) => None,
+        }
+    }
+
     /// Whether it holds only zeros, which isn't known for a device.
     pub fn is_zeroed(&self) -> bool {
         matches!(self.target, FileOrDevice::File(_))

@@ -146,7 +146,8 @@ pub enum ContainerError {
     Damaged(String),
     /// A qcow2 was being written when its writer ended, and is now to be read.
     #[error(
-        "a qcow2 that wasn't closed; opening it once to write, or 'qemu-img check -r all', repairs it"
+        "a qcow2 that wasn't closed; if no virtual machine has it open, opening it once to write, or \
+         'qemu-img check -r all', repairs it"
     )]
     Dirty,
     /// The crate or the host says so.

@@ -55,7 +55,10 @@ const _: () = assert!(size_of::<RawGptEntry>() == 128);
 /// Reads the table of a disk that says that it has one.
 pub fn read(device: &dyn BlockDevice) -> Result<PartitionTable, TableError> {
     let mut problems = None;
-    for sector_bytes in SECTOR_SIZES {
+    // An image in a file may be that of a disk with other sectors, so all sizes are tried.
+    let mut sizes = SECTOR_SIZES;
+    sizes.sort_by_key(|size| *size != device.sector_bytes());
+    for sector_bytes in sizes {
         let first = match read_copy(device, sector_bytes, 1)? {
             Ok(table) => return Ok(table),
             Err(problem) => problem,

@@ -14,12 +14,11 @@ use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 pub const LOGICAL_MAX: u32 = 256;
 /// The number of the first logical partition.
 const LOGICAL_FIRST: u32 = 5;
-/// Tables of this kind count in these, whatever the disk has.
-const SECTOR_BYTES: u64 = 512;
 pub(super) const SIGNATURE: [u8; 2] = [0x55, 0xaa];
 /// The type that says that the disk has a GPT.
 pub(super) const PROTECTIVE: u8 = 0xee;
-const EXTENDED: [u8; 3] = [0x05, 0x0f, 0x85];
+/// Types of partitions that only hold logical ones.
+pub(super) const EXTENDED: [u8; 3] = [0x05, 0x0f, 0x85];
 /// File systems whose first sector has the same signature, and where they have their name.
 const BOOT_SECTORS: [(usize, &[u8]); 5] =
     [(54, b"FAT"), (82, b"FAT32"), (3, b"NTFS    "), (3, b"EXFAT   "), (3, b"-FVE-FS-")];
@@ -53,11 +52,11 @@ impl RawMbrEntry {
         self.kind != 0 && self.sectors.get() > 0
     }
 
-    fn partition(&self, number: u32, base_sector: u64) -> Partition {
+    fn partition(&self, number: u32, base_sector: u64, sector_bytes: u64) -> Partition {
         Partition {
             number,
-            offset: (base_sector + u64::from(self.first_sector.get())) * SECTOR_BYTES,
-            length: u64::from(self.sectors.get()) * SECTOR_BYTES,
+            offset: (base_sector + u64::from(self.first_sector.get())) * sector_bytes,
+            length: u64::from(self.sectors.get()) * sector_bytes,
             kind: PartitionType::Mbr(self.kind),
             uuid: None,
             name: String::new(),
@@ -75,7 +74,7 @@ fn read_table(
     sector: u64,
 ) -> Result<Option<MasterBootRecord>, DeviceError> {
     let mut bytes = [0; size_of::<MasterBootRecord>()];
-    if !read_if_there(device, sector.saturating_mul(SECTOR_BYTES), &mut bytes)? {
+    if !read_if_there(device, sector.saturating_mul(device.sector_bytes()), &mut bytes)? {
         return Ok(None);
     }
     let table: MasterBootRecord = zerocopy::transmute!(bytes);
@@ -99,7 +98,7 @@ impl MasterBootRecord {
     pub fn table(&self, device: &dyn BlockDevice) -> Result<PartitionTable, TableError> {
         let mut partitions = Vec::new();
         for (number, entry) in (1..).zip(&self.entries).filter(|(_, entry)| entry.is_used()) {
-            partitions.push(entry.partition(number, 0));
+            partitions.push(entry.partition(number, 0, device.sector_bytes()));
         }
         let is_extended = |entry: &&RawMbrEntry| EXTENDED.contains(&entry.kind) && entry.is_used();
         if let Some(extended) = self.entries.iter().find(is_extended) {
@@ -109,7 +108,7 @@ impl MasterBootRecord {
         Ok(PartitionTable {
             kind: TableKind::Mbr,
             identity: format!("{:08x}", self.disk.get()),
-            sector_bytes: SECTOR_BYTES,
+            sector_bytes: device.sector_bytes(),
             partitions,
         })
     }
@@ -131,7 +130,7 @@ fn add_logical(
             if EXTENDED.contains(&entry.kind) {
                 next.get_or_insert(start + u64::from(entry.first_sector.get()));
             } else {
-                partitions.push(entry.partition(number, sector));
+                partitions.push(entry.partition(number, sector, device.sector_bytes()));
                 number += 1;
             }
         }

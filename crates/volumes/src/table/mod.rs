@@ -132,6 +132,12 @@ impl PartitionType {
         Some(PartitionType::Gpt(uuid))
     }
 
+    /// Whether it only holds logical partitions.
+    #[must_use]
+    pub fn is_extended(&self) -> bool {
+        matches!(self, Self::Mbr(kind) if mbr::EXTENDED.contains(kind))
+    }
+
     /// The name, as systemd-repart(8) has it, or what stands for one.
     #[must_use]
     pub fn name(&self) -> Option<&'static str> {

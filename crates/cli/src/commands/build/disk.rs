@@ -130,6 +130,16 @@ impl DiskLayout<'_> {
         needed.next_multiple_of(ALIGNMENT).min(device_bytes.unwrap_or(u64::MAX))
     }
 
+    /// Refuses a device on which nothing would find the partitions.
+    pub fn check_sectors(&self, sector_bytes: Option<u64>) -> Outcome {
+        match sector_bytes {
+            None | Some(SECTOR_BYTES) => Ok(()),
+            Some(other) => Err(Failure::Usage(format!(
+                "the device has sectors of {other} bytes; disks are made with sectors of {SECTOR_BYTES}"
+            ))),
+        }
+    }
+
     /// Bytes that the root may have on a disk of so many.
     pub fn room(&self, disk_bytes: u64) -> Outcome<u64> {
         let end = disk_bytes.saturating_sub(TABLE_COPY_BYTES) / ALIGNMENT * ALIGNMENT;

@@ -60,7 +60,8 @@ Examples:
   drystone build bootable.img --disk gpt --esp esp/ --from root/ --free 20%
   tar -c . | drystone build - --from - | zstd -o disk.img.zst")]
 pub struct Arguments {
-    /// The file to make, a block device, a partition (IMAGE#NUMBER), or '-' for standard output.
+    /// The file to make (raw, or qcow2 by its name), a block device, nbd://…, rbd:POOL/IMAGE, a partition of one
+    /// (IMAGE#NUMBER), or '-' for standard output.
     #[arg(value_name = "IMAGE")]
     image: PathBuf,
     /// Replace a file that isn't empty, or overwrite a device.
@@ -93,6 +94,9 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     }
     let disk = arguments.disk.layout(&esp, &tree, global.quiet)?;
     let output = BuildOutput::choose(image, arguments.force)?;
+    if let Some(disk) = &disk {
+        disk.check_sectors(output.sector_bytes())?;
+    }
     let device_bytes = match (output.device_bytes(), &disk) {
         (Some(bytes), Some(disk)) => Some(disk.room(bytes)?),
         (bytes, _) => bytes,

@@ -1,6 +1,7 @@
 //! Where the image goes: a file that gets its name at the end, a device, or standard output.
 
 use super::input::spool_directory;
+use crate::image::AtImage;
 use crate::interrupt::Interrupt;
 use crate::messages::tell;
 use anyhow::{Context, anyhow};
@@ -46,7 +47,7 @@ impl BuildOutput {
             Err(error) if matches!(error.cause(), ErrorCause::HoldsData) => {
                 Err(anyhow!("{} isn't empty; --force replaces it", path.display()))
             }
-            Err(error) => Err(error).with_context(|| path.display().to_string()),
+            Err(error) => Err(error).at_image(&path),
         }
     }
 
@@ -54,6 +55,14 @@ impl BuildOutput {
     pub fn device_bytes(&self) -> Option<u64> {
         match self {
             BuildOutput::Named { place, .. } => place.device_bytes(),
+            BuildOutput::Stream => None,
+        }
+    }
+
+    /// Bytes in a logical sector of a device.
+    pub fn sector_bytes(&self) -> Option<u64> {
+        match self {
+            BuildOutput::Named { place, .. } => place.sector_bytes(),
             BuildOutput::Stream => None,
         }
     }
