@@ -12,7 +12,7 @@ use drystone_blockdev::{
 };
 use drystone_ext4_format::superblock::mark_half_changed;
 use drystone_sync::Arc;
-use drystone_volumes::{ChangeableVolume, repair_unclosed, undo_file};
+use drystone_volumes::{ChangeableVolume, undo_file};
 use std::fs::{File, OpenOptions};
 use std::io::ErrorKind;
 use std::os::unix::fs::OpenOptionsExt;
@@ -42,7 +42,6 @@ drystone_options::setters! {
 pub fn undo(name: &Path, log: Option<&Path>) -> Result<bool, Error> {
     on_image("take back a change of", name, || {
         let name = VolumeName::find_whole(name)?;
-        repair_unclosed(&name)?;
         // Looking for the volume takes a lock that its opening would keep out.
         let beside = undo_file(&name)?;
         let volume = ChangeableVolume::open(&name)?;
@@ -84,7 +83,6 @@ pub(crate) struct SettledImage {
 
 /// Opens an ext4 image to be changed, whatever its journal holds: an interrupted change is rolled back.
 pub(crate) fn open_rolled_back(name: &VolumeName) -> Result<SettledImage, Error> {
-    repair_unclosed(name)?;
     let undo = undo_file(name)?;
     let volume = ChangeableVolume::open(name)?;
     undo.settle(&volume)?;

@@ -3,7 +3,7 @@
 use crate::{ErrorCause, Result, VolumeName};
 use drystone_blockdev::{BlockDevice, OpenMode};
 use drystone_sync::Arc;
-use drystone_volumes::{repair_unclosed, undo_file};
+use drystone_volumes::undo_file;
 
 /// Opens a volume of which no change was interrupted.
 ///
@@ -11,9 +11,6 @@ use drystone_volumes::{repair_unclosed, undo_file};
 ///
 /// [`ErrorCause::Interrupted`] if one was: what is there may be half old, half new.
 pub(crate) fn open_settled(name: &VolumeName, mode: OpenMode) -> Result<Arc<dyn BlockDevice>> {
-    if mode == OpenMode::ReadWrite {
-        repair_unclosed(name)?;
-    }
     // Looking for the volume takes a lock that its opening would keep out.
     let undo = undo_file(name)?;
     let device = drystone_volumes::open(name, mode)?;

@@ -10,7 +10,7 @@
 //! [`PartitionTable`] reads GPT and MBR tables and writes GPTs, and [`VolumeContent`] tells what a partition holds.
 //!
 //! [`BlockDevice`]: drystone_blockdev::BlockDevice
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod choice;
 mod container;
@@ -35,7 +35,6 @@ pub use name::{NameError, PartitionChoice, VolumeName, VolumePart};
 pub use nbd::{NbdAddress, NbdDevice};
 pub use open::{
     ChangeableVolume, DiskContent, disk_content, kind_of, open, open_as_named, open_unless_raw,
-    repair_unclosed,
 };
 pub use size::parse_size;
 pub use snapshot::{snapshot, watch_snapshots};

@@ -10,8 +10,8 @@
 
 use crate::choice::{choose, found_partitions, only_file_system, table_of};
 use crate::{
-    ContainerError, ContainerFormat, FileSystemKind, FoundPartition, PartitionTable, VolumeError,
-    VolumeName, VolumePart, remote,
+    ContainerFormat, FileSystemKind, FoundPartition, PartitionTable, VolumeError, VolumeName,
+    VolumePart, remote,
 };
 use drystone_blockdev::{
     BlockDevice, DeviceError, DeviceResult, FileDevice, OpenMode, Region, UndoTarget,
@@ -155,21 +155,6 @@ impl Source<'_> {
             Source::Remote(address) => remote::open_to_look(address)?,
         })
     }
-}
-
-/// Opens a disk image that wasn't closed once to write, which repairs it. Until then it can't be looked at
-/// either, so this comes before everything else if the volume is to be written.
-///
-/// # Errors
-///
-/// As [`VolumeError`] says.
-pub fn repair_unclosed(name: &VolumeName) -> Result<(), VolumeError> {
-    if let Source::Container(path, format) = look(name)?
-        && let Err(ContainerError::Dirty) = crate::container::open(path, format, OpenMode::ReadOnly)
-    {
-        drop(crate::container::open(path, format, OpenMode::ReadWrite)?);
-    }
-    Ok(())
 }
 
 /// Opens a disk image or an export of a server as it is named; `None` for a raw file or a device.

@@ -3,7 +3,7 @@
 
 use drystone_blockdev::{BlockDevice, Existing, FileDevice, OpenMode};
 use drystone_testkit::judges::{Scratch, run};
-use drystone_volumes::{ContainerError, VolumeError, VolumeName, create_qcow2, open_as_named};
+use drystone_volumes::{VolumeError, VolumeName, create_qcow2, open_as_named};
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
@@ -230,8 +230,6 @@ fn counts_are_restored() {
         file.write_all_at(&vec![0; 65_536], block).unwrap();
         // And the image says that it wasn't closed.
         file.write_all_at(&[1], 79).unwrap();
-        let error = open(&path, OpenMode::ReadOnly).unwrap_err();
-        assert!(matches!(error, VolumeError::Container(ContainerError::Dirty)), "{error}");
         drop(open(&path, OpenMode::ReadWrite).unwrap());
         qemu("check -f qcow2", &[&path]);
         changed_and_judged(&scratch, &path, &mut model, 6);

@@ -19,6 +19,7 @@
 //! used again before the table that dropped it is durable.
 
 use super::header::Qcow2Header;
+use super::image_file::ImageFile;
 use super::refcounts::restore_counts;
 use super::{ContainerError, ContainerFormat};
 use drystone_blockdev::{
@@ -28,6 +29,7 @@ use drystone_blockdev::{
 use drystone_sync::atomic::{AtomicBool, Ordering};
 use drystone_sync::{Arc, LockClass, RwLock};
 use imago::file::File;
+use imago::format::Format;
 use imago::format::gate::ImplicitOpenGate;
 use imago::qcow2::Qcow2;
 use imago::vmdk::Vmdk;
@@ -46,7 +48,7 @@ const BACKING_FILES_MAX: usize = 64;
 /// A disk image of a virtual machine.
 #[derive(Debug)]
 pub struct ContainerDevice {
-    image: Arc<FormatAccess<File>>,
+    image: Arc<FormatAccess<ImageFile>>,
     size_bytes: u64,
     mode: OpenMode,
     writes: RwLock<()>,
@@ -80,15 +82,21 @@ impl ContainerDevice {
         let image = match format {
             ContainerFormat::Vmdk => {
                 let storage = File::open(storage_options(path, false)).map_err(host)?;
-                let builder = Vmdk::<File>::builder(storage);
-                FormatAccess::new(builder.open(HostFiles(&mut backing)).map_err(host)?)
+                let builder = Vmdk::<ImageFile>::builder(ImageFile::new(storage));
+                FormatAccess::new(builder.open(HostFiles::new(&mut backing)).map_err(host)?)
             }
             _ => {
-                prepare_qcow2(&file, mode)?;
+                let header = Qcow2Header::check(&file)?;
                 let is_written = mode == OpenMode::ReadWrite;
+                if is_written {
+                    restore_counts(&file, &header)?;
+                }
                 let storage = File::open(storage_options(path, is_written)).map_err(host)?;
-                let builder = Qcow2::<File>::builder(storage).write(is_written);
-                FormatAccess::new(builder.open(HostFiles(&mut backing)).map_err(host)?)
+                let storage = ImageFile::new(storage);
+                let is_shown_closed = !is_written && header.is_dirty();
+                storage.is_shown_closed().store(is_shown_closed, Ordering::Relaxed);
+                let builder = Qcow2::<ImageFile>::builder(storage).write(is_written);
+                FormatAccess::new(builder.open(HostFiles::new(&mut backing)).map_err(host)?)
             }
         };
         Ok(ContainerDevice {
@@ -115,7 +123,7 @@ impl ContainerDevice {
         let host = |source| ContainerError::Host { format, source: Arc::new(source) };
         file.clear(0)?;
         let storage = File::try_from(file.duplicate()?).map_err(host)?;
-        let builder = Qcow2::<File>::create_builder(storage).size(size_bytes);
+        let builder = Qcow2::<ImageFile>::create_builder(ImageFile::new(storage)).size(size_bytes);
         let image = builder
             .create_open(DenyImplicitOpenGate::default(), |storage| {
                 Ok(Qcow2::builder(storage).backing(None).write(true))
@@ -173,44 +181,50 @@ impl Drop for ContainerDevice {
     }
 }
 
-/// Checks a qcow2 before the crate opens it, and mends what a power cut left.
-fn prepare_qcow2(file: &FileDevice, mode: OpenMode) -> Result<(), ContainerError> {
-    let header = Qcow2Header::check(file)?;
-    match mode {
-        OpenMode::ReadOnly if header.is_dirty() => Err(ContainerError::Dirty),
-        OpenMode::ReadOnly => Ok(()),
-        OpenMode::ReadWrite => restore_counts(file, &header),
-    }
-}
-
 fn storage_options(path: &Path, is_written: bool) -> StorageOpenOptions {
     StorageOpenOptions::new().filename(path).write(is_written)
 }
 
 /// Opens the files that a disk image names, and locks them against writers.
-struct HostFiles<'a>(&'a mut Vec<FileDevice>);
+struct HostFiles<'a> {
+    files: &'a mut Vec<FileDevice>,
+    /// The last one, if it is a qcow2 that wasn't closed. What it is opened as comes next: it may be a raw disk.
+    unclosed: Option<Arc<AtomicBool>>,
+}
 
-impl ImplicitOpenGate<File> for HostFiles<'_> {
-    fn open_format<F: FormatDriverBuilder<File>>(
+impl HostFiles<'_> {
+    fn new(files: &mut Vec<FileDevice>) -> HostFiles<'_> {
+        HostFiles { files, unclosed: None }
+    }
+}
+
+impl ImplicitOpenGate<ImageFile> for HostFiles<'_> {
+    fn open_format<F: FormatDriverBuilder<ImageFile>>(
         &mut self,
         builder: F,
-    ) -> io::Result<FormatAccess<File>> {
-        Ok(FormatAccess::new(builder.open(HostFiles(self.0))?))
+    ) -> io::Result<FormatAccess<ImageFile>> {
+        if let Some(is_shown_closed) = self.unclosed.take().filter(|_| F::FORMAT == Format::Qcow2) {
+            is_shown_closed.store(true, Ordering::Relaxed);
+        }
+        Ok(FormatAccess::new(builder.open(HostFiles::new(self.files))?))
     }
 
-    fn open_storage(&mut self, options: StorageOpenOptions) -> io::Result<File> {
+    fn open_storage(&mut self, options: StorageOpenOptions) -> io::Result<ImageFile> {
         // A file may name itself.
-        if self.0.len() >= BACKING_FILES_MAX {
+        if self.files.len() >= BACKING_FILES_MAX {
             return Err(io::Error::other("the chain of backing files is too long"));
         }
         let path = options.get_filename().ok_or(io::ErrorKind::InvalidInput)?.to_owned();
         // Nothing but files and block devices: opening a pipe would wait.
         let file = FileDevice::open(&path, OpenMode::ReadOnly).map_err(io::Error::other)?;
+        let storage = ImageFile::new(File::open(options.write(false))?);
+        self.unclosed = None;
         if ContainerFormat::of(&file).map_err(io::Error::other)? == Some(ContainerFormat::Qcow2) {
-            Qcow2Header::check(&file).map_err(io::Error::other)?;
+            let header = Qcow2Header::check(&file).map_err(io::Error::other)?;
+            self.unclosed = header.is_dirty().then(|| storage.is_shown_closed());
         }
-        self.0.push(file);
-        File::open(options.write(false))
+        self.files.push(file);
+        Ok(storage)
     }
 }
 

@@ -16,6 +16,8 @@ mod device;
 #[cfg(feature = "containers")]
 mod header;
 #[cfg(feature = "containers")]
+mod image_file;
+#[cfg(feature = "containers")]
 mod refcounts;
 
 use drystone_blockdev::{BlockDevice, DeviceError, FileDevice, OpenMode};
@@ -144,12 +146,6 @@ pub enum ContainerError {
     /// A qcow2 is damaged.
     #[error("a damaged qcow2: {0}; 'qemu-img check -r all' may repair it")]
     Damaged(String),
-    /// A qcow2 was being written when its writer ended, and is now to be read.
-    #[error(
-        "a qcow2 that wasn't closed; if no virtual machine has it open, opening it once to write, or \
-         'qemu-img check -r all', repairs it"
-    )]
-    Dirty,
     /// The crate or the host says so.
     #[error("{format}: {source}")]
     Host {
