@@ -7,7 +7,7 @@ use drystone_sync::thread;
 use drystone_testkit::skip::{self, Prerequisite, skip};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
