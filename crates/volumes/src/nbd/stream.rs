@@ -345,6 +345,17 @@ fn connect_unix(path: &Path, timeout: Duration) -> io::Result<UnixStream> {
 mod tests {
     use super::*;
 
+    /// A machine that was started again has to be asked: it says nothing of connections that it has forgotten.
+    #[test]
+    fn tcp_connections_are_kept_alive() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let address = SocketAddress::Tcp("localhost".to_owned(), port);
+        let stream = Stream::connect(&address, Duration::from_secs(20)).unwrap();
+        assert!(sockopt::socket_keepalive(&stream.socket).unwrap());
+        assert_eq!(sockopt::tcp_keepcnt(&stream.socket).unwrap(), KEEP_ALIVE_COUNT);
+    }
+
     /// Nothing bounds the time in which the system resolves a name.
     #[test]
     fn a_name_that_is_not_resolved_is_given_up() {
