@@ -10,7 +10,7 @@
 use crate::lock_classes;
 use crossbeam_utils::CachePadded;
 use drystone_sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use drystone_sync::{Condvar, Mutex, PerCore, RwLock, RwLockReadGuard};
+use drystone_sync::{Condvar, Mutex, PerCore, RwLock, RwLockReadGuard, long_wait};
 
 /// Changes are allowed.
 const RUNNING: u8 = 0;
@@ -22,6 +22,11 @@ const FROZEN: u8 = 2;
 const READ_ONLY: u8 = 3;
 /// Nothing changes, and threads wait until somebody thaws the image.
 const THAWABLE: u8 = 4;
+
+/// Whether a change that begins in this state waits for another one.
+fn holds_back(state: u8) -> bool {
+    matches!(state, HELD | FROZEN | THAWABLE)
+}
 
 /// Lets changes of the image through, or holds them back.
 #[derive(Debug)]
@@ -66,6 +71,7 @@ impl FreezeGate {
         if !waits(self.state()) {
             return;
         }
+        long_wait::announce();
         let mut guard = self.changed.0.lock();
         while waits(self.state()) {
             self.changed.1.wait(&mut guard);
@@ -82,10 +88,15 @@ impl FreezeGate {
         matches!(self.state(), RUNNING | HELD)
     }
 
+    /// Whether a change that begins now has to wait.
+    pub fn holds_back(&self) -> bool {
+        holds_back(self.state())
+    }
+
     /// Waits until the image is neither frozen nor about to be. For threads that begin an operation, and
     /// hold no lock.
     pub fn wait_thawed(&self) {
-        self.wait_while(|state| matches!(state, HELD | FROZEN | THAWABLE));
+        self.wait_while(holds_back);
     }
 
     /// Waits until the image isn't frozen; it may be read-only then.
@@ -219,6 +230,37 @@ impl Drop for HeldImage<'_> {
 mod tests {
     use super::*;
     use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+    /// A simulation has no servers to announce it to.
+    #[cfg(not(sim))]
+    #[test]
+    fn waits_for_a_thaw_are_announced() {
+        use drystone_sync::Arc;
+        let gate = FreezeGate::new();
+        gate.wait_thawed();
+        gate.hold().unwrap().allow_thaw();
+        assert!(gate.holds_back());
+        let waits = AtomicU8::new(0);
+        drystone_sync::thread::scope(|scope| {
+            let announced = Arc::new(AtomicU8::new(0));
+            let (gate, waits) = (&gate, &waits);
+            let counted = Arc::clone(&announced);
+            scope.spawn(move || {
+                long_wait::call_before(Arc::new(move || {
+                    counted.fetch_add(1, Ordering::SeqCst);
+                }));
+                gate.wait_thawed();
+                gate.wait_thawed();
+                waits.fetch_add(1, Ordering::SeqCst);
+            });
+            while announced.load(Ordering::SeqCst) == 0 {
+                drystone_sync::thread::yield_now();
+            }
+            assert_eq!(waits.load(Ordering::SeqCst), 0);
+            assert!(gate.thaw());
+        });
+        assert_eq!(waits.load(Ordering::SeqCst), 1);
+    }
 
     #[test]
     fn a_panic_ends_a_freeze() {

@@ -3,16 +3,18 @@
 //! Without rings, everything comes this way. With rings, only what doesn't go through them:
 //! forgets, interrupts, and requests from before the rings were ready.
 
+use crate::backlog::Backlog;
 use crate::busy_polling::BusyPolling;
 use crate::leader_followers::LeaderFollowers;
 use crate::service::{self, Service};
+use crate::stand_ins::StandIns;
 use crate::syncs::Syncs;
 use crate::wire::{
     BUFFER_LENGTH_MIN, Layouts, Malformed, Message, Opcode, ReplyHeader, Request, RequestHeader,
     forgotten, read_header,
 };
 use crate::write_back::{Content, WriteBacks};
-use drystone_sync::{clock, thread};
+use drystone_sync::{Arc, clock, thread};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use std::io::IoSlice;
@@ -59,6 +61,9 @@ pub(crate) fn reply(
     rustix::io::writev(&device, &parts).map(|_| ())
 }
 
+/// Requests that wait until the image is no longer frozen, each with what then lets it go on.
+pub(crate) type Thaws = Backlog<Box<dyn FnOnce() + Send>>;
+
 /// The state that the threads of a device share.
 pub(crate) struct Readers<'s, 'a> {
     pub service: &'a dyn Service,
@@ -73,14 +78,19 @@ pub(crate) struct Readers<'s, 'a> {
     pub syncs: &'s Syncs<'a>,
     /// Which of the threads waits for the next message.
     pub leader_followers: LeaderFollowers,
+    /// What goes on when the image is no longer frozen.
+    pub thaws: &'s Thaws,
+    /// Replace threads that wait for long.
+    pub stand_ins: Arc<StandIns>,
 }
 
-/// Answers messages until the mount is gone.
+/// Answers messages until the mount is gone, or another thread does it instead.
 pub(crate) fn serve<'a>(device: BorrowedFd<'a>, readers: &Readers<'_, 'a>) {
     let mut buffer = vec![0; readers.payload_length + BUFFER_LENGTH_MIN];
     let can_help = readers.leader_followers.can_help();
     let (mut count, mut in_a_row) = (0_u32, 0_u32);
     let (mut polling, mut answered) = (BusyPolling::default(), clock::now());
+    let this = readers.stand_ins.replace_if_waiting();
     while readers.leader_followers.take() {
         if can_help && count >= SAMPLE {
             count = 0;
@@ -100,6 +110,7 @@ pub(crate) fn serve<'a>(device: BorrowedFd<'a>, readers: &Readers<'_, 'a>) {
                     tracing::error!("can't read from the FUSE device: {error}");
                 }
                 readers.leader_followers.end();
+                readers.stand_ins.end();
                 return;
             }
         };
@@ -119,6 +130,9 @@ pub(crate) fn serve<'a>(device: BorrowedFd<'a>, readers: &Readers<'_, 'a>) {
             Ok(was_forget) if was_forget && readers.beside_rings => thread::sleep(GATHER),
             Ok(_) => {}
             Err(error) => tracing::warn!("a message from the kernel: {error}"),
+        }
+        if this.is_replaced() {
+            return;
         }
         answered = clock::now();
         polling.served(moves_content, answered.duration_since(taken));

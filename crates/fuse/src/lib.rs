@@ -29,6 +29,7 @@ mod service;
 mod serving;
 pub mod session;
 mod session_options;
+mod stand_ins;
 mod syncs;
 mod uring;
 pub mod wire;

@@ -35,6 +35,16 @@ pub trait Service: Send + Sync {
     /// file immutable. `payload` is the request's.
     fn needs_write_back(&self, header: &RequestHeader, fixed: &[u8], payload: &[u8]) -> bool;
 
+    /// True if the request changes something, and changes wait while the image is frozen. One that begins to
+    /// wait after this was asked is served, and waits there.
+    fn waits_for_thaw(&self, header: &RequestHeader, fixed: &[u8]) -> bool {
+        let _ = (header, fixed);
+        false
+    }
+
+    /// Returns when changes don't wait any longer.
+    fn wait_thawed(&self) {}
+
     /// For a request that succeeded: the bytes of its node that the kernel may have cached before
     /// the request changed them, and has to drop before it gets the answer.
     fn outdated(&self, header: &RequestHeader, fixed: &[u8]) -> Option<Range<u64>> {

@@ -2,15 +2,17 @@
 //!
 //! All threads and their rings are made before the kernel is told how requests will come. If the machine
 //! runs out of threads, descriptors or memory, the session can still do without rings. The threads
-//! answer requests once all are there and the session goes on, and end with the mount.
+//! answer requests once all are there and the session goes on, and end with the mount. The calling thread then
+//! starts others for those that wait for long.
 //!
 //! # Locking
 //! One lock around the state of the start, taken alone.
 
-use crate::device::{self, Readers};
+use crate::device::{self, Readers, Thaws};
 use crate::leader_followers::LeaderFollowers;
 use crate::service::Service;
 use crate::session_options::{SessionError, SessionOptions};
+use crate::stand_ins::StandIns;
 use crate::syncs::Syncs;
 use crate::uring::Queue;
 use crate::wire::Layouts;
@@ -39,6 +41,7 @@ pub(crate) fn serve(
     let beside_rings = !queues.is_empty();
     let device_threads = device_threads(options, beside_rings);
     let (write_backs, syncs) = (WriteBacks::beside(options.background_max), Syncs::new());
+    let thaws = Thaws::new();
     let sync_threads = Syncs::threads_beside(queues.len() + device_threads);
     let readers = Readers {
         service,
@@ -48,12 +51,22 @@ pub(crate) fn serve(
         write_backs: &write_backs,
         syncs: &syncs,
         leader_followers: LeaderFollowers::among(device_threads),
+        thaws: &thaws,
+        stand_ins: StandIns::new(),
     };
     let start = Start::new();
     thread::scope(|scope| {
-        let _ends = (write_backs.ends(), syncs.ends());
+        let _ends = (write_backs.ends(), syncs.ends(), thaws.ends());
         spawn(scope, "write-back", || write_backs.run(|content| drop_content(device, content)))?;
         spawn(scope, "held answers", || write_backs.watch())?;
+        if beside_rings {
+            spawn(scope, "thaw", || {
+                while let Some(go_on) = thaws.next() {
+                    service.wait_thawed();
+                    go_on();
+                }
+            })?;
+        }
         for _ in 0..sync_threads {
             spawn(scope, "sync", || syncs.run(service))?;
         }
@@ -66,17 +79,20 @@ pub(crate) fn serve(
                 thread::spawn_in(scope, "ring", serve).map_err(SessionError::Rings)?;
             }
             start.wait_for_rings(rings).map_err(SessionError::Rings)?;
-            for _ in 1..device_threads {
+            let start_device_thread = || {
                 let serve = || {
                     if start.wait() {
-                        device::serve(device, readers)
+                        device::serve(device, readers);
                     }
                 };
-                spawn(scope, "device", serve)?;
+                thread::spawn_in(scope, "device", serve).map(drop)
+            };
+            for _ in 0..device_threads {
+                start_device_thread().map_err(SessionError::Threads)?;
             }
             if begin()? {
                 opening.open();
-                device::serve(device, readers);
+                readers.stand_ins.run(start_device_thread);
             }
             Ok(())
         })

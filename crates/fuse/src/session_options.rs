@@ -29,7 +29,7 @@ pub struct SessionOptions {
     /// Threads per core that answer requests from rings, each with a ring of its own: while one
     /// waits for the disk, another goes on.
     pub threads_per_core: usize,
-    /// Requests that a ring holds at a time, with those that wait for a sync. They take no memory
+    /// Requests that a ring holds at a time, with those that wait for a sync or a thaw. They take no memory
     /// before they are used, and the kernel uses first what it got back last.
     pub entries_per_ring: usize,
     /// Most bytes of one read or write.
@@ -61,7 +61,7 @@ impl Default for SessionOptions {
             rings: Rings::default(),
             device_threads: thread::available_parallelism().map_or(2, usize::from).clamp(2, 16),
             threads_per_core: 2,
-            entries_per_ring: 7,
+            entries_per_ring: 31,
             transfer_max: 1 << 20,
             background_max: 64,
             capabilities: KernelCapabilities::ASYNC_READ

@@ -6,7 +6,9 @@
 
 use crate::lock_classes::{FREEZE, GATE};
 use drystone_sync::atomic::{AtomicBool, Ordering};
-use drystone_sync::{Condvar, Mutex, PerCore, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use drystone_sync::{
+    Condvar, Mutex, PerCore, RwLock, RwLockReadGuard, RwLockWriteGuard, long_wait,
+};
 
 /// See the module.
 #[derive(Debug)]
@@ -45,6 +47,10 @@ impl Gate {
 
     /// Returns when the volume isn't frozen.
     pub(crate) fn wait_until_thawed(&self) {
+        if !self.is_frozen() {
+            return;
+        }
+        long_wait::announce();
         let mut freezer = self.freezer.lock();
         while self.is_frozen.load(Ordering::Acquire) {
             self.thawed.wait(&mut freezer);

@@ -58,6 +58,7 @@ mod class;
 pub mod clock;
 mod condvar;
 mod held;
+pub mod long_wait;
 mod mutex;
 mod per_core;
 mod published_value;

@@ -84,6 +84,14 @@ impl FileSystem for FailingFileSystem<'_> {
         self.inner.closed(inode);
     }
 
+    fn is_frozen(&self) -> bool {
+        self.inner.is_frozen()
+    }
+
+    fn wait_thawed(&self) {
+        self.inner.wait_thawed();
+    }
+
     counted! {
         fn lookup(context: &RequestContext, parent: InodeNumber, name: &[u8]) -> Entry;
         fn find_inode(inode: InodeNumber) -> Entry;

@@ -277,4 +277,12 @@ pub trait FileSystem: Send + Sync {
 
     /// Lets changes go on after [`freeze`](FileSystem::freeze).
     fn thaw(&self) -> Result<()>;
+
+    /// Whether changes that begin now wait until [`thaw`](FileSystem::thaw).
+    fn is_frozen(&self) -> bool {
+        false
+    }
+
+    /// Returns when changes don't wait any longer.
+    fn wait_thawed(&self) {}
 }

@@ -321,4 +321,12 @@ impl FileSystem for Ext4 {
     fn thaw(&self) -> Result<()> {
         self.done(self.do_thaw())
     }
+
+    fn is_frozen(&self) -> bool {
+        self.volume.freeze.holds_back()
+    }
+
+    fn wait_thawed(&self) {
+        self.volume.freeze.wait_thawed();
+    }
 }

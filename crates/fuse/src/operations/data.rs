@@ -28,6 +28,11 @@ const SEEK_HOLE: u32 = 4;
 /// The handle of a file that is open for writing; of others it is 0.
 pub(super) const WRITTEN: u64 = 1;
 
+/// Whether `open` with these flags empties the file.
+pub(crate) fn truncates(flags: u32) -> bool {
+    OFlags::from_bits_retain(flags).contains(OFlags::TRUNC)
+}
+
 /// Properties of a write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WriteFlags {

@@ -77,6 +77,11 @@ const EXTENDED_FLAGS: [(u32, FileFlags); 8] = [
 /// Flags that keep content as it is.
 const GUARDS: FileFlags = FileFlags::IMMUTABLE.union(FileFlags::APPEND);
 
+/// Whether an ioctl changes what an inode records.
+pub(crate) fn ioctl_sets_flags(number: u32) -> bool {
+    matches!(decode(number), Some(Asked::SetFlags | Asked::SetExtended))
+}
+
 /// True if an ioctl makes a file immutable or append-only.
 fn sets_guard(number: u32, input: &[u8]) -> bool {
     let Ok(flags) = word(input, 0) else { return false };

@@ -41,8 +41,10 @@ mod writers;
 mod xattrs;
 
 pub use data::WriteFlags;
+pub(crate) use data::truncates;
 pub use directory::{DIRECTORY_ENTRY_BYTES, DIRECTORY_PLUS_ENTRY_BYTES, Listed};
 pub use ioctl::IoctlReply;
+pub(crate) use ioctl::ioctl_sets_flags;
 pub use names::{Created, encode_device};
 pub(crate) use refusals::outdated_by_refusal;
 
@@ -161,6 +163,16 @@ impl Operations {
     /// Where to send notifications from now on: to the device of the mount, or nowhere.
     pub(crate) fn tell_through(&self, device: Option<OwnedFd>) {
         self.notices.tell_through(device);
+    }
+
+    /// Whether changes that begin now wait because the image is frozen.
+    pub(crate) fn is_frozen(&self) -> bool {
+        self.file_system.is_frozen()
+    }
+
+    /// Returns when changes don't wait any longer.
+    pub(crate) fn wait_thawed(&self) {
+        self.file_system.wait_thawed();
     }
 
     fn inode(&self, node: NodeId) -> InodeNumber {

@@ -12,6 +12,8 @@ static MAILBOX: LockClass = LockClass::new("requests of a ring that have waited"
 pub(super) enum Waited {
     /// It can be served.
     GoesOn,
+    /// The image isn't frozen any more; there may be something else to wait for.
+    Thawed,
     /// Its answer: bytes in its payload, or an errno below zero.
     Answered(Result<usize, i32>),
 }

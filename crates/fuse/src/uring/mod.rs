@@ -9,7 +9,7 @@
 //! All rings are made, each on its thread, before the kernel is told that there will be rings: it lets
 //! every request wait until each queue has one. Every entry is either the kernel's (from a command to
 //! its completion) or ours (from there to the next command). A request that has to wait, for the kernel
-//! to write or for a sync, stays in its entry, which stays ours: the thread goes on with the others. Syncs
+//! to write, for a sync or for the end of a freeze, stays in its entry, which stays ours: the thread goes on with the others. Syncs
 //! may take all entries, since they end by themselves. What the kernel writes needs an entry, so not all
 //! entries wait for that. The kernel gets all entries at the start: an entry that it gets later serves only
 //! requests that come after it, not those that wait already.
@@ -142,6 +142,8 @@ enum WaitsFor {
     Sync,
     /// The kernel to write what it has gathered.
     WriteBack,
+    /// The end of a freeze.
+    Thaw,
     /// The kernel to drop what it has cached, but not for long.
     Drop,
 }
@@ -153,8 +155,10 @@ fn may_wait(waits: &[Option<WaitsFor>], alive: usize, waits_for: WaitsFor) -> bo
     match waits_for {
         WaitsFor::Sync => true,
         // All other entries come back in any case.
-        WaitsFor::WriteBack => {
-            others().filter(|other| **other == WaitsFor::WriteBack).count() + 1 < alive
+        WaitsFor::WriteBack | WaitsFor::Thaw => {
+            let is_open_ended =
+                |other: &&WaitsFor| **other != WaitsFor::Sync && **other != WaitsFor::Drop;
+            others().filter(is_open_ended).count() + 1 < alive
         }
         WaitsFor::Drop => others().count() + 1 < alive,
     }
@@ -185,7 +189,13 @@ impl ServedQueue<'_, '_> {
                     Completion::Woken => {
                         for (entry, waited) in self.mailbox.take() {
                             self.waits[entry] = None;
-                            self.answer(entry, waited);
+                            let waited = match waited {
+                                Waited::Thawed => self.answer_or_wait(entry),
+                                waited => Some(waited),
+                            };
+                            if let Some(waited) = waited {
+                                self.answer(entry, waited);
+                            }
                         }
                         self.ring.await_waking();
                     }
@@ -217,17 +227,28 @@ impl ServedQueue<'_, '_> {
         let Ok(header) = read_header(header) else { return Some(Waited::GoesOn) };
         let used = (state.payload_length as usize).min(payload.len());
         let fixed = &fixed[..fixed_length(&header, self.readers).min(fixed.len())];
+        let service = self.readers.service;
+        let waits_for_thaw = service.waits_for_thaw(&header, fixed);
         let is_sync = Syncs::is_sync(&header);
-        if !is_sync && !self.readers.service.needs_write_back(&header, fixed, &payload[..used]) {
+        let needs_write_back = service.needs_write_back(&header, fixed, &payload[..used]);
+        if !waits_for_thaw && !is_sync && !needs_write_back {
             return Some(Waited::GoesOn);
         }
         let fixed = fixed.to_vec();
         let mailbox = Arc::clone(&self.mailbox);
+        // If no entry would be left, the request waits in this thread.
+        if waits_for_thaw && self.put_aside(entry, WaitsFor::Thaw) {
+            self.readers.thaws.put(Box::new(move || mailbox.put(entry, Waited::Thawed)));
+            return None;
+        }
         if is_sync {
             self.put_aside(entry, WaitsFor::Sync);
             let done = move |result| mailbox.put(entry, Waited::Answered(result));
             self.readers.syncs.put(header, fixed, done);
             return None;
+        }
+        if !needs_write_back {
+            return Some(Waited::GoesOn);
         }
         let failed = move |errno| Waited::Answered(service::without_write_back(&header, errno));
         if !self.put_aside(entry, WaitsFor::WriteBack) {
@@ -252,7 +273,7 @@ impl ServedQueue<'_, '_> {
         self.affinity.took(state.payload_length as usize);
         let result = match waited {
             Waited::Answered(result) => result,
-            Waited::GoesOn => {
+            Waited::GoesOn | Waited::Thawed => {
                 let (result, outdated) = serve_one(&mut self.entries, entry, self.readers);
                 if let Some(content) = outdated
                     && self.answers_after_drop(entry, content, result)
@@ -331,13 +352,14 @@ mod tests {
 
     #[test]
     fn an_entry_is_left_or_comes_back() {
-        use WaitsFor::{Drop, Sync, WriteBack};
+        use WaitsFor::{Drop, Sync, Thaw, WriteBack};
         let may = |waits: [Option<WaitsFor>; 3]| {
+            assert_eq!(may_wait(&waits, 3, WriteBack), may_wait(&waits, 3, Thaw));
             [Sync, WriteBack, Drop].map(|waits_for| may_wait(&waits, 3, waits_for))
         };
         assert_eq!(may([None, None, None]), [true, true, true]);
         assert_eq!(may([Some(WriteBack), None, None]), [true, true, true]);
-        assert_eq!(may([Some(WriteBack), Some(WriteBack), None]), [true, false, false]);
+        assert_eq!(may([Some(WriteBack), Some(Thaw), None]), [true, false, false]);
         assert_eq!(may([Some(WriteBack), Some(Sync), None]), [true, true, false]);
         assert_eq!(may([Some(Drop), Some(Sync), None]), [true, true, false]);
         assert!(!may_wait(&[None], 1, WriteBack));

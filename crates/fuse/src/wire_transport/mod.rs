@@ -6,12 +6,14 @@
 mod convert;
 
 use crate::operations::{
-    EntryReply, NodeId, Operations, Reply, RequestCaller, WriteFlags, outdated_by_refusal,
+    EntryReply, NodeId, Operations, Reply, RequestCaller, WriteFlags, ioctl_sets_flags,
+    outdated_by_refusal, truncates,
 };
 use crate::service::{Answer, Service};
 use crate::wire::{
-    self, EntryHeader, GetXattrOut, IoControlIn, IoControlOut, ListingWriter, Message, OpenOut,
-    ReadIn, RequestHeader, SeekOut, StatisticsOut, WriteIn, WriteOut, set_valid, write_flags,
+    self, EntryHeader, GetXattrOut, IoControlIn, IoControlOut, ListingWriter, Message, OpenIn,
+    OpenOut, ReadIn, RequestHeader, SeekOut, StatisticsOut, WriteIn, WriteOut, set_valid,
+    write_flags,
 };
 use convert::{attributes_out, changes, entry_out, open_out, statx_out, type_number};
 use drystone_vfs::Errno;
@@ -55,6 +57,14 @@ impl Service for Operations {
         }
     }
 
+    fn waits_for_thaw(&self, header: &RequestHeader, fixed: &[u8]) -> bool {
+        self.is_frozen() && is_change(header, fixed)
+    }
+
+    fn wait_thawed(&self) {
+        Operations::wait_thawed(self);
+    }
+
     fn outdated(&self, header: &RequestHeader, fixed: &[u8]) -> Option<Range<u64>> {
         let (how, bytes) = write_of(header, fixed)?;
         self.outdated_by_write(NodeId(header.node), bytes, flags_of_write(&how), how.flags)
@@ -69,6 +79,36 @@ impl Service for Operations {
         let (how, bytes) = write_of(header, fixed)?;
         let error = Errno::from_code(errno)?;
         outdated_by_refusal(bytes, flags_of_write(&how), error)
+    }
+}
+
+/// Whether a request changes the image. Not one for which the file system decides whether it waits: to grow.
+fn is_change(header: &RequestHeader, fixed: &[u8]) -> bool {
+    use wire::Opcode as Op;
+    match Op::from_code(header.operation) {
+        Some(
+            Op::SetAttributes
+            | Op::Symlink
+            | Op::MakeNode
+            | Op::MakeDirectory
+            | Op::Unlink
+            | Op::RemoveDirectory
+            | Op::Rename
+            | Op::Rename2
+            | Op::Link
+            | Op::Write
+            | Op::SetXattr
+            | Op::RemoveXattr
+            | Op::Create
+            | Op::Temporary
+            | Op::Fallocate
+            | Op::CopyFileRange,
+        ) => true,
+        Some(Op::Open) => OpenIn::read_from_bytes(fixed).is_ok_and(|how| truncates(how.flags)),
+        Some(Op::IoControl) => {
+            IoControlIn::read_from_bytes(fixed).is_ok_and(|how| ioctl_sets_flags(how.command))
+        }
+        _ => false,
     }
 }
 

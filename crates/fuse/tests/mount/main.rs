@@ -7,6 +7,7 @@ mod crash;
 mod data;
 mod direct;
 mod folding;
+mod frozen;
 mod guards;
 mod handles;
 mod memory;
@@ -95,6 +96,7 @@ over_each_transport! {
     guards::append_only_files_keep_what_is_stored,
     guards::refused_changes_leave_the_cache,
     guards::direct_appends_go_beside_gathered_ones,
+    frozen::reads_go_on_while_changes_wait,
     quotas::limits_are_kept,
     xattrs::attributes_are_kept,
     xattrs::file_capabilities_go_with_a_change,

@@ -23,7 +23,7 @@ const TICK: Duration = Duration::from_millis(1);
 const SYNCS: usize = 5;
 
 /// As many requests as a core's rings hold, but for one.
-const MANY_SYNCS: usize = 13;
+const MANY_SYNCS: usize = 61;
 
 /// A device whose flushes wait while its gate is closed.
 #[derive(Debug)]

@@ -226,4 +226,12 @@ impl FileSystem for Nilfs2 {
     fn thaw(&self) -> Result<()> {
         Ok(self.operations().do_thaw()?)
     }
+
+    fn is_frozen(&self) -> bool {
+        self.engine.gate.is_frozen()
+    }
+
+    fn wait_thawed(&self) {
+        self.engine.gate.wait_until_thawed();
+    }
 }

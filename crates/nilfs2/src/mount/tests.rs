@@ -114,6 +114,38 @@ fn a_frozen_volume_gets_no_log() {
     assert!(device.operations(DeviceOperation::Write) > written);
 }
 
+/// A server lets other threads stand in for those that wait. A simulation has none.
+#[cfg(not(sim))]
+#[test]
+fn waits_for_a_thaw_are_announced() {
+    let (_, fs, [a, _]) = volume();
+    let fs = Arc::new(fs);
+    let (announced, changed) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    fs.freeze().unwrap();
+    assert!(fs.is_frozen());
+    let change = {
+        let (fs, announced, changed) =
+            (Arc::clone(&fs), Arc::clone(&announced), Arc::clone(&changed));
+        let inode = drystone_vfs::InodeNumber(a.number.0);
+        thread::spawn("change", move || {
+            drystone_sync::long_wait::call_before(Arc::new(move || {
+                announced.fetch_add(1, Ordering::SeqCst);
+            }));
+            fs.write(&RequestContext::superuser(), inode, 0, b"changed").unwrap();
+            changed.fetch_add(1, Ordering::SeqCst);
+        })
+        .unwrap()
+    };
+    while announced.load(Ordering::SeqCst) == 0 {
+        thread::yield_now();
+    }
+    assert_eq!(changed.load(Ordering::SeqCst), 0);
+    fs.thaw().unwrap();
+    fs.wait_thawed();
+    change.join().unwrap();
+    assert!(!fs.is_frozen());
+}
+
 #[test]
 fn a_frozen_volume_is_unmounted() {
     let (device, fs, [_, b]) = volume();
