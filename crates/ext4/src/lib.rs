@@ -35,6 +35,7 @@ mod error;
 mod extent_status;
 mod fast_commit;
 mod file;
+mod found_damage;
 mod freeze_gate;
 mod inode;
 mod lock_classes;

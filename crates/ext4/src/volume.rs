@@ -10,6 +10,7 @@
 //! and the buffers are taken. Everything else here is immutable, atomic, or published as a whole.
 
 use crate::error::{Error, Result};
+use crate::found_damage::{FoundDamage, turns_read_only};
 use crate::freeze_gate::FreezeGate;
 use crate::lock_classes;
 use crate::number_map::SPREAD;
@@ -17,7 +18,9 @@ use drystone_blockdev::{BlockDevice, GroupFlush, WriteMark};
 use drystone_cache::{Buffer, Cache, Seal};
 use drystone_ext4_format::features::Features;
 use drystone_ext4_format::layout::Layout;
-use drystone_ext4_format::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, Superblock};
+use drystone_ext4_format::superblock::{
+    ErrorPolicy, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, Superblock,
+};
 use drystone_ext4_format::{ChecksumSeed, Corrupt, InodeNumber, PhysicalBlock};
 use drystone_jbd2::{Handle, Journal};
 use drystone_sync::atomic::{AtomicU64, Ordering};
@@ -79,6 +82,8 @@ pub(crate) struct Volume {
     superblock_buffer: Option<Arc<Buffer>>,
     /// Whether changes are allowed now.
     pub freeze: FreezeGate,
+    /// Damage that was found since the mount.
+    pub damage: FoundDamage,
     /// The generations of new inodes are derived from these.
     generations: PerCore<AtomicU64>,
 }
@@ -91,6 +96,7 @@ impl Volume {
         journal: Arc<Journal>,
         superblock: Superblock,
         read_only: Option<&'static str>,
+        error_policy: Option<ErrorPolicy>,
     ) -> Result<Volume> {
         let layout = *superblock.layout();
         let superblock_block = SUPERBLOCK_OFFSET_BYTES / layout.block_size() as u64;
@@ -110,6 +116,7 @@ impl Volume {
             own_inodes: own_inodes(&superblock),
             superblock: Mutex::new(&lock_classes::SUPERBLOCK, superblock),
             freeze: FreezeGate::new(),
+            damage: FoundDamage::new(error_policy),
             generations: PerCore::new(first_generation),
         })
     }
@@ -317,6 +324,23 @@ impl Volume {
         let offset = (SUPERBLOCK_OFFSET_BYTES % self.block_size() as u64) as usize;
         bytes[offset..offset + SUPERBLOCK_BYTES].copy_from_slice(&superblock.encode());
         Ok(result)
+    }
+
+    /// Notes damage in the superblock, unless that was done. Returns the policy to follow once the note is
+    /// durable; `None` if damage was noted before.
+    pub fn note_damage(&self, handle: &mut Handle<'_>) -> Result<Option<ErrorPolicy>> {
+        if !self.damage.begin_note() {
+            return Ok(None);
+        }
+        self.update_superblock(handle, |superblock| self.damage.note(superblock)).map(Some)
+    }
+
+    /// Notes damage that waits for the commit which is about to close its transaction.
+    pub fn note_waiting_damage(&self, handle: &mut Handle<'_>) -> Result<()> {
+        if self.damage.is_waiting() && self.note_damage(handle)?.is_some_and(turns_read_only) {
+            self.damage.stop_later();
+        }
+        Ok(())
     }
 
     /// Turns on a feature that an operation needs, if it is not on yet.

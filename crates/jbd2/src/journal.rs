@@ -212,6 +212,15 @@ impl Journal {
         self.core.abort(JournalError::Stopped(reason));
     }
 
+    /// Durably notes in the journal's superblock, for the next mount, that the journal has stopped on an
+    /// error. Does nothing without a log.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn record_error_number(&self, number: i32) -> JournalResult {
+        self.core.log.as_ref().map_or(Ok(()), |log| log.set_error_number(number))
+    }
+
     /// Whether the journal was aborted.
     #[must_use]
     pub fn is_aborted(&self) -> bool {

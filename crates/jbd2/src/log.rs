@@ -212,6 +212,14 @@ impl JournalLog {
         superblock.set_log(start, sequence);
         write_superblock(&*self.device, &self.area, &superblock)
     }
+
+    /// Says on the device that an error has stopped the journal. Where the log starts stays as it was said, or
+    /// was about to be said, last: either is sound.
+    pub(crate) fn set_error_number(&self, number: i32) -> JournalResult {
+        let mut superblock = self.superblock.lock();
+        superblock.set_error_number(number);
+        write_superblock(&*self.device, &self.area, &superblock)
+    }
 }
 
 /// Turns on the features that the file system asks for and turns off those that are never written.

@@ -227,6 +227,7 @@ impl BlockGroups {
             BlockGroupState::Unloaded => {}
         }
         tracing::error!(group = group.number.get(), %corrupt, "group taken out of use");
+        self.volume.damage.note_later();
         let before = match std::mem::replace(state, BlockGroupState::Unloaded) {
             BlockGroupState::Loaded(loaded) => Some(loaded),
             BlockGroupState::Unloaded | BlockGroupState::Damaged(..) => None,
@@ -239,6 +240,7 @@ impl BlockGroups {
         let free_inodes = group.free_inodes.swap(0, Ordering::Relaxed);
         self.free_inodes.add(-i64::from(free_inodes));
     }
+
     /// Updates a group's hints, and its place in the index, from its map.
     pub(super) fn note_map(&self, group: &BlockGroup, map: &BlockMap) {
         group.available.store(map.free(), Ordering::Relaxed);

@@ -88,6 +88,9 @@ pub(super) fn load_groups(
         }
         group.withdraw(corrupt, part.kind == PartKind::InodeTable);
     }
+    if damages.0 > 0 {
+        volume.damage.note_later();
+    }
     let sum = |count: fn(&BlockGroup) -> &AtomicU32| {
         groups.iter().map(|group| u64::from(count(group).load(Ordering::Relaxed))).sum()
     };

@@ -49,6 +49,7 @@ mod table_seal;
 mod tests;
 
 use crate::error::{Error, Result};
+use crate::found_damage::STOPS_FOR_DAMAGE;
 use crate::policy::Policy;
 use crate::volume::Volume;
 pub(crate) use blocks::BlockAllocator;
@@ -137,11 +138,15 @@ struct Releaser {
 impl CommitListener for Releaser {
     fn before_commit(&self, _: u64, handle: &mut Handle<'_>) {
         let Some(allocator) = self.allocator.upgrade() else { return };
-        let recorded =
-            allocator.inodes.record(handle).and_then(|()| allocator.groups.record_changes(handle));
+        let volume = &allocator.groups.volume;
+        let recorded = allocator
+            .inodes
+            .record(handle)
+            .and_then(|()| allocator.groups.record_changes(handle))
+            .and_then(|()| volume.note_waiting_damage(handle));
         if let Err(error) = recorded {
             tracing::error!(%error, "groups can't be brought up to date: the journal is stopped");
-            allocator.groups.volume.journal.abort("groups could not be brought up to date");
+            volume.journal.abort("groups could not be brought up to date");
         }
     }
 
@@ -150,6 +155,10 @@ impl CommitListener for Releaser {
             allocator.groups.release_pending(tid);
             allocator.inodes.committed(tid);
             allocator.cluster_cuts.committed(tid);
+            let volume = &allocator.groups.volume;
+            if volume.damage.stops_now() {
+                volume.journal.abort(STOPS_FOR_DAMAGE);
+            }
         }
     }
 }

@@ -27,6 +27,7 @@ use crate::content::{
 use crate::dentry_cache::DentryBudget;
 use crate::error::{Error, Result};
 use crate::extent_status::ExtentStatus;
+use crate::found_damage::turns_read_only;
 use crate::inode::{InodeStore, InodeTable};
 use crate::lock_classes;
 use crate::mapping;
@@ -41,11 +42,10 @@ use drystone_cache::Cache;
 use drystone_ext4_format::extent::Extent;
 use drystone_ext4_format::features::{Compat, Incompat, ReadOnlyCompat};
 use drystone_ext4_format::superblock::{
-    ErrorPolicy, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, StateFlags, Superblock,
+    SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, StateFlags, Superblock,
 };
 use drystone_ext4_format::{Corrupt, PhysicalBlock};
 use drystone_jbd2::Journal;
-use drystone_sync::atomic::AtomicBool;
 use drystone_sync::{Arc, Mutex};
 use std::ops::Range;
 
@@ -133,13 +133,9 @@ fn open_claimed(
     if read_only.is_none()
         && let Some(area) = &area
         && journal::prepare(&device, area, &mut superblock)?
+        && turns_read_only(options.error_policy.unwrap_or_else(|| superblock.error_policy()))
     {
-        match options.error_policy.unwrap_or_else(|| superblock.error_policy()) {
-            ErrorPolicy::Continue => {}
-            ErrorPolicy::ReadOnly | ErrorPolicy::Panic => {
-                read_only = Some("an error had stopped the journal");
-            }
-        }
+        read_only = Some("an error had stopped the journal");
     }
     let cache = Arc::new(Cache::new(
         Arc::clone(&device),
@@ -221,7 +217,14 @@ fn assemble(
     options: &MountOptions,
 ) -> Result<Engine> {
     let dentry_budget = DentryBudget::new(options.dentry_bytes());
-    let volume = Arc::new(Volume::new(device, cache, journal, superblock, read_only)?);
+    let volume = Arc::new(Volume::new(
+        device,
+        cache,
+        journal,
+        superblock,
+        read_only,
+        options.error_policy,
+    )?);
     let allocator = Allocator::open(Arc::clone(&volume), options.policy, taken)?;
     let content = ContentStore {
         extent_status: Arc::new(ExtentStatus::new(
@@ -250,8 +253,6 @@ fn assemble(
         rename: Mutex::new(&lock_classes::RENAME, ()),
         content,
         mmp: None,
-        error_policy: options.error_policy,
-        damaged: AtomicBool::new(false),
     })
 }
 

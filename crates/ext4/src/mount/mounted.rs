@@ -137,6 +137,7 @@ fn finish(fs: &Engine) -> Result<()> {
         // The image is sound without the data, and the caller gets the error.
         file::discard_all(fs);
     }
+    fs.note_waiting_damage();
     fs.volume.journal.close()?;
     superblock::mark_clean(fs)?;
     finished.and(written)

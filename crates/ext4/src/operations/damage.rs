@@ -3,9 +3,8 @@
 use super::Engine;
 use crate::credits;
 use crate::error::{Error, Result};
-use drystone_ext4_format::superblock::{ErrorPolicy, ErrorRecord, StateFlags};
-use drystone_sync::atomic::Ordering;
-use drystone_sync::clock;
+use crate::found_damage::{STOPS_FOR_DAMAGE, turns_read_only};
+use drystone_jbd2::Handle;
 use drystone_vfs::Errno;
 
 impl Engine {
@@ -17,58 +16,67 @@ impl Engine {
     /// If the error is damage, notes in the superblock that the image was found damaged, so that a
     /// checker looks at it, and follows the image's error policy. Only the first damage of a mount is
     /// noted, and none while the image is frozen: the thread that finds it may be the one to thaw the
-    /// image.
+    /// image. Called without locks.
     pub(crate) fn note_damage(&self, error: &Error) {
-        if !matches!(error, Error::Corrupt(_)) || self.damaged.load(Ordering::Relaxed) {
+        let (damage, journal) = (&self.volume.damage, &self.volume.journal);
+        let is_damage = matches!(error, Error::Corrupt(_));
+        if !is_damage && !damage.is_waiting() || damage.is_noted() && !journal.is_aborted() {
             return;
         }
-        tracing::error!(%error, "the image is damaged");
         if self.volume.read_only.is_some() {
-            self.damaged.store(true, Ordering::Relaxed);
-            return;
-        }
-        let noted = self.record_damage();
-        match noted {
+            tracing::error!(%error, "the image is damaged");
+            damage.note_nothing();
+        } else if journal.is_aborted() {
+            // The superblock can't be changed any more.
+            self.note_in_journal(error);
+        } else if is_damage {
+            tracing::error!(%error, "the image is damaged");
+            let handle = self.volume.start_unless_frozen(credits::SUPERBLOCK);
             // `None` while frozen: then the next damage that is found is noted.
-            Ok(None) | Ok(Some(ErrorPolicy::Continue)) => {}
-            Ok(Some(ErrorPolicy::ReadOnly | ErrorPolicy::Panic)) => {
-                if let Err(error) = self.volume.journal.commit_and_wait() {
-                    tracing::error!(%error, "the damage could not be noted in the superblock");
-                }
-                self.volume.journal.abort("the image is damaged and asks to be read-only then");
-            }
-            Err(error) => {
-                // The journal has stopped: there is nothing more to be done.
-                self.damaged.store(true, Ordering::Relaxed);
-                tracing::error!(%error, "the damage could not be noted in the superblock");
+            let noted = handle.and_then(|handle| {
+                handle.map_or(Ok(()), |handle| self.note_in_superblock(handle))
+            });
+            if let Err(error) = noted {
+                self.note_in_journal(&error);
             }
         }
     }
 
-    /// Records damage in the superblock, unless a thread has. Returns the policy to follow; `None` if
-    /// damage is recorded already, or the image is frozen.
-    fn record_damage(&self) -> Result<Option<ErrorPolicy>> {
-        let record = ErrorRecord {
-            time_seconds: u64::try_from(clock::wall().0).unwrap_or(0),
-            inode: 0,
-            block: 0,
-            function: "drystone".to_owned(),
-            line: 0,
-            code: Errno::EUCLEAN.code() as u8,
-        };
-        let Some(mut handle) = self.volume.start_unless_frozen(credits::SUPERBLOCK)? else {
-            return Ok(None);
-        };
-        if self.damaged.swap(true, Ordering::Relaxed) {
-            handle.stop()?;
-            return Ok(None);
+    /// Notes damage that waits for a commit, if nothing else may be committed any more.
+    pub(crate) fn note_waiting_damage(&self) {
+        if !self.volume.damage.is_waiting() {
+            return;
         }
-        let policy = self.volume.update_superblock(&mut handle, |superblock| {
-            superblock.record_error(&record);
-            superblock.set_state(superblock.state() | StateFlags::ERRORS);
-            self.error_policy.unwrap_or_else(|| superblock.error_policy())
-        });
+        let handle = self.volume.start(credits::SUPERBLOCK);
+        if let Err(error) = handle.and_then(|handle| self.note_in_superblock(handle)) {
+            self.note_in_journal(&error);
+        }
+    }
+
+    fn note_in_superblock(&self, mut handle: Handle<'_>) -> Result<()> {
+        let noted = self.volume.note_damage(&mut handle);
         handle.stop()?;
-        policy.map(Some)
+        if noted?.is_some_and(turns_read_only) {
+            self.volume.journal.commit_and_wait()?;
+            self.volume.journal.abort(STOPS_FOR_DAMAGE);
+        }
+        Ok(())
+    }
+
+    /// Notes once in the journal's superblock that damage has stopped the journal, or has come together with
+    /// that.
+    fn note_in_journal(&self, error: &Error) {
+        if !self.volume.damage.begin_note_in_journal() {
+            return;
+        }
+        tracing::error!(%error, "the image is damaged, and the journal has stopped");
+        // An image that another machine has mounted is that machine's.
+        let is_held = self.mmp.as_ref().map_or(Ok(()), |mmp| mmp.check_held());
+        let number = -Errno::EUCLEAN.code();
+        let noted =
+            is_held.and_then(|()| Ok(self.volume.journal.record_error_number(number)?));
+        if let Err(error) = noted {
+            tracing::error!(%error, "the damage could not be noted: the image needs a check");
+        }
     }
 }

@@ -210,6 +210,7 @@ impl Engine {
     }
 
     fn freeze_held(&self, held: &HeldImage<'_>) -> Result<()> {
+        self.note_waiting_damage();
         loop {
             self.do_sync()?;
             held.freeze();

@@ -34,8 +34,6 @@ pub use statistics::{EngineStatistics, MemoryUse};
 use crate::content::ContentStore;
 use crate::inode::Inode;
 use crate::mmp::MultiMountProtection;
-use drystone_ext4_format::superblock::ErrorPolicy;
-use drystone_sync::atomic::AtomicBool;
 use drystone_sync::{Arc, Mutex};
 use drystone_vfs::InodeAttributes;
 use std::ops::Deref;
@@ -51,10 +49,6 @@ pub struct Engine {
     pub(crate) rename: Mutex<()>,
     /// Keeps other mounts away, on images with this protection.
     pub(crate) mmp: Option<Arc<MultiMountProtection>>,
-    /// What happens when damage is found; `None`: what the superblock says.
-    pub(crate) error_policy: Option<ErrorPolicy>,
-    /// Damage was found since the mount.
-    pub(crate) damaged: AtomicBool,
 }
 
 /// An operation works on inodes and contents.

@@ -41,7 +41,7 @@ pub(in crate::alloc) fn open_with(image: &ImageFile, policy: Policy) -> Arc<Allo
     let cache = Arc::new(Cache::new(device.clone(), block_size, 64 << 20));
     let journal = Journal::unlogged(cache.clone(), JournalOptions::default()).unwrap();
     let device = Arc::new(GroupFlush::new(device));
-    let volume = Volume::new(device, cache, journal, superblock, None).unwrap();
+    let volume = Volume::new(device, cache, journal, superblock, None, None).unwrap();
     Allocator::open(Arc::new(volume), policy, &[]).unwrap()
 }
 
