@@ -7,7 +7,7 @@ mod support;
 use drystone_blockdev::{BlockDevice, MemoryDevice};
 use drystone_ext4::{Ext4, MountOptions};
 use drystone_sync::Arc;
-use drystone_vfs::{FileSystem, InodeNumber, NewNode, RequestContext};
+use drystone_vfs::{FileSystem, InodeNumber, NewNode, RenameFlags, RequestContext};
 use std::time::Duration;
 use support::image_with;
 
@@ -104,6 +104,29 @@ fn after_a_crash() {
     write_kept(&fs);
     fs.sync().unwrap();
     expect_kept(&Arc::new(device.snapshot()));
+}
+
+/// The operation is done, whatever becomes of the file that has lost its name.
+#[test]
+fn when_nobody_uses_the_file() {
+    let me = RequestContext::superuser();
+    type Removal = fn(&Ext4, &RequestContext) -> drystone_vfs::Result<()>;
+    let ways: [Removal; 2] = [
+        |fs, me| fs.unlink(me, fs.root(), b"damaged"),
+        |fs, me| {
+            let made = fs.create(me, fs.root(), b"new", NewNode::Regular, 0o644).unwrap();
+            fs.forget(made.inode, 1);
+            fs.rename(me, fs.root(), b"new", fs.root(), b"damaged", RenameFlags::empty())
+        },
+    ];
+    for remove in ways {
+        let device = damaged();
+        let fs = open(&device);
+        remove(&fs, &me).unwrap();
+        write_kept(&fs);
+        fs.close().unwrap();
+        expect_kept(&device);
+    }
 }
 
 /// Nothing is allocated in the group any more, and removed inodes stay marked as in use.

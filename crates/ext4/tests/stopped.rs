@@ -66,6 +66,23 @@ fn nothing_is_overwritten_after_the_journal_has_stopped() {
     }
 }
 
+/// Data that no sync has written can still be read, and be rescued.
+#[test]
+fn a_truncation_that_is_refused_keeps_data_that_waits() {
+    let device = Arc::new(Faulty::new(image()));
+    let fs = Ext4::open(device.clone(), options().delayed_allocation(true)).unwrap();
+    let me = RequestContext::superuser();
+    let (waiting, other) = (file(&fs, "waiting"), file(&fs, "other"));
+    device.inject(Fault::of(DeviceOperation::Flush, Effect::InputOutputError));
+    fs.write(&me, waiting, 0, &[7; 2 * BLOCK]).unwrap();
+    assert!(fs.sync_inode(other, false).is_err());
+    let empty = SetAttributes { size: Some(0), ..SetAttributes::default() };
+    assert_eq!(fs.set_attributes(&me, waiting, &empty).unwrap_err().errno, Errno::EROFS);
+    let mut found = [0; 2 * BLOCK];
+    assert_eq!(fs.read(waiting, 0, &mut found).unwrap(), found.len());
+    assert_eq!(found, [7; 2 * BLOCK]);
+}
+
 #[test]
 fn a_freeze_waits_for_writes_in_place_and_holds_back_later_ones() {
     let device = Arc::new(Stepped::new(image()));

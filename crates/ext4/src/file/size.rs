@@ -22,7 +22,6 @@ pub(crate) fn set_size(
 ) -> Result<()> {
     super::check_changeable(fs, inode)?;
     if size == 0 {
-        super::discard(fs, inode);
         inode.note_written();
         inode.delayed.note_replacement();
     } else {
@@ -67,6 +66,10 @@ fn extend(
 fn cut(fs: &ContentStore, context: &RequestContext, inode: &Arc<Inode>, size: u64) -> Result<()> {
     let mut handle = fs.volume.start(credits::CUT)?;
     let begun = fs.orphans.add_cut(fs, &mut handle, inode).and_then(|()| {
+        if size == 0 {
+            // Not before there is a handle: a truncation that can't begin changes nothing.
+            super::discard(fs, inode);
+        }
         inode.update(fs, &mut handle, |fields| {
             fields.disk.size_bytes = size;
             touch(fs, context, fields);

@@ -109,7 +109,7 @@ fn change_list(
             fs.settle(handle, changed)
         })
     };
-    garbage.dispose(fs)?;
+    garbage.dispose(fs);
     changed
 }
 

@@ -100,7 +100,7 @@ impl Engine {
         }
         let mut garbage = ValueGarbage::default();
         let changed = self.set_attributes_locked(context, inode, changes, &mut garbage);
-        garbage.dispose(self)?;
+        garbage.dispose(self);
         changed?;
         Ok(self.attributes_of(inode))
     }

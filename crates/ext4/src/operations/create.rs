@@ -113,7 +113,7 @@ impl Engine {
             Err(error) if error.leaves_no_trace() => {
                 let abandoned = self.orphans.abandon(self, &mut handle, &inode);
                 self.settle(handle, abandoned)?;
-                self.delete_if_unused(&inode)?;
+                self.delete_or_leave(&inode);
                 Err(error)
             }
             made => self.settle(handle, made.map(|()| inode)),

@@ -23,7 +23,7 @@ impl Engine {
         if !is_damage && !damage.is_waiting() || damage.is_noted() && !journal.is_aborted() {
             return;
         }
-        if self.volume.read_only.is_some() {
+        if self.volume.read_only.is_some() && is_damage {
             tracing::error!(%error, "the image is damaged");
             damage.note_nothing();
         } else if journal.is_aborted() {

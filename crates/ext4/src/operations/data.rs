@@ -95,13 +95,7 @@ impl Engine {
         let Some(inode) = released else { return };
         self.write_replacement(&inode);
         self.allocator.blocks.forget_file(&inode.space);
-        if let Err(error) = self.delete_if_unused(&inode) {
-            // The inode stays on the orphan record and in memory: the end of the mount tries again. A damaged
-            // one is left to a checker.
-            self.note_damage(&error);
-            tracing::error!(inode = number.0, %error, "an inode without names could not be freed");
-            return;
-        }
+        self.delete_or_leave(&inode);
         self.inodes.shed(inode);
     }
 

@@ -22,6 +22,16 @@ impl Engine {
         self.free_unused(inode, || self.delete(inode))
     }
 
+    /// The same after an operation that has succeeded, whatever becomes of what it has replaced. If the inode
+    /// can't be freed, it stays on the orphan record and in memory: the end of the mount tries again. A damaged
+    /// one is left to a checker.
+    pub(crate) fn delete_or_leave(&self, inode: &Arc<Inode>) {
+        if let Err(error) = self.delete_if_unused(inode) {
+            self.note_damage(&error);
+            tracing::error!(inode = %inode.number, %error, "an inode without names could not be freed");
+        }
+    }
+
     /// Frees an inode without names.
     pub(crate) fn delete(&self, inode: &Arc<Inode>) -> Result<()> {
         {

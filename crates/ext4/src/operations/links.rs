@@ -58,3 +58,51 @@ pub(super) fn drop_name(fs: &Engine, handle: &mut Handle<'_>, inode: &Arc<Inode>
         Ok(())
     })
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::credits;
+    use crate::testing::TestImage;
+    use drystone_vfs::{FileSystem, NewNode, RenameFlags, RequestContext};
+
+    #[test]
+    fn an_exchange_gives_a_full_directory_no_subdirectory() {
+        let Some(image) = TestImage::new("ext3", 16) else { return };
+        let fs = image.open();
+        let (me, root) = (RequestContext::superuser(), fs.root());
+        let make = |parent, name: &[u8], node| fs.create(&me, parent, name, node, 0o755);
+        let full = make(root, b"full", NewNode::Directory).expect("a directory").inode;
+        make(full, b"file", NewNode::Regular).expect("a file");
+        make(full, b"old", NewNode::Directory).expect("a directory");
+        make(root, b"file", NewNode::Regular).expect("a file");
+        make(root, b"new", NewNode::Directory).expect("a directory");
+        let directory = fs.held(full).expect("a directory");
+        let set_links = |links| {
+            let mut handle = fs.volume.start(credits::INODE).expect("a handle");
+            let set = directory.update(&fs, &mut handle, |fields| {
+                fields.disk.links_count = links;
+                Ok(())
+            });
+            fs.settle(handle, set).expect("a count of names");
+        };
+        set_links(LINKS_MAX);
+        let exchange = |from: &[u8], to: &[u8]| {
+            let flags = RenameFlags::EXCHANGE;
+            fs.rename(&me, root, from, full, to, flags).map_err(|error| error.errno)
+        };
+        let back = |from: &[u8], to: &[u8]| {
+            let flags = RenameFlags::EXCHANGE;
+            fs.rename(&me, full, from, root, to, flags).map_err(|error| error.errno)
+        };
+        assert_eq!(exchange(b"new", b"file"), Err(Errno::EMLINK));
+        assert_eq!(back(b"file", b"new"), Err(Errno::EMLINK));
+        assert_eq!(exchange(b"new", b"old"), Ok(()));
+        assert_eq!(exchange(b"file", b"old"), Ok(()));
+        assert_eq!(directory.links_count(), LINKS_MAX - 1);
+        set_links(2);
+        drop(directory);
+        fs.close().expect("a clean end");
+        image.check("after exchanges");
+    }
+}

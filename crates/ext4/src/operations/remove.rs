@@ -47,7 +47,8 @@ impl Engine {
             drop(victim);
             inode
         };
-        self.delete_if_unused(&inode)
+        self.delete_or_leave(&inode);
+        Ok(())
     }
 
     fn remove_name(
@@ -116,7 +117,8 @@ impl Engine {
             self.settle(handle, removed)?;
             break Arc::clone(&victim);
         };
-        self.delete_if_unused(&victim)
+        self.delete_or_leave(&victim);
+        Ok(())
     }
 }
 

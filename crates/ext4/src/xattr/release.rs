@@ -6,7 +6,7 @@ use super::garbage::ValueGarbage;
 use super::stored::StoredAttributes;
 use crate::content::ContentStore;
 use crate::deletion;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::inode::Inode;
 use drystone_ext4_format::xattr::{AttributeName, AttributeSet, AttributeValue};
 use drystone_sync::Arc;
@@ -16,12 +16,17 @@ use drystone_vfs::RequestContext;
 const VALUES_PER_STEP: usize = 16;
 
 impl ValueGarbage {
-    /// Frees the inodes. Called without locks and without a handle.
-    pub fn dispose(self, fs: &ContentStore) -> Result<()> {
+    /// Frees the inodes. The change that has left them is made, so one that can't be freed isn't its error:
+    /// it stays on the orphan record. Called without locks and without a handle.
+    pub fn dispose(self, fs: &ContentStore) {
         for inode in &self.inodes {
-            fs.free_unused(inode, || delete_value(fs, inode))?;
+            if let Err(error) = fs.free_unused(inode, || delete_value(fs, inode)) {
+                if let Error::Corrupt(_) = error {
+                    fs.volume.damage.note_later();
+                }
+                tracing::error!(inode = %inode.number, %error, "an attribute's value could not be freed");
+            }
         }
-        Ok(())
     }
 }
 
@@ -65,7 +70,7 @@ pub(crate) fn release_all(fs: &ContentStore, inode: &Arc<Inode>) -> Result<()> {
             fs.settle(handle, released)?;
             done
         };
-        garbage.dispose(fs)?;
+        garbage.dispose(fs);
         if done {
             return Ok(());
         }

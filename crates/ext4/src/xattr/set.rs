@@ -60,7 +60,7 @@ pub(crate) fn change_one(
             fs.settle(handle, changed)
         })
     };
-    garbage.dispose(fs)?;
+    garbage.dispose(fs);
     changed
 }
 

@@ -52,7 +52,7 @@ impl Rename<'_> {
             fs.settle(handle, done)
         });
         for whiteout in garbage {
-            fs.delete_if_unused(&whiteout)?;
+            fs.delete_or_leave(&whiteout);
         }
         done?;
         dir::remember(self.to.directory, self.to.name, self.source.number);
@@ -106,7 +106,16 @@ impl Rename<'_> {
             Some(target) if !exchange && target.is_directory() && !dir::is_empty(fs, target)? => {
                 Err(Errno::ENOTEMPTY.into())
             }
-            None if changes_parent && source.is_directory() => links::check_room(fs, to.directory),
+            Some(_) if !exchange => Ok(()),
+            // The parent that gets one more subdirectory.
+            target if changes_parent => {
+                let comes_back = target.is_some_and(|target| target.is_directory());
+                match (source.is_directory(), comes_back) {
+                    (true, false) => links::check_room(fs, to.directory),
+                    (false, true) => links::check_room(fs, from.directory),
+                    _ => Ok(()),
+                }
+            }
             _ => Ok(()),
         }
     }

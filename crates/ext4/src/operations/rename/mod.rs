@@ -124,10 +124,10 @@ impl Engine {
                 None => continue,
             }
         };
-        match replaced {
-            Replaced::Nothing => Ok(()),
-            Replaced::Inode(inode) => self.delete_if_unused(&inode),
+        if let Replaced::Inode(inode) = replaced {
+            self.delete_or_leave(&inode);
         }
+        Ok(())
     }
 
     /// One attempt. `None` if the names got another meaning meanwhile.
