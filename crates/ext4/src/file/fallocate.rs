@@ -14,7 +14,7 @@ use crate::alloc::with_space_retry;
 use crate::content::ContentStore;
 use crate::error::Result;
 use crate::inode::Inode;
-use crate::mapping::{self, StepProgress, WantedBlocks};
+use crate::mapping::{self, StepHandles, StepProgress, WantedBlocks};
 use crate::{credits, xattr};
 use drystone_ext4_format::LogicalBlock;
 use drystone_ext4_format::extent::{Extent, UNWRITTEN_BLOCKS_MAX};
@@ -67,7 +67,6 @@ pub(crate) fn fallocate(
     if !is_beside {
         flush(fs, inode)?;
     }
-    let _steps = fs.volume.freeze.begin_steps();
     match mode {
         FallocateMode::Allocate { keep_size } => {
             give_space(fs, context, inode, offset, end, keep_size)
@@ -224,6 +223,7 @@ fn collapse(
     }
     let first = block_of(fs, offset);
     let behind = block_of(fs, offset + length);
+    let _steps = fs.volume.freeze.begin_steps();
     mapping::read_nodes(fs, inode, first)?;
     remove(fs, inode, first, behind.as_u64())?;
     let delta = -(i64::from(behind.get()) - i64::from(first.get()));
@@ -258,6 +258,7 @@ fn insert(
         return Err(Errno::EINVAL.into());
     }
     finish_cut_below(fs, inode, size + length)?;
+    let _steps = fs.volume.freeze.begin_steps();
     let (first, delta) = (block_of(fs, offset), block_of(fs, length).get());
     // Space past the end moves, too.
     let blocks_end = mapping::shifted_end(fs, inode, first, delta)?;
@@ -292,12 +293,13 @@ fn check_aligned(fs: &ContentStore, offset: u64, length: u64) -> Result<()> {
 /// Frees the blocks from `from` to `end`.
 fn remove(fs: &ContentStore, inode: &Arc<Inode>, from: LogicalBlock, end: u64) -> Result<()> {
     let mut end = end;
+    let mut steps = StepHandles::new(&fs.volume);
     loop {
         let progress = with_space_retry(&fs.volume, || {
             let mut handle = fs.volume.start(credits::CUT)?;
             let progress = mapping::remove(fs, &mut handle, inode, from, end);
             inode.note_data_change(&handle);
-            fs.settle(handle, progress)
+            steps.settle(handle, progress)
         })?;
         match progress {
             StepProgress::Done => return Ok(()),
