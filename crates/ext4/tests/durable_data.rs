@@ -8,7 +8,7 @@ use drystone_ext4::{Ext4, MountOptions};
 use drystone_ext4_format::features::Features;
 use drystone_sync::Arc;
 use drystone_vfs::{
-    FallocateMode, FileSystem, InodeNumber, NewNode, RequestContext, SetAttributes,
+    FallocateMode, FileFlags, FileSystem, InodeNumber, NewNode, RequestContext, SetAttributes,
 };
 use std::time::Duration;
 use support::{image, image_with};
@@ -205,4 +205,27 @@ fn what_was_cut_from_a_cluster_is_not_reused_before_a_commit() {
         fs.write(context, file, 2048, &[9; 4096]).unwrap();
     });
     assert!(found == [&[7; 2048][..], &[0; 4096], &[7; 2048]].concat(), "{} bytes", found.len());
+}
+
+/// Linux would journal the data of such a file. Here it is written in place, as that of all files.
+#[test]
+fn a_cluster_of_a_file_whose_data_linux_journals_is_not_reused_before_a_commit() {
+    const BLOCK: u64 = 4096;
+    let device = image_with(64, |options| {
+        let features = Features::parse("bigalloc,^metadata_csum,^metadata_csum_seed").unwrap();
+        options.features = options.features.apply(&features);
+        options.block_size = Some(BLOCK as u32);
+    });
+    // `bg_inode_table_lo` of the first group, and `i_flags` of the root, which new files inherit.
+    let mut field = [0; 4];
+    device.read_at(BLOCK + 8, &mut field).unwrap();
+    let flags = u64::from(u32::from_le_bytes(field)) * BLOCK + 256 + 0x20;
+    device.read_at(flags, &mut field).unwrap();
+    device.write_at(flags, &(u32::from_le_bytes(field) | 0x4000).to_le_bytes()).unwrap();
+    let found = cut_changed_and_crashed(device, BLOCK, |fs, context, file| {
+        let inherited = fs.attributes(file).unwrap().flags;
+        assert!(inherited.contains(FileFlags::JOURNAL_DATA));
+        fs.write(context, file, BLOCK, &[9; BLOCK as usize]).unwrap();
+    });
+    assert!(found == [7; BLOCK as usize], "{} bytes", found.len());
 }

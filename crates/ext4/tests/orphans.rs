@@ -6,6 +6,9 @@ mod support;
 use drystone_blockdev::{BlockDevice, MemoryDevice};
 use drystone_ext4::{Ext4, MountOptions};
 use drystone_ext4_format::features::Features;
+use drystone_ext4_format::superblock::{
+    SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, StateFlags, Superblock,
+};
 use drystone_sync::{Arc, thread};
 use drystone_vfs::{
     Entry, FileSystem, InodeNumber, NewNode, RequestContext, SetAttributes, SetTime, Timestamp,
@@ -68,6 +71,41 @@ fn a_crash_gives_everything_back_whatever_form_comes_next() {
             fs.close().unwrap();
             judge(&crashed);
         }
+    }
+}
+
+/// In an image that is marked as damaged.
+#[test]
+fn orphans_that_are_left_to_a_checker_stay_on_the_record() {
+    const GROUP_DESCRIPTOR: u64 = 4096 + 64;
+    let superblock = |device: &MemoryDevice| {
+        let mut bytes = [0; SUPERBLOCK_BYTES];
+        device.read_at(SUPERBLOCK_OFFSET_BYTES, &mut bytes).unwrap();
+        Superblock::check(&bytes).unwrap()
+    };
+    for form in FORMS {
+        let device = support::image_with(256, |options| options.block_size = Some(4096));
+        // The free blocks of the second group. The first commit marks the image for that.
+        device.write_at(GROUP_DESCRIPTOR + 0xc, &[0x11; 2]).unwrap();
+        let device = Arc::new(device);
+        let fs = open(&device, form);
+        let free = fs.statistics().unwrap();
+        unlinked_files(&fs, 3);
+        fs.sync().unwrap();
+        let crashed = Arc::new(device.snapshot());
+        drop(fs);
+        let fs = open(&crashed, form);
+        for file in unlinked_files(&fs, 3) {
+            fs.forget(file.inode, 1);
+        }
+        fs.close().unwrap();
+        let mut marked = superblock(&crashed);
+        assert!(marked.state().contains(StateFlags::ERRORS));
+        marked.set_state(marked.state() - StateFlags::ERRORS);
+        crashed.write_at(SUPERBLOCK_OFFSET_BYTES, &marked.encode()).unwrap();
+        let fs = open(&crashed, form);
+        assert_eq!(fs.statistics().unwrap(), free, "{form}");
+        fs.close().unwrap();
     }
 }
 

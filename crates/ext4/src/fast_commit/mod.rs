@@ -122,7 +122,8 @@ fn wrong(inode: InodeNumber, problem: FastCommitProblem) -> crate::error::Error 
 
 impl<'a> Replay<'a> {
     fn new(fs: &'a Engine, plan: ReplayPlan) -> Result<Self> {
-        let orphans = fs.orphans.load(fs)?;
+        let mut orphans = Vec::new();
+        fs.orphans.load(fs, &mut orphans)?;
         let mut number_states = BTreeMap::new();
         for number in plan.numbers() {
             if fs.volume.check_recoverable(number).is_err() {

@@ -27,11 +27,18 @@ pub(crate) struct AllocatedRun {
     pub length: u32,
 }
 
-/// The kind of an inode's blocks: all but the data of regular files go through the journal.
+/// The kind of an inode's blocks. Those of all but plain regular files are revoked when they are freed: they
+/// may be in the log, from here or from Linux.
 pub(super) fn block_kind(inode: &Inode) -> BlockKind {
     let through_journal = inode.file_type() != FileType::Regular
         || inode.flags().intersects(InodeFlags::EA_INODE | InodeFlags::JOURNAL_DATA);
     if through_journal { BlockKind::Metadata } else { BlockKind::Data }
+}
+
+/// Whether the blocks of an inode are written in place. So are those of a file whose data Linux journals
+/// (`JOURNAL_DATA`).
+fn is_in_place(inode: &Inode) -> bool {
+    inode.file_type() == FileType::Regular && !inode.holds_value()
 }
 
 /// Allocates blocks for the hole at `logical`, in one run of at most `length`, near the extent
@@ -98,8 +105,7 @@ fn allocate_for(
     if nodes.layout().blocks_per_cluster() > 1 {
         if let Some(run) = in_own_cluster(&nodes, logical, length)? {
             // What goes through the journal changes no block before its commit.
-            let is_in_place = block_kind(inode) == BlockKind::Data;
-            if is_in_place && fs.allocator.cluster_cuts.is_waiting(inode.number) {
+            if is_in_place(inode) && fs.allocator.cluster_cuts.is_waiting(inode.number) {
                 return Err(Error::CommitFirst);
             }
             return Ok(run);

@@ -196,6 +196,7 @@ fn recover_orphans(fs: &Engine) -> Result<()> {
         fs.volume.with_superblock(|superblock| superblock.state().contains(StateFlags::ERRORS));
     if marked {
         tracing::warn!("the image is marked as damaged: orphans are left for a checker");
+        fs.leave_orphans();
         return Ok(());
     }
     let orphans = fs.clean_orphans()?;

@@ -76,11 +76,30 @@ impl Engine {
         }
     }
 
+    /// Leaves all orphans to a checker. They stay on the record, beside those of this mount: each knows its
+    /// place there.
+    pub(crate) fn leave_orphans(&self) {
+        let mut orphans = Vec::new();
+        if let Err(error) = self.orphans.load(self, &mut orphans) {
+            tracing::error!(%error, "some orphans can't be read");
+        }
+        for orphan in orphans {
+            if orphan.links_count() == 0 {
+                // No thread frees it, then.
+                self.inodes.claim(&orphan);
+            } else {
+                orphan.set_cut_pending(true);
+            }
+        }
+    }
+
     /// Finishes all orphans at mount: frees those without names, and truncates the others to their
     /// recorded size. A damaged one stays on the record, for a checker. Returns how many were finished.
     pub(crate) fn clean_orphans(&self) -> Result<u64> {
         let mut count = 0;
-        for orphan in self.orphans.load(self)? {
+        let mut orphans = Vec::new();
+        self.orphans.load(self, &mut orphans)?;
+        for orphan in orphans {
             match self.finish_orphan(&orphan) {
                 Ok(()) => count += 1,
                 Err(error @ Error::Corrupt(_)) => {

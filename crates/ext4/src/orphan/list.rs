@@ -2,7 +2,8 @@
 //! the next inode.
 //!
 //! # State
-//! In memory the list is doubly linked by inode number. It keeps its inodes in memory.
+//! In memory the list is doubly linked by inode number. It keeps its inodes in memory. In a damaged image its
+//! oldest number may be that of an inode that can't be read, and isn't in memory.
 //!
 //! # Locking
 //! One mutex, held while the superblock or the neighbour's inode changes.
@@ -67,6 +68,15 @@ impl OrphanList {
         chain
             .links
             .insert(inode.number, OrphanLink { inode: Arc::clone(inode), newer, older: None });
+    }
+
+    /// Notes that the list on disk goes on with an inode that can't be read. It stays behind all that are added.
+    pub fn note_unread(&self, number: InodeNumber, newer: Option<InodeNumber>) {
+        let mut chain = self.chain.lock();
+        match newer.and_then(|newer| chain.links.get_mut(&newer)) {
+            Some(link) => link.older = Some(number),
+            None => chain.head = Some(number),
+        }
     }
 
     /// Takes an inode out.
