@@ -80,7 +80,8 @@ impl Error {
     }
 
     /// Whether an operation that failed with this error has left everything as it was: the error
-    /// was found before anything changed, or the changes were undone.
+    /// was found before anything changed, or the changes were undone. Code that returns one of these after a
+    /// change must have undone it: nothing checks that.
     pub(crate) fn leaves_no_trace(&self) -> bool {
         matches!(self, Error::NoSpace | Error::CommitFirst | Error::Errno(_) | Error::Unwritten(_))
     }

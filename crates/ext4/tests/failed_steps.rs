@@ -198,3 +198,50 @@ fn a_mount_is_not_made_read_only_between_two_steps_of_a_cut() {
     judge(device.inner(), "read-only");
     fs.close().unwrap();
 }
+
+/// The edges of a hole may be zeroed only once the extent is split, for which there may be no block.
+#[test]
+fn a_hole_that_finds_no_room_changes_no_byte() {
+    const SMALL: u64 = 1024;
+    let device = Arc::new(image_with(8, |options| options.block_size = Some(SMALL as u32)));
+    let fs = open(device.clone());
+    let me = RequestContext::superuser();
+    let new = |name: &str| {
+        fs.create(&me, fs.root(), name.as_bytes(), NewNode::Regular, 0o644).unwrap().inode
+    };
+    let give = |file, blocks| {
+        let mode = FallocateMode::Allocate { keep_size: false };
+        fs.fallocate(&me, file, mode, 0, blocks * SMALL).map_err(|error| error.errno)
+    };
+    // The root has room for four extents.
+    let file = new("file");
+    fs.write(&me, file, 0, &[7; 100 * SMALL as usize]).unwrap();
+    for block in [110, 120, 130] {
+        fs.write(&me, file, block * SMALL, &[7; SMALL as usize]).unwrap();
+    }
+    // Some blocks are kept for nodes. Each of these files takes one, since it gets more extents.
+    let small: Vec<_> = (0..300).map(|number| new(&number.to_string())).collect();
+    for file in &small {
+        give(*file, 9).unwrap();
+    }
+    let filler = new("filler");
+    let mut blocks = 1 << 13;
+    let mut filled = 0;
+    while blocks > 0 {
+        let mode = FallocateMode::Allocate { keep_size: false };
+        match fs.fallocate(&me, filler, mode, filled * SMALL, blocks * SMALL) {
+            Ok(()) => filled += blocks,
+            Err(_) => blocks /= 2,
+        }
+    }
+    let mut splits = small.iter().flat_map(|file| [1, 3, 5, 7].map(|block| (*file, block)));
+    let refused = splits
+        .any(|(file, block)| fs.write(&me, file, block * SMALL, &[8; SMALL as usize]).is_err());
+    assert!(refused, "blocks for nodes are left");
+    let before = content(&fs, file);
+    let punched = fs.fallocate(&me, file, FallocateMode::PunchHole, 100, 20 * SMALL);
+    assert_eq!(punched.unwrap_err().errno, Errno::ENOSPC);
+    assert!(content(&fs, file) == before, "bytes were zeroed");
+    fs.close().unwrap();
+    judge(&device, "full");
+}

@@ -1,7 +1,9 @@
 //! Lists a directory from a position.
 //!
 //! An entry that exists during the whole listing is listed exactly once, even if others are added
-//! and removed meanwhile. The meaning of a position depends on whether entries can move:
+//! and removed meanwhile. Names with the same 63 bits of hash are an exception: a change of one can
+//! hide or repeat another, as under Linux. The meaning of a position depends on whether entries can
+//! move:
 //!
 //! - If a directory can have an index, blocks split and entries move, but their hashes stay. A
 //!   position is a hash: the major one without its low bit (31 bits), then the minor one (32).

@@ -168,9 +168,15 @@ fn punch(
     if offset >= end {
         return stamp(fs, context, inode);
     }
-    zero_edges(fs, inode, offset, end)?;
     let first = offset.div_ceil(block_size);
     let last = end / block_size;
+    let has_edges = !offset.is_multiple_of(block_size) || !end.is_multiple_of(block_size);
+    if first < last && has_edges && inode.flags().contains(InodeFlags::EXTENTS) {
+        // Only this may find no room, so it comes before bytes are zeroed.
+        mapping::split_at(fs, inode, LogicalBlock::new(first as u32))?;
+        mapping::split_at(fs, inode, LogicalBlock::new(last as u32))?;
+    }
+    zero_edges(fs, inode, offset, end)?;
     if first < last {
         remove(fs, inode, LogicalBlock::new(first as u32), last)?;
     }
@@ -188,7 +194,6 @@ fn zero(
 ) -> Result<()> {
     let block_size = fs.volume.block_size() as u64;
     give_space(fs, context, inode, offset, end, keep_size)?;
-    zero_edges(fs, inode, offset, end)?;
     let mut next = offset.div_ceil(block_size);
     let last = end / block_size;
     while next < last {
@@ -205,6 +210,8 @@ fn zero(
         }
         next += u64::from(length);
     }
+    // After everything that may find no room.
+    zero_edges(fs, inode, offset, end)?;
     stamp(fs, context, inode)
 }
 
@@ -326,7 +333,9 @@ fn zero_edges(fs: &ContentStore, inode: &Inode, offset: u64, end: u64) -> Result
         if mapped.unwritten {
             return Ok(());
         }
-        zero_run(fs, &mapped, from - offset_of(fs, block), to - from)
+        zero_run(fs, &mapped, from - offset_of(fs, block), to - from)?;
+        inode.note_overwrite(fs.volume.device.mark());
+        Ok(())
     };
     if !offset.is_multiple_of(block_size) {
         edge(offset, end.min(offset_of(fs, first) + block_size))?;

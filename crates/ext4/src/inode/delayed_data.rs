@@ -3,7 +3,8 @@
 //! # State
 //! Whole blocks of data by their logical block number. Each has a delayed extent in the
 //! [cache of extents](crate::extent_status), and a claim on a free block. Blocks for the nodes that
-//! mapping them may take are claimed as well. So a later write never lacks space.
+//! mapping them may take are claimed as well. So writing it to the
+//! device never lacks space.
 //!
 //! # Locking
 //! The data changes with the content lock held exclusively. The lock inside lets readers work side by

@@ -218,14 +218,8 @@ fn assemble(
     options: &MountOptions,
 ) -> Result<Engine> {
     let dentry_budget = DentryBudget::new(options.dentry_bytes());
-    let volume = Arc::new(Volume::new(
-        device,
-        cache,
-        journal,
-        superblock,
-        read_only,
-        options.error_policy,
-    )?);
+    let volume =
+        Arc::new(Volume::new(device, cache, journal, superblock, read_only, options.error_policy)?);
     let allocator = Allocator::open(Arc::clone(&volume), options.policy, taken)?;
     let content = ContentStore {
         extent_status: Arc::new(ExtentStatus::new(

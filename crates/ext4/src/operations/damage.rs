@@ -33,9 +33,8 @@ impl Engine {
             tracing::error!(%error, "the image is damaged");
             let handle = self.volume.start_unless_frozen(credits::SUPERBLOCK);
             // `None` while frozen: then the next damage that is found is noted.
-            let noted = handle.and_then(|handle| {
-                handle.map_or(Ok(()), |handle| self.note_in_superblock(handle))
-            });
+            let noted = handle
+                .and_then(|handle| handle.map_or(Ok(()), |handle| self.note_in_superblock(handle)));
             if let Err(error) = noted {
                 self.note_in_journal(&error);
             }
@@ -73,8 +72,7 @@ impl Engine {
         // An image that another machine has mounted is that machine's.
         let is_held = self.mmp.as_ref().map_or(Ok(()), |mmp| mmp.check_held());
         let number = -Errno::EUCLEAN.code();
-        let noted =
-            is_held.and_then(|()| Ok(self.volume.journal.record_error_number(number)?));
+        let noted = is_held.and_then(|()| Ok(self.volume.journal.record_error_number(number)?));
         if let Err(error) = noted {
             tracing::error!(%error, "the damage could not be noted: the image needs a check");
         }
