@@ -33,8 +33,16 @@ pub fn check(
     let Some(image) = open(device, &mut reporter)? else { return Ok(reporter.report) };
     let needs_recovery = image.superblock.features().incompat.contains(Incompat::RECOVER);
     let overlay = Overlay::new(device);
-    let wanted = if options.replay { replay::Wanted::InMemory } else { replay::Wanted::No };
-    let replayed = replay::run(&image, &overlay, wanted, &mut reporter)?.is_some();
+    let mut replayed = false;
+    if let Some(log) = replay::pending(&image, options.replay, &mut reporter)? {
+        // A mount refuses a log that is damaged.
+        replayed = log.damage().is_empty() || log.has_only_fast_commit();
+        log.damage().iter().for_each(|(issue, _)| reporter.report(issue.clone()));
+        if replayed {
+            let transactions = log.replay(&overlay)?.transactions.into();
+            reporter.summarize(|summary| summary.transactions_replayed = transactions);
+        }
+    }
     let image = if replayed {
         let Some(image) = open(&overlay, &mut reporter)? else { return Ok(reporter.report) };
         image

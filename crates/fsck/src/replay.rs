@@ -1,8 +1,14 @@
-//! Replays the journal into memory, so that what is checked is what a mount would see.
+//! Replays the journal: into memory, so that what is checked is what a mount would see, or onto the image.
 //!
-//! Three walks over the log: where it ends, what was revoked, and the copies. Only transactions
-//! with a commit block count. A log that was complete once and is damaged is reported, and nothing
-//! of it is replayed: what is at home may be newer. The image itself is not changed.
+//! Four walks over the log: where it ends, what was revoked, whether the copies are sound, and the copies again to
+//! write them. Only transactions with a commit block count.
+//!
+//! # Damage
+//! All damage is known before anything is written. Only a repair that may drop what is damaged replays such a log:
+//! - A copy that is damaged is left out. All others are written.
+//! - A commit block that is damaged ends the replay: its transaction and later ones are dropped. What these have revoked
+//!   isn't written either, because it may be a file's content by now.
+//! - Behind a damaged descriptor or revoke block nobody knows what was revoked: nothing is written.
 //!
 //! # Reference
 //! "Journal (jbd2)" in the kernel's ext4 data structure pages.
@@ -32,32 +38,25 @@ const FAST_COMMIT_BLOCKS_MAX: u32 = 1024;
 /// Blocks that fast commits leave to the log; with fewer Linux refuses the journal.
 const LOG_BLOCKS_MIN: u32 = 1024;
 
+/// More than a log can hold, so that none of what was dropped is ever taken for new.
+const SKIPPED_TRANSACTIONS: u32 = 1 << 20;
+
 /// Where an emptied log goes on: its superblock's place, and the next transaction.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Replayed {
     pub superblock: PhysicalBlock,
     pub next_sequence: u32,
+    /// How many transactions were replayed.
+    pub transactions: u32,
 }
 
-/// Whether a log is to be replayed.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wanted {
-    No,
-    /// For a look at what a mount would find.
-    InMemory,
-    /// Onto the image. With a fast commit it isn't: only the engine replays those.
-    OnDisk,
-}
-
-/// Replays the journal of `image` onto `target`, a view of the same device, if that is needed and
-/// wanted. Nothing if it wasn't replayed.
-pub(crate) fn run(
-    image: &Image<'_>,
-    target: &dyn BlockDevice,
-    wanted: Wanted,
+/// Finds the log that is to be replayed, if there is one and it `is_wanted`. What else is wrong with the journal is
+/// reported.
+pub(crate) fn pending<'a>(
+    image: &'a Image<'a>,
+    is_wanted: bool,
     reporter: &mut Reporter<'_>,
-) -> Result<Option<Replayed>, Error> {
-    let is_wanted = wanted != Wanted::No;
+) -> Result<Option<PendingLog<'a>>, Error> {
     let features = image.superblock.features();
     if !features.compat.contains(Compat::HAS_JOURNAL) {
         return Ok(None);
@@ -93,14 +92,7 @@ pub(crate) fn run(
         reporter.report(JournalIssue::NeedsReplay);
         return Ok(None);
     }
-    let Some(replayed) = journal.replay(start, target, wanted, reporter)? else { return Ok(None) };
-    reporter.summarize(|summary| summary.transactions_replayed = u64::from(replayed));
-    let Some(superblock) = mapping::find(&journal.extents, LogicalBlock::FIRST) else {
-        return Ok(None);
-    };
-    // A transaction that wasn't complete may have used the next number.
-    let next_sequence = journal.superblock.sequence().wrapping_add(replayed).wrapping_add(1);
-    Ok(Some(Replayed { superblock, next_sequence }))
+    journal.plan(start).map(Some)
 }
 
 /// Reads the journal's inode, before the groups were looked at.
@@ -126,6 +118,8 @@ fn read_inode(image: &Image<'_>, number: InodeNumber) -> Result<Option<Inode>, E
 /// A journal with a sound superblock.
 struct Journal<'a> {
     image: &'a Image<'a>,
+    /// Where its superblock is.
+    place: PhysicalBlock,
     extents: Vec<Extent>,
     superblock: Superblock,
     format: Format,
@@ -199,7 +193,7 @@ impl<'a> Journal<'a> {
             reporter.report(JournalIssue::Stopped { number: superblock.error_number() });
         }
         let (format, log) = (superblock.format(), superblock.log());
-        Ok(Ok(Self { image, extents, superblock, format, log }))
+        Ok(Ok(Self { image, place, extents, superblock, format, log }))
     }
 
     fn next(&self, block: u32, by: u32) -> u32 {
@@ -233,6 +227,8 @@ impl<'a> Journal<'a> {
         let mut since_seconds = self.image.superblock.creation_time_seconds();
         // Asynchronous commits: a commit block may be there without what it stands for.
         let mut is_whole = true;
+        // What is wrong with a revoke block counts once its transaction is known to be complete.
+        let mut revoke_damage = None;
         let ends = |sequence, damage| Ok(LogEnd { sequence, damage });
         while end != Some(sequence) {
             let Some(bytes) = self.read(block)? else { break };
@@ -262,7 +258,9 @@ impl<'a> Journal<'a> {
                     }
                 }
                 Some(BlockKind::Revoke) => {
-                    is_whole &= check_revoke(format, &bytes, sequence, block).is_ok();
+                    let damage = check_revoke(format, &bytes, sequence, block).err();
+                    is_whole &= damage.is_none();
+                    revoke_damage = revoke_damage.or(damage);
                     visit(sequence, Step::Revoke { block, bytes: &bytes })?;
                 }
                 Some(BlockKind::Commit) => {
@@ -270,6 +268,7 @@ impl<'a> Journal<'a> {
                     match check_commit(format, &bytes, sequence, block, &checksum) {
                         _ if end.is_some() => {}
                         Ok(_) if format.is_async_commit() && !is_whole => break,
+                        Ok(_) if revoke_damage.is_some() => return ends(sequence, revoke_damage),
                         Ok(commit) => since_seconds = commit.seconds,
                         Err(_) if format.is_async_commit() => break,
                         Err(damage) => {
@@ -303,61 +302,47 @@ impl<'a> Journal<'a> {
         Ok(false)
     }
 
-    /// Replays the log; returns how many transactions it held, or nothing if that isn't known.
-    fn replay(
-        &self,
-        start: u32,
-        target: &dyn BlockDevice,
-        wanted: Wanted,
-        reporter: &mut Reporter<'_>,
-    ) -> Result<Option<u32>, Error> {
-        let LogEnd { sequence: end, damage } = self.walk(start, None, &mut |_, _| Ok(()))?;
-        if let Some(damage) = damage {
-            reporter.report(JournalIssue::Corrupt(damage));
-            return Ok(None);
-        }
-        if self.is_fast_commit_pending(end)? {
-            reporter.report(JournalIssue::FastCommit);
-            if wanted == Wanted::OnDisk {
-                return Ok(None);
-            }
-        }
-        // The last transaction that revoked each block.
-        let mut revoked: HashMap<u64, u32> = HashMap::new();
-        self.walk(start, Some(end), &mut |sequence, step| {
+    /// Reads the whole log, to know what of it can be replayed.
+    fn plan(self, start: u32) -> Result<PendingLog<'a>, Error> {
+        let LogEnd { sequence: mut end, damage: cut } =
+            self.walk(start, None, &mut |_, _| Ok(()))?;
+        let first = self.superblock.sequence();
+        // Past the damage as far as it can be read: no log has so many transactions.
+        let revoked_until = if cut.is_some() { first.wrapping_sub(1) } else { end };
+        let (mut records, mut are_known) = (Vec::new(), true);
+        let walked = self.walk(start, Some(revoked_until), &mut |sequence, step| {
             if let Step::Revoke { block, bytes } = step {
                 match check_revoke(&self.format, bytes, sequence, block) {
-                    Ok(blocks) => revoked.extend(blocks.map(|block| (block, sequence))),
-                    Err(corrupt) => reporter.report(JournalIssue::Corrupt(corrupt)),
+                    Ok(blocks) => records.extend(blocks.map(|block| (block, sequence))),
+                    Err(_) => are_known = false,
                 }
             }
             Ok(())
         })?;
-        self.walk(start, Some(end), &mut |sequence, step| {
-            let Step::Copy { block, tag } = step else { return Ok(()) };
-            let is_revoked = revoked
-                .get(&tag.block)
-                .is_some_and(|last| last.wrapping_sub(sequence).cast_signed() >= 0);
-            if is_revoked {
-                return Ok(());
-            }
-            // A file system that was growing has copies of blocks that it doesn't have yet.
-            if tag.block >= target.size_bytes() >> self.image.layout.log_block_size() {
-                reporter.report(JournalIssue::Target { target: tag.block });
-                return Ok(());
-            }
-            let Some(mut copy) = self.read(block)? else { return Ok(()) };
-            if let Err(corrupt) = tag.check_copy(&self.format, sequence, &copy, block) {
-                reporter.report(JournalIssue::Corrupt(corrupt));
-                return Ok(());
-            }
-            if tag.flags.contains(TagFlags::ESCAPE) {
-                copy[..4].copy_from_slice(&MAGIC.to_be_bytes());
-            }
-            target.write_at(tag.block << self.image.layout.log_block_size(), &copy)?;
+        // The last transaction at the end may have no commit block.
+        let is_committed = |&(_, sequence): &(u64, u32)| is_before(sequence, walked.sequence);
+        let revoked = records.into_iter().filter(is_committed).collect();
+        let mut damage = Vec::new();
+        if let Some(corrupt) = cut {
+            let done = if are_known && walked.damage.is_none() {
+                "its transaction and later ones were dropped"
+            } else {
+                end = first;
+                "what the journal holds was dropped"
+            };
+            damage.push((JournalIssue::Corrupt(corrupt), done));
+        } else if self.is_fast_commit_pending(end)? {
+            damage.push((JournalIssue::FastCommit, "it was dropped"));
+        }
+        let mut log = PendingLog { journal: self, start, end, revoked, damage };
+        let mut damaged_copies = Vec::new();
+        log.for_each_copy(|_, copy| {
+            let left_out = |issue| (issue, "the rest of the journal was replayed");
+            damaged_copies.extend(copy.err().map(left_out));
             Ok(())
         })?;
-        Ok(Some(end.wrapping_sub(self.superblock.sequence())))
+        log.damage.append(&mut damaged_copies);
+        Ok(log)
     }
 
     fn is_fast_commit_pending(&self, sequence: u32) -> Result<bool, Error> {
@@ -370,5 +355,84 @@ impl<'a> Journal<'a> {
         }
         // Those that can't be replayed are pending as well.
         Ok(scan.finish().map_or(true, |commits| !commits.is_empty()))
+    }
+}
+
+/// Whether a transaction comes before another one.
+const fn is_before(sequence: u32, other: u32) -> bool {
+    sequence.wrapping_sub(other).cast_signed() < 0
+}
+
+/// A log that is to be replayed.
+pub(crate) struct PendingLog<'a> {
+    journal: Journal<'a>,
+    start: u32,
+    /// The first transaction that isn't replayed.
+    end: u32,
+    /// The last transaction that revoked each block.
+    revoked: HashMap<u64, u32>,
+    /// What a replay leaves out, and what is done about it. A fast commit alone is sound: only the engine replays it.
+    damage: Vec<(JournalIssue, &'static str)>,
+}
+
+impl PendingLog<'_> {
+    /// What a replay leaves out, and what is done about it.
+    pub fn damage(&self) -> &[(JournalIssue, &'static str)] {
+        &self.damage
+    }
+
+    /// Whether the log is sound, and a fast commit follows it.
+    pub fn has_only_fast_commit(&self) -> bool {
+        matches!(self.damage[..], [(JournalIssue::FastCommit, _)])
+    }
+
+    /// Writes what is sound onto `target`, a view of the image's device.
+    pub fn replay(&self, target: &dyn BlockDevice) -> Result<Replayed, Error> {
+        let log_block_size = self.journal.image.layout.log_block_size();
+        self.for_each_copy(|block, copy| {
+            let Ok(bytes) = copy else { return Ok(()) };
+            Ok(target.write_at(block << log_block_size, &bytes)?)
+        })?;
+        // A transaction that wasn't complete may have used the next number.
+        let skipped = if self.damage.is_empty() { 1 } else { SKIPPED_TRANSACTIONS };
+        Ok(Replayed {
+            superblock: self.journal.place,
+            next_sequence: self.end.wrapping_add(skipped),
+            transactions: self.end.wrapping_sub(self.journal.superblock.sequence()),
+        })
+    }
+
+    /// Calls `visit` for each copy that wasn't revoked: with its block, and its content or what is wrong with it.
+    fn for_each_copy(
+        &self,
+        mut visit: impl FnMut(u64, Result<Vec<u8>, JournalIssue>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let journal = &self.journal;
+        // A file system that was growing has copies of blocks that it doesn't have yet.
+        let blocks = journal.image.device.size_bytes() >> journal.image.layout.log_block_size();
+        let is_own = |block: u64| {
+            let runs = journal.extents.iter();
+            runs.map(|run| run.physical.get()..run.physical_end().get())
+                .any(|run| run.contains(&block))
+        };
+        journal.walk(self.start, Some(self.end), &mut |sequence, step| {
+            let Step::Copy { block, tag } = step else { return Ok(()) };
+            let target = tag.block;
+            if self.revoked.get(&target).is_some_and(|last| !is_before(*last, sequence)) {
+                return Ok(());
+            }
+            if target >= blocks || is_own(target) {
+                return visit(target, Err(JournalIssue::Target { target }));
+            }
+            let Some(mut copy) = journal.read(block)? else { return Ok(()) };
+            if let Err(corrupt) = tag.check_copy(&journal.format, sequence, &copy, block) {
+                return visit(target, Err(corrupt.into()));
+            }
+            if tag.flags.contains(TagFlags::ESCAPE) {
+                copy[..4].copy_from_slice(&MAGIC.to_be_bytes());
+            }
+            visit(target, Ok(copy))
+        })?;
+        Ok(())
     }
 }

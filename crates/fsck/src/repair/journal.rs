@@ -1,4 +1,4 @@
-//! The journal: emptied when it was replayed, or when what it holds can't be used.
+//! The journal: emptied when it was replayed, or made anew.
 
 use super::map_writer;
 use super::repairer::{Done, Repairer};
@@ -43,22 +43,11 @@ pub(super) fn repair(repairer: &mut Repairer<'_, '_>, issue: &JournalIssue) -> R
         JournalIssue::Stopped { .. } => {
             repairer.edit_journal(|superblock| superblock.set_error_number(0))
         }
-        JournalIssue::Corrupt(_) | JournalIssue::Target { .. } => {
-            let done = repairer.edit_journal(|superblock| {
-                let sequence = superblock.sequence().wrapping_add(SKIPPED_TRANSACTIONS);
-                superblock.set_log(None, sequence);
-            })?;
-            match done {
-                Some(_) => {
-                    repairer.edit_superblock(|superblock| superblock.set_needs_recovery(false))?;
-                    Ok(Some("what the journal holds was dropped"))
-                }
-                None => match repairer.format_journal()? {
-                    Some(done) => Ok(Some(done)),
-                    None => move_away(repairer),
-                },
-            }
-        }
+        // The journal's superblock: other damage is left out when the log is replayed.
+        JournalIssue::Corrupt(_) => match repairer.format_journal()? {
+            Some(done) => Ok(Some(done)),
+            None => move_away(repairer),
+        },
         JournalIssue::Hole { .. } | JournalIssue::Size { .. } => repair_map(repairer),
         _ => {
             if repairer.restore_journal_inode()? {
@@ -129,9 +118,6 @@ pub(super) fn give_up(repairer: &mut Repairer<'_, '_>) -> Result<Done, Error> {
     repairer.clear_inode(InodeNumber::JOURNAL)?;
     Ok(Some("the journal was given up"))
 }
-
-/// More than a log can hold, so that none of what was dropped is ever taken for new.
-const SKIPPED_TRANSACTIONS: u32 = 1 << 20;
 
 /// How long a journal is that nothing else is known of.
 const fn usual_journal_blocks(image_blocks: u64) -> u32 {

@@ -49,7 +49,7 @@ use crate::checker::Kept;
 use crate::image::Error;
 use crate::issue::{InodeIssue, Issue, JournalIssue, Severity};
 use crate::paths;
-use crate::replay::{self, Wanted};
+use crate::replay::{self, PendingLog};
 use crate::report::{CheckOptions, CheckProgress, CheckSummary, Pass, Problem, Report, Reporter};
 use crate::watched::WatchedDevice;
 use drystone_blockdev::BlockDevice;
@@ -68,14 +68,20 @@ const ROUNDS_MAX: u32 = 64;
 /// How often the same problem is repaired before it is left.
 const TRIES_MAX: u8 = 3;
 
-/// Problems that a round looks at. More are left to the next.
-const ROUND_PROBLEMS_MAX: usize = 100_000;
+/// How many problems are kept at once. All are counted.
+#[derive(Clone, Copy)]
+struct ProblemLimits {
+    /// Those that a round looks at. More are left to the next.
+    round: usize,
+    /// Those whose repairs are counted; at least as many as a round looks at.
+    tracked: usize,
+    /// Repaired ones that the report holds.
+    reported: usize,
+}
 
-/// Problems that are repaired at most. An image with more is beyond repair, and would take all memory.
-const TRACKED_MAX: usize = 1_000_000;
-
-/// Problems that the report holds. All are counted.
-const REPORTED_MAX: usize = 1_000_000;
+impl ProblemLimits {
+    const USUAL: Self = Self { round: 100_000, tracked: 1_000_000, reported: 1_000_000 };
+}
 
 /// What is to be done about a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,7 +125,8 @@ pub struct RepairedProblem {
 /// The result of a repair.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RepairReport {
-    /// The problems in the order in which they were repaired, and then those that are left.
+    /// The problems in the order in which they were repaired, and then those that are left; of more than a million not
+    /// all.
     pub problems: Vec<RepairedProblem>,
     /// How many were repaired.
     pub repaired: u64,
@@ -187,6 +194,7 @@ struct Session<'a> {
     options: CheckOptions,
     now_seconds: u64,
     choose: &'a mut Choose<'a>,
+    limits: ProblemLimits,
     /// Problems that are left.
     left: HashMap<ProblemKey, RepairOutcome>,
     /// Those of them about which something was written.
@@ -195,7 +203,7 @@ struct Session<'a> {
     tries: HashMap<ProblemKey, u8>,
     report: RepairReport,
     transactions: u64,
-    /// Whether the journal can't be replayed, or holds what only the engine replays.
+    /// Whether the log stays: it is damaged and the caller leaves it, or holds what only the engine replays.
     is_journal_kept: bool,
     /// Inodes that had problems of their own: of two owners of a block, such a one gives way.
     suspects: BTreeSet<u32>,
@@ -229,6 +237,7 @@ impl<'a> Session<'a> {
             options: *options,
             now_seconds,
             choose,
+            limits: ProblemLimits::USUAL,
             left: HashMap::new(),
             attempted: Vec::new(),
             tries: HashMap::new(),
@@ -272,7 +281,7 @@ impl<'a> Session<'a> {
     ) -> Result<Round, Error> {
         let options = CheckOptions {
             replay: true,
-            problems_max: ROUND_PROBLEMS_MAX,
+            problems_max: self.limits.round,
             now_seconds: Some(self.now_seconds),
             ..self.options
         };
@@ -283,18 +292,20 @@ impl<'a> Session<'a> {
             self.conclude(reporter.report);
             return Ok(Round::Settled);
         };
-        if !self.is_journal_kept {
-            let replayed = replay::run(&image, device, Wanted::OnDisk, &mut reporter)?;
-            let problems = &reporter.report.problems;
-            let fast_commit = Issue::Journal(JournalIssue::FastCommit);
-            self.is_journal_kept = problems.iter().any(|problem| problem.issue == fast_commit);
-            if let Some(replayed) = replayed
-                && !self.is_journal_kept
-            {
-                self.transactions += reporter.report.summary.transactions_replayed;
+        if !self.is_journal_kept
+            && let Some(log) = replay::pending(&image, true, &mut reporter)?
+        {
+            if self.may_replay(&log) {
+                let replayed = log.replay(device)?;
+                self.transactions += u64::from(replayed.transactions);
                 journal::finish_replay(&image, &replayed)?;
                 return Ok(Round::Changed);
             }
+            if self.report.is_cancelled {
+                return Ok(Round::Settled);
+            }
+            self.is_journal_kept = true;
+            log.damage().iter().for_each(|(issue, _)| reporter.report(issue.clone()));
         }
         let mut kept = std::mem::take(&mut self.kept);
         kept.note_written(device.take_written());
@@ -317,6 +328,7 @@ impl<'a> Session<'a> {
                 let end = left_out.and_then(stage::first_of);
                 // What the log holds may be newer than what is checked.
                 if !is_last && !is_kept {
+                    self.forget_repaired(&report);
                     self.suspect(&report);
                     let suspects = std::mem::take(&mut self.suspects);
                     let garbled = std::mem::take(&mut self.garbled);
@@ -355,6 +367,38 @@ impl<'a> Session<'a> {
         }
     }
 
+    /// Whether a log may be replayed, without what is damaged: the caller decides. It comes before all stages, which
+    /// would judge what it overwrites.
+    fn may_replay(&mut self, log: &PendingLog<'_>) -> bool {
+        if log.has_only_fast_commit() {
+            return false;
+        }
+        let mut dropped = Vec::new();
+        for (issue, done) in log.damage() {
+            let problem = Problem { issue: Issue::Journal(issue.clone()), path: None };
+            let key = key_of(&problem);
+            if self.left.contains_key(&key) {
+                return false;
+            }
+            match (self.choose)(&problem, false) {
+                Decision::Repair => dropped.push((problem, *done)),
+                Decision::Leave => {
+                    self.left.insert(key, RepairOutcome::Declined);
+                    return false;
+                }
+                Decision::Cancel => {
+                    self.report.is_cancelled = true;
+                    return false;
+                }
+            }
+        }
+        self.report.repaired += dropped.len() as u64;
+        for (problem, done) in dropped {
+            self.add(problem, RepairOutcome::Repaired, Some(done));
+        }
+        true
+    }
+
     /// Whether a round that finds this repairs what comes before a stage.
     fn repairs_before(&self, end: Stage, report: &Report) -> bool {
         report.problems.iter().any(|problem| {
@@ -385,6 +429,14 @@ impl<'a> Session<'a> {
         }
         self.is_completed |= is_changed;
         Ok(is_changed)
+    }
+
+    /// Forgets how often problems were repaired that this round doesn't find, if they are too many to keep.
+    fn forget_repaired(&mut self, report: &Report) {
+        if self.tries.len() + report.problems.len() > self.limits.tracked {
+            let found: HashSet<ProblemKey> = report.problems.iter().map(key_of).collect();
+            self.tries.retain(|key, _| found.contains(key));
+        }
     }
 
     /// Notes the inodes that have problems of their own. One whose nodes another inode has taken may only
@@ -472,10 +524,6 @@ impl<'a> Session<'a> {
         key: ProblemKey,
         repairer: &mut Repairer<'_, '_>,
     ) -> Result<RepairOutcome, Error> {
-        let is_full = self.tries.len() >= TRACKED_MAX && !self.tries.contains_key(&key);
-        if is_full {
-            return Ok(RepairOutcome::Impossible);
-        }
         let tries = self.tries.entry(key).or_default();
         if *tries == TRIES_MAX {
             return Ok(RepairOutcome::Impossible);
@@ -503,7 +551,8 @@ impl<'a> Session<'a> {
     }
 
     fn add(&mut self, problem: Problem, repair: RepairOutcome, done: Option<&'static str>) {
-        if self.report.problems.len() < REPORTED_MAX {
+        // What is left comes last, and must be told.
+        if repair != RepairOutcome::Repaired || self.report.problems.len() < self.limits.reported {
             self.report.problems.push(RepairedProblem { problem, repair, done });
         }
     }
@@ -532,7 +581,12 @@ impl<'a> Session<'a> {
         self.report.summary = report.summary;
         for problem in report.problems {
             let outcome = self.left.get(&key_of(&problem)).copied();
-            self.add(problem, outcome.unwrap_or(RepairOutcome::Impossible), None);
+            // What the log holds may be newer.
+            let fast_commit = Issue::Journal(JournalIssue::FastCommit);
+            let is_waiting = self.is_journal_kept && problem.issue != fast_commit;
+            let otherwise =
+                if is_waiting { RepairOutcome::Waiting } else { RepairOutcome::Impossible };
+            self.add(problem, outcome.unwrap_or(otherwise), None);
         }
     }
 }

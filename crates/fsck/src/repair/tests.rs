@@ -2,12 +2,13 @@
 //! from the start. Each round finds and does the same.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use super::{Choose, Decision, ROUNDS_MAX, RepairReport, Round, Session};
+use super::{Choose, Decision, ProblemLimits, ROUNDS_MAX, RepairReport, Round, Session};
 use crate::check::THREAD_BYTES;
 use crate::image::Error;
 use crate::report::{CheckOptions, CheckProgress, Pass, Problem};
 use crate::watched::WatchedDevice;
 use drystone_blockdev::{BlockDevice, MemoryDevice};
+use drystone_ext4_format::InodeNumber;
 use drystone_ondisk::crc32c::crc32c;
 use drystone_testkit::damage::{self, Damage};
 use drystone_testkit::environment::number;
@@ -129,4 +130,43 @@ fn a_repair_with_little_memory_keeps_no_pieces() {
     }
     // With a little more than its tables need, it begins with pieces and goes on without.
     assert!(kept.contains(&false) && kept.last() == Some(&true), "{kept:?}");
+}
+
+/// With more problems than are kept, all are repaired and counted.
+#[test]
+fn any_number_of_problems_is_repaired() {
+    if !have("mke2fs") {
+        return;
+    }
+    let scratch = Scratch::new("fsck-rounds-many").unwrap();
+    let map = map_of(&scratch, "modern");
+    let device = MemoryDevice::from_bytes(&content(&map.device));
+    let layout = *map.layout();
+    // A bit of the second word of nanoseconds: the checksum of each is wrong.
+    let mut damaged = 0;
+    for number in (12..=layout.inodes_count()).map(InodeNumber::new) {
+        let bytes = map.inode_bytes(number);
+        if bytes.iter().any(|&byte| byte != 0) && damaged < 60 {
+            let table = map.descriptor(layout.group_of_inode(number).unwrap()).inode_table;
+            let (block, offset) = layout.inode_location(number, table).unwrap();
+            let place = block.get() * layout.block_size() as u64 + offset as u64 + 0x8c;
+            device.write_at(place, &[bytes[0x8c] ^ 4]).unwrap();
+            damaged += 1;
+        }
+    }
+    assert_eq!(damaged, 60);
+    let watched = WatchedDevice::new(&device);
+    let choose: &mut Choose<'_> = &mut |_, _| Decision::Repair;
+    let options = CheckOptions::default().threads(THREADS);
+    let mut session = Session::new(&watched, &options, NOW_SECONDS, choose);
+    session.limits = ProblemLimits { round: 5, tracked: 10, reported: 15 };
+    for round in 1..=ROUNDS_MAX {
+        let ended = session.round(round == ROUNDS_MAX, &mut |_| {}).unwrap();
+        if matches!(ended, Round::Settled) {
+            break;
+        }
+    }
+    let report = session.report;
+    assert_eq!((report.errors, report.warnings, report.repaired), (0, 0, damaged));
+    assert_eq!(report.problems.len(), 15);
 }

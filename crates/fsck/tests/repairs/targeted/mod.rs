@@ -3,6 +3,7 @@
 mod directories;
 mod files;
 mod image;
+mod journal;
 
 use crate::patient::{Patient, Treated, Verdict};
 use crate::repairing::content;
