@@ -2,7 +2,7 @@
 
 use super::overlaps::{carry_over, is_empty_under, is_foreign_table, weaker_table};
 use super::repairer::{Done, Repairer};
-use super::tables::{find_table, is_better_table, usual_table};
+use super::tables::{find_table, is_better_table, sound_inodes, usual_table};
 use super::{superblock, totals};
 use crate::groups::is_location;
 use crate::image::Error;
@@ -268,8 +268,12 @@ fn replace_table(repairer: &mut Repairer<'_, '_>, group: GroupNumber) -> Result<
     }))
 }
 
-/// Finds the root again, or makes an empty one. What was in it is connected to `lost+found` then.
+/// Finds the root again in another place of its group's table. A table that holds other inodes of the group is in its
+/// place: the root alone is lost.
 pub(super) fn repair_root(repairer: &mut Repairer<'_, '_>) -> Result<Done, Error> {
+    if sound_inodes(repairer, GroupNumber::FIRST)? > 0 {
+        return Ok(None);
+    }
     let stored = repairer.checker.image.groups[0].descriptor.inode_table;
     let found = find_table(repairer, GroupNumber::FIRST)?.filter(|place| *place != stored);
     match found {

@@ -23,6 +23,9 @@ const GARBAGE_WEIGHT: u32 = 4;
 /// How often a round looks for an inode table in the whole image.
 const SEARCHES_MAX: u32 = 16;
 
+/// How much these searches read in all. One of them reads a full image of this size.
+const SEARCH_BYTES_MAX: u64 = 1 << 40;
+
 /// Repairs problems of an image that was checked.
 pub(super) struct Repairer<'m, 'i> {
     /// What the check has found. It isn't brought up to date: a rule reads again what it changes.
@@ -47,6 +50,8 @@ pub(super) struct Repairer<'m, 'i> {
     pub is_swept: bool,
     /// How often inode tables may still be looked for in the whole image.
     pub searches_left: u32,
+    /// How much they may still read.
+    pub search_bytes_left: u64,
     /// Groups whose inode tables were looked for, and not found.
     pub lost_tables: BTreeSet<u32>,
     /// `lost+found`, once it was looked for, and whether it can be had.
@@ -78,6 +83,7 @@ impl<'m, 'i> Repairer<'m, 'i> {
             unindexed: BTreeSet::new(),
             is_swept: false,
             searches_left: SEARCHES_MAX,
+            search_bytes_left: SEARCH_BYTES_MAX,
             lost_tables: BTreeSet::new(),
             lost_and_found: None,
             lost_and_found_block: None,

@@ -6,6 +6,7 @@ use crate::groups::is_location;
 use crate::image::{Error, TABLE_READ_BYTES};
 use crate::issue::FixedPart;
 use crate::mapping;
+use crate::report::Pass;
 use drystone_ext4_format::extent::{ExtentNode, NodePlace};
 use drystone_ext4_format::features::Incompat;
 use drystone_ext4_format::inode::{Inode, InodeFlags, InodeTimestamp, ModeFileType};
@@ -19,9 +20,13 @@ const LEADING_BLOCKS_MAX: u64 = 16;
 /// Places of a table that are compared at most.
 const TABLES_MAX: usize = 64;
 
+/// How much is read of the image at once.
+const SEARCH_READ_BYTES: usize = 1 << 20;
+
 /// Looks for the inode table of a group in the whole image: inodes' checksums hold their numbers. Without
 /// checksums the first table is known by the root. Nothing if no place holds more inodes than the stored one.
-/// The journal may hold old copies: they come last.
+/// The journal may hold old copies: they come last. A search ends early once the searches of a round have read as much as
+/// they may.
 pub(super) fn find_table(
     repairer: &mut Repairer<'_, '_>,
     group: GroupNumber,
@@ -32,66 +37,111 @@ pub(super) fn find_table(
         return Ok(None);
     }
     repairer.searches_left -= 1;
-    let journal = journal_runs(repairer)?;
-    match search_table(repairer, group, &journal, false)? {
-        None if !journal.is_empty() => search_table(repairer, group, &journal, true),
-        found => Ok(found),
+    let mut search = TableSearch::new(repairer, group)?;
+    let log_block_size = layout.log_block_size();
+    let mut bytes = vec![0; SEARCH_READ_BYTES];
+    let end = layout.blocks_count() << log_block_size;
+    let mut from = (u64::from(layout.first_data_block()) + 1) << log_block_size;
+    while from < end && repairer.search_bytes_left > 0 {
+        let data = repairer.checker.image.device.next_data(from)?;
+        let Some(data) = data.filter(|data| *data < end) else { break };
+        from = data >> log_block_size << log_block_size;
+        let length = (end - from).min(SEARCH_READ_BYTES as u64);
+        let piece = &mut bytes[..length as usize];
+        repairer.checker.image.device.read_at(from, piece)?;
+        repairer.search_bytes_left = repairer.search_bytes_left.saturating_sub(length);
+        for (block, bytes) in (from >> log_block_size..).zip(piece.chunks(layout.block_size())) {
+            if bytes.iter().any(|&byte| byte != 0) && search.look_at(repairer, block, bytes)? {
+                return Ok(search.elsewhere.best);
+            }
+        }
+        from += length;
+        repairer.checker.reporter.step(Pass::Groups, from, end);
     }
+    Ok(search.elsewhere.best.or(search.in_journal.best))
 }
 
-/// Looks for a table in the journal, or everywhere else.
-fn search_table(
-    repairer: &Repairer<'_, '_>,
+/// The places of a table that were found.
+#[derive(Default)]
+struct FoundTables {
+    /// How many inodes the best one holds.
+    most: usize,
+    best: Option<PhysicalBlock>,
+    counted: BTreeSet<PhysicalBlock>,
+}
+
+/// A search for a group's table.
+struct TableSearch {
     group: GroupNumber,
-    journal: &[Range<u64>],
-    in_journal: bool,
-) -> Result<Option<PhysicalBlock>, Error> {
-    let layout = repairer.checker.image.layout;
-    let has_checksums = layout.checksum_seed().is_some();
-    let state = &repairer.checker.image.groups[group.index()];
-    let mut most = match state.has_inode_table {
-        true => SoundInodes::of(repairer, group, state.descriptor.inode_table)?.count,
-        false => 0,
-    };
-    let table_blocks = u64::from(layout.inode_table_blocks());
-    let per_block = layout.block_size() / layout.inode_size();
-    let mut best = None;
-    let mut counted: BTreeSet<PhysicalBlock> = BTreeSet::new();
-    let mut bytes = repairer.checker.image.block_buffer();
-    for block in u64::from(layout.first_data_block()) + 1..layout.blocks_count() {
-        repairer.checker.image.read_blocks(PhysicalBlock::new(block), &mut bytes)?;
+    /// Where the journal lies.
+    journal: Vec<Range<u64>>,
+    in_journal: FoundTables,
+    elsewhere: FoundTables,
+}
+
+impl TableSearch {
+    fn new(repairer: &Repairer<'_, '_>, group: GroupNumber) -> Result<Self, Error> {
+        let most = sound_inodes(repairer, group)?;
+        let found = || FoundTables { most, ..FoundTables::default() };
+        let (in_journal, elsewhere) = (found(), found());
+        Ok(Self { group, journal: journal_runs(repairer)?, in_journal, elsewhere })
+    }
+
+    /// Looks at a block as one of the first of a table. Whether the search is over.
+    fn look_at(
+        &mut self,
+        repairer: &Repairer<'_, '_>,
+        block: u64,
+        bytes: &[u8],
+    ) -> Result<bool, Error> {
+        let layout = repairer.checker.image.layout;
+        let has_checksums = layout.checksum_seed().is_some();
+        let table_blocks = u64::from(layout.inode_table_blocks());
+        let per_block = layout.block_size() / layout.inode_size();
         for index in 0..LEADING_BLOCKS_MAX.min(table_blocks) {
             let bits = index as usize * per_block..;
             let mut inodes = bits.zip(bytes.chunks_exact(layout.inode_size()));
             let is_part = match has_checksums {
-                true => inodes.any(|(bit, bytes)| is_sound(repairer, group, bit, bytes)),
-                false => index == 0 && holds_root(repairer, &bytes),
+                true => inodes.any(|(bit, bytes)| is_sound(repairer, self.group, bit, bytes)),
+                false => index == 0 && holds_root(repairer, bytes),
             };
             let Some(start) = block.checked_sub(index).map(PhysicalBlock::new) else { continue };
+            if !is_part {
+                continue;
+            }
             let end = start.get().saturating_add(table_blocks);
-            let touches_journal = || {
-                let at = journal.partition_point(|run| run.end <= start.get());
-                journal.get(at).is_some_and(|run| run.start < end)
-            };
-            let is_new = is_part
-                && touches_journal() == in_journal
-                && counted.len() < TABLES_MAX
-                && counted.insert(start);
-            if !is_new || !is_free_for_table(repairer, group, start)? {
+            let at = self.journal.partition_point(|run| run.end <= start.get());
+            let touches_journal = self.journal.get(at).is_some_and(|run| run.start < end);
+            let found = if touches_journal { &mut self.in_journal } else { &mut self.elsewhere };
+            let is_new = found.counted.len() < TABLES_MAX && found.counted.insert(start);
+            if !is_new || !is_free_for_table(repairer, self.group, start)? {
                 continue;
             }
-            let sound = SoundInodes::of(repairer, group, start)?;
-            if sound.count <= most {
+            let sound = SoundInodes::of(repairer, self.group, start)?;
+            if sound.count <= found.most {
                 continue;
             }
-            (most, best) = (sound.count, Some(start));
+            (found.most, found.best) = (sound.count, Some(start));
             // One block may have got elsewhere, but hardly several that belong together.
-            if sound.first / per_block != sound.last / per_block {
-                return Ok(best);
+            let is_certain = sound.first / per_block != sound.last / per_block;
+            if is_certain && !touches_journal {
+                return Ok(true);
             }
         }
+        Ok(false)
     }
-    Ok(best)
+}
+
+/// How many inodes of a group its table holds where it is said to be.
+pub(super) fn sound_inodes(
+    repairer: &Repairer<'_, '_>,
+    group: GroupNumber,
+) -> Result<usize, Error> {
+    let state = &repairer.checker.image.groups[group.index()];
+    match state.has_inode_table {
+        true => Ok(SoundInodes::of(repairer, group, state.descriptor.inode_table)?.count),
+        false => Ok(0),
+    }
 }
 
 /// Where the journal lies, which holds copies of tables: by the superblock's copy of its map, or its inode.
