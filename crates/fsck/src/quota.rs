@@ -118,18 +118,36 @@ pub(crate) fn entries_of(
     inode: &Inode,
     is_strict: bool,
 ) -> Result<Result<Vec<QuotaEntry>, Corrupt>, Error> {
-    let extents = mapping::extents_of(&checker.image, inode)?;
-    let length = inode.size_bytes.min(SIZE_BYTES_MAX) / BLOCK_LENGTH as u64;
-    let length = u32::try_from(length).unwrap_or(u32::MAX);
-    let blocks = Blocks { checker, extents, length };
-    let entries = QuotaFile::open(kind, blocks).and_then(|mut file| {
+    read(checker, kind, inode, |file| {
         if is_strict {
             file.check_strays()?;
         }
         file.entries()
-    });
-    match entries {
-        Ok(entries) => Ok(Ok(entries)),
+    })
+}
+
+/// The entries of a quota file that can be read, and how many can't: none of either if its head is damaged.
+pub(crate) fn readable_entries_of(
+    checker: &Checker<'_>,
+    kind: QuotaKind,
+    inode: &Inode,
+) -> Result<(Vec<QuotaEntry>, u64), Error> {
+    let found = read(checker, kind, inode, QuotaFile::readable_entries)?;
+    Ok(found.unwrap_or_default())
+}
+
+fn read<'a, 'i, T>(
+    checker: &'a Checker<'i>,
+    kind: QuotaKind,
+    inode: &Inode,
+    read: impl FnOnce(&mut QuotaFile<Blocks<'a, 'i>>) -> Result<T, ReadError>,
+) -> Result<Result<T, Corrupt>, Error> {
+    let extents = mapping::extents_of(&checker.image, inode)?;
+    let length = inode.size_bytes.min(SIZE_BYTES_MAX) / BLOCK_LENGTH as u64;
+    let length = u32::try_from(length).unwrap_or(u32::MAX);
+    let blocks = Blocks { checker, extents, length };
+    match QuotaFile::open(kind, blocks).and_then(|mut file| read(&mut file)) {
+        Ok(found) => Ok(Ok(found)),
         Err(ReadError::Corrupt(corrupt)) => Ok(Err(corrupt)),
         Err(ReadError::Other(error)) => Err(error),
     }
@@ -157,6 +175,11 @@ fn check_file(
         Ok(entries) => entries,
         Err(corrupt) => {
             checker.reporter.report(corrupt);
+            let (_, count) = readable_entries_of(checker, kind, &inode)?;
+            if count > 0 {
+                let issue = QuotaIssue::Lost { count };
+                checker.reporter.report(Issue::Quota { kind, issue });
+            }
             return Ok(());
         }
     };

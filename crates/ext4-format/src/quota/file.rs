@@ -117,6 +117,34 @@ impl<B: QuotaBlocks> QuotaFile<B> {
     /// What is wrong with the tree, or what the storage reports.
     pub fn entries(&mut self) -> Result<Vec<QuotaEntry>, B::Error> {
         let mut entries = Vec::new();
+        self.for_each_entry(|entry| {
+            entries.push(entry?);
+            Ok(())
+        })?;
+        Ok(entries)
+    }
+
+    /// The entries that can be read, in the order of ids, and how many references of the tree lead to none.
+    ///
+    /// # Errors
+    /// What the storage reports.
+    pub fn readable_entries(&mut self) -> Result<(Vec<QuotaEntry>, u64), B::Error> {
+        let (mut entries, mut lost) = (Vec::new(), 0);
+        self.for_each_entry(|entry| {
+            match entry {
+                Ok(entry) => entries.push(entry),
+                Err(_) => lost += 1,
+            }
+            Ok(())
+        })?;
+        Ok((entries, lost))
+    }
+
+    /// Calls `visit` for each entry, and for what is wrong with each reference that leads to none.
+    fn for_each_entry(
+        &mut self,
+        mut visit: impl FnMut(Result<QuotaEntry, Corrupt>) -> Result<(), Corrupt>,
+    ) -> Result<(), B::Error> {
         // A tree block that is met twice could make the walk endless.
         let mut seen = BTreeSet::from([ROOT]);
         let mut pending = vec![(ROOT, 0, 0)];
@@ -124,23 +152,30 @@ impl<B: QuotaBlocks> QuotaFile<B> {
             let bytes = self.blocks.read(block)?;
             let mut below = Vec::new();
             for index in 0..REFERENCES {
-                let Some(target) = self.reference(block, &bytes, index)? else { continue };
-                let id = prefix << 8 | index as u32;
-                if level + 1 < DEPTH {
-                    if !seen.insert(target) {
-                        return Err(self.corrupt(block, QuotaProblem::Shared { target }));
+                let target = match self.reference(block, &bytes, index) {
+                    Ok(Some(target)) => target,
+                    Ok(None) => continue,
+                    Err(corrupt) => {
+                        visit(Err(corrupt))?;
+                        continue;
                     }
+                };
+                let id = prefix << 8 | index as u32;
+                if level + 1 == DEPTH {
+                    let data = self.blocks.read(target)?;
+                    let slot = find_slot(&data, id);
+                    let missing = || self.corrupt(target, QuotaProblem::MissingEntry { id });
+                    let entry = slot.map(|slot| QuotaEntry::from(&entry_at(&data, slot)));
+                    visit(entry.ok_or_else(missing))?;
+                } else if seen.insert(target) {
                     below.push((target, level + 1, id));
-                    continue;
+                } else {
+                    visit(Err(self.corrupt(block, QuotaProblem::Shared { target })))?;
                 }
-                let data = self.blocks.read(target)?;
-                let slot = find_slot(&data, id)
-                    .ok_or_else(|| self.corrupt(target, QuotaProblem::MissingEntry { id }))?;
-                entries.push(QuotaEntry::from(&entry_at(&data, slot)));
             }
             pending.extend(below.into_iter().rev());
         }
-        Ok(entries)
+        Ok(())
     }
 
     /// Checks that the data blocks hold the entries alone that the tree leads to: readers that go through
@@ -161,7 +196,9 @@ impl<B: QuotaBlocks> QuotaFile<B> {
             let used = used.count();
             if used != count {
                 // A block has room for fewer entries than 16 bits count.
-                return Err(self.corrupt(block, QuotaProblem::Entries { found: used as u16 }));
+                return Err(self
+                    .corrupt(block, QuotaProblem::Entries { found: used as u16 })
+                    .into());
             }
         }
         Ok(())
@@ -212,7 +249,7 @@ impl<B: QuotaBlocks> QuotaFile<B> {
         let data = self.blocks.read(block)?;
         match find_slot(&data, id) {
             Some(slot) => Ok(Some((block, slot))),
-            None => Err(self.corrupt(block, QuotaProblem::MissingEntry { id })),
+            None => Err(self.corrupt(block, QuotaProblem::MissingEntry { id }).into()),
         }
     }
 
@@ -295,7 +332,7 @@ impl<B: QuotaBlocks> QuotaFile<B> {
         block: u32,
         bytes: &QuotaBlock,
         index: usize,
-    ) -> Result<Option<u32>, B::Error> {
+    ) -> Result<Option<u32>, Corrupt> {
         let target = bytes.as_chunks::<4>().0.get(index).map_or(0, |raw| u32::from_le_bytes(*raw));
         if target == 0 {
             return Ok(None);
@@ -304,7 +341,7 @@ impl<B: QuotaBlocks> QuotaFile<B> {
         Ok(Some(target))
     }
 
-    fn check_reference(&self, block: u32, target: u32) -> Result<(), B::Error> {
+    fn check_reference(&self, block: u32, target: u32) -> Result<(), Corrupt> {
         let blocks = self.info.blocks;
         if target > ROOT && target < blocks {
             return Ok(());
@@ -312,8 +349,8 @@ impl<B: QuotaBlocks> QuotaFile<B> {
         Err(self.corrupt(block, QuotaProblem::Reference { target, blocks }))
     }
 
-    fn corrupt(&self, block: u32, problem: QuotaProblem) -> B::Error {
-        Corrupt::Quota { kind: self.kind, block, problem }.into()
+    const fn corrupt(&self, block: u32, problem: QuotaProblem) -> Corrupt {
+        Corrupt::Quota { kind: self.kind, block, problem }
     }
 }
 

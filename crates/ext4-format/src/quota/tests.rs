@@ -44,6 +44,20 @@ fn a_tree_that_meets_itself_is_refused() {
     assert_eq!(open(&bytes).unwrap().entries(), Err(error));
 }
 
+/// A block of entries that was overwritten costs those alone.
+#[test]
+fn entries_of_sound_blocks_can_be_read() {
+    let all: Vec<QuotaEntry> = (0..100).map(|id| entry(id, 5)).collect();
+    let mut bytes = build(QuotaKind::User, all.iter().copied());
+    // The last of the blocks that hold entries.
+    let (length, per_block) = (bytes.len(), 14);
+    let kept = 100 / per_block * per_block;
+    bytes[length - 1024..].fill(b'X');
+    let mut file = open(&bytes).unwrap();
+    assert!(file.entries().is_err());
+    assert_eq!(file.readable_entries(), Ok((all[..kept].to_vec(), (100 - kept) as u64)));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 

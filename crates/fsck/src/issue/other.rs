@@ -69,8 +69,8 @@ pub enum JournalIssue {
     /// A block of the journal contradicts its format.
     #[error(transparent)]
     Corrupt(#[from] jbd2::Corrupt),
-    /// A copy in the journal belongs to a block that is not in the image.
-    #[error("holds a copy of block {target}, which does not exist")]
+    /// A copy in the journal belongs to a block that is not in the image, or is the journal's own.
+    #[error("holds a copy of block {target}, which doesn't exist or is the journal's")]
     Target {
         /// The block.
         target: u64,
@@ -161,6 +161,12 @@ pub enum QuotaIssue {
         space_counted: u64,
         /// Inodes that were counted.
         inodes_counted: u64,
+    },
+    /// Entries can't be read.
+    #[error("{count} references lead to no entry: the limits behind them are lost")]
+    Lost {
+        /// How many references: to entries, or to blocks with references.
+        count: u64,
     },
     /// The quota file is longer than one can be.
     #[error("inode {inode} has {size_bytes} bytes, and a quota file at most 2 GiB")]

@@ -5,7 +5,7 @@ use super::maps;
 use super::repairer::{Done, Repairer};
 use crate::image::Error;
 use crate::mapping;
-use crate::quota::{entries_of, usual_inode};
+use crate::quota::{entries_of, readable_entries_of, usual_inode};
 use drystone_ext4_format::error::QuotaProblem;
 use drystone_ext4_format::extent::Extent;
 use drystone_ext4_format::inode::Inode;
@@ -14,7 +14,7 @@ use drystone_ext4_format::{Corrupt, InodeNumber, LogicalBlock};
 use std::collections::BTreeMap;
 
 pub(super) fn rebuild(repairer: &mut Repairer<'_, '_>, kind: QuotaKind) -> Result<Done, Error> {
-    const DONE: Done = Some("the quota file was made anew");
+    const DONE: Done = Some("the quota file was made anew, with the limits that can be read");
     let superblock = &repairer.checker.image.superblock;
     let (number, used) = match kind {
         QuotaKind::User => (superblock.user_quota_inode(), &repairer.checker.found.usage.users),
@@ -42,7 +42,8 @@ pub(super) fn rebuild(repairer: &mut Repairer<'_, '_>, kind: QuotaKind) -> Resul
         return give_up(repairer, kind);
     }
     let mut entries: BTreeMap<u32, QuotaEntry> = BTreeMap::new();
-    for entry in found.unwrap_or_default() {
+    let (readable, _) = readable_entries_of(repairer.checker, kind, &inode)?;
+    for entry in readable {
         let unused = QuotaEntry { space_bytes: 0, inodes: 0, ..entry };
         entries.insert(entry.id, unused);
     }
