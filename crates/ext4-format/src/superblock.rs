@@ -39,6 +39,8 @@ pub const SUPERBLOCK_BYTES: usize = 1024;
 pub const FIELDS: &[Field] = RawSuperblock::FIELDS;
 
 const MAGIC: u16 = 0xef53;
+/// The creator of an image that GNU Hurd uses: its inodes have other fields in place of some.
+pub const CREATOR_HURD: u32 = 1;
 /// An incompatible feature without a meaning, which [`mark_half_changed`] sets.
 pub const HALF_CHANGED: u32 = 1 << 31;
 const CHECKSUM_OFFSET: usize = core::mem::offset_of!(RawSuperblock, checksum);

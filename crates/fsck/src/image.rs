@@ -35,6 +35,11 @@ pub enum Error {
         /// Their names, separated by commas.
         features: String,
     },
+    /// Inodes have other fields than those of Linux.
+    #[error(
+        "it was made for GNU Hurd, which has other fields in inodes: the checker doesn't know them"
+    )]
+    Hurd,
     /// The journal must be replayed, and lies on another device.
     #[error(
         "the journal, {uuid}, needs to be replayed, and lies on another device; \

@@ -9,7 +9,8 @@ use crate::progress::Steps;
 use crate::terminal::Output;
 use drystone::ChangeOptions;
 use drystone::fsck::{
-    CheckOptions, Decision, Problem, RepairOutcome, RepairReport, RepairedProblem, Severity,
+    CheckOptions, Decision, Issue, Problem, RepairOutcome, RepairReport, RepairedProblem, Severity,
+    SuperblockIssue,
 };
 use std::io::{BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -46,6 +47,9 @@ pub struct RepairArguments {
     /// Say what -y would do, and change nothing.
     #[arg(short = 'n', long)]
     dry_run: bool,
+    /// Also repair what an interrupted change has left whose undo log is lost. Files can be lost with it.
+    #[arg(long)]
+    without_undo_log: bool,
     /// Keep the old bytes in this file, so that 'drystone undo' can take the repair back.
     #[arg(long, value_name = "FILE")]
     undo: Option<PathBuf>,
@@ -54,7 +58,12 @@ pub struct RepairArguments {
 impl RepairArguments {
     /// Whether a repair was asked for.
     pub const fn is_wanted(&self) -> bool {
-        self.repair || self.safe || self.yes || self.dry_run || self.undo.is_some()
+        self.repair
+            || self.safe
+            || self.yes
+            || self.dry_run
+            || self.without_undo_log
+            || self.undo.is_some()
     }
 }
 
@@ -78,7 +87,11 @@ pub fn run(
         _ => return usage("there is no terminal to ask: use -p, -y or -n"),
     };
     let steps = Steps::new(global.quiet || consent == Consent::Ask);
+    let is_half_changed =
+        |problem: &Problem| problem.issue == Issue::Superblock(SuperblockIssue::HalfChanged);
     let mut choose = |problem: &Problem, is_safe: bool| match consent {
+        // The log may still be where the image was before.
+        Consent::All if is_half_changed(problem) && !arguments.without_undo_log => Decision::Leave,
         Consent::All => Decision::Repair,
         Consent::Safe if is_safe => Decision::Repair,
         Consent::Safe => Decision::Leave,
@@ -161,6 +174,11 @@ fn show(
     for problem in &report.problems {
         let line = problem.problem.to_string();
         writeln!(output, "{}: {}", Escaped(line.as_bytes()), fate(problem))?;
+    }
+    let all = report.repaired + report.planned + report.errors + report.warnings;
+    let left_out = all.saturating_sub(report.problems.len() as u64);
+    if left_out > 0 {
+        writeln!(output, "… and {left_out} more")?;
     }
     if !global.quiet {
         let path = path.display();

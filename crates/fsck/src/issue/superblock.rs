@@ -35,6 +35,12 @@ pub enum SuperblockIssue {
         /// Whole blocks of the device.
         device_blocks: u64,
     },
+    /// A change of the image as a whole was interrupted, and nothing says what was there before.
+    #[error(
+        "a change of the image was interrupted, and its undo log isn't beside it. If the image was moved or renamed \
+         since, move the log too, to the image's name with .undo behind it, and run 'drystone undo'"
+    )]
+    HalfChanged,
     /// Two features exclude each other.
     #[error("features {first} and {second} exclude each other")]
     FeatureConflict {

@@ -77,13 +77,12 @@ pub(super) fn repair(
                 _ => superblock.set_write_time_seconds(now),
             })
         }
+        // The check went on without the mark.
+        SuperblockIssue::HalfChanged => write_primary(repairer),
         SuperblockIssue::Field { field, .. } => match *field {
             // The check went on with the right number.
-            "s_inodes_count" | "s_inodes_per_group" | "s_first_meta_bg" | "s_rev_level"
-            | "s_feature_incompat" => {
-                let bytes = repairer.checker.image.superblock.encode();
-                repairer.device().write_at(SUPERBLOCK_OFFSET_BYTES, &bytes)?;
-                Ok(Some("the superblock was corrected"))
+            "s_inodes_count" | "s_inodes_per_group" | "s_first_meta_bg" | "s_rev_level" => {
+                write_primary(repairer)
             }
             "s_first_ino" => {
                 repairer.edit_superblock_bytes(FIRST_INODE, &USUAL_FIRST_INODE.to_le_bytes())
@@ -249,4 +248,11 @@ fn write_mmp(repairer: &Repairer<'_, '_>, block: PhysicalBlock) -> Result<Done, 
     mmp.encode(&mut bytes, repairer.checker.image.layout.checksum_seed());
     repairer.write_block(block, &bytes)?;
     Ok(Some("the block was written anew"))
+}
+
+/// Writes the superblock that the check went on with.
+fn write_primary(repairer: &Repairer<'_, '_>) -> Result<Done, Error> {
+    let bytes = repairer.checker.image.superblock.encode();
+    repairer.device().write_at(SUPERBLOCK_OFFSET_BYTES, &bytes)?;
+    Ok(Some("the superblock was corrected"))
 }

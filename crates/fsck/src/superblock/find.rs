@@ -11,7 +11,8 @@ use drystone_blockdev::BlockDevice;
 use drystone_ext4_format::features::{Compat, Features, Incompat, ReadOnlyCompat};
 use drystone_ext4_format::group::GroupDescriptor;
 use drystone_ext4_format::superblock::{
-    HALF_CHANGED, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, Superblock, without_half_changed_mark,
+    CREATOR_HURD, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, Superblock,
+    without_half_changed_mark,
 };
 use drystone_ext4_format::{Corrupt, FormatError, GroupNumber, PhysicalBlock};
 use drystone_ondisk::bitmap;
@@ -45,7 +46,7 @@ const REVISION: usize = 0x4c;
 
 /// Finds a superblock: the primary one, or the first backup that is one. Nothing if the primary one
 /// is damaged beyond use, which is reported, and there is no backup. Whichever it is must have known
-/// features only.
+/// features only, and the inodes of Linux.
 pub(crate) fn find(
     device: &dyn BlockDevice,
     reporter: &mut Reporter<'_>,
@@ -55,6 +56,13 @@ pub(crate) fn find(
     let unknown = features.difference(KNOWN_FEATURES);
     if unknown != Features::NONE {
         return Err(Error::UnknownFeatures { features: unknown.to_string() });
+    }
+    // Hurd has no checksums: an image that has them was damaged.
+    let is_hurd = |found: &Superblock| {
+        found.creator_os() == CREATOR_HURD && !found.features().has_metadata_checksums()
+    };
+    if found.as_ref().is_some_and(is_hurd) {
+        return Err(Error::Hurd);
     }
     Ok(found)
 }
@@ -96,8 +104,7 @@ fn find_usable(
         Err(FormatError::Unsupported(unsupported)) => {
             // A change was interrupted, and its undo log is lost.
             if let Some(superblock) = marked(device)? {
-                let value = u64::from(superblock.features().incompat.bits() | HALF_CHANGED);
-                reporter.report(SuperblockIssue::Field { field: "s_feature_incompat", value });
+                reporter.report(SuperblockIssue::HalfChanged);
                 return Ok(Some(superblock));
             }
             // Damage may look like a feature; a backup tells.

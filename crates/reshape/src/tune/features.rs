@@ -15,9 +15,7 @@ use crate::error::{Refusal, Result};
 use crate::image::Image;
 use crate::progress::ReshapeProgress;
 use drystone_ext4_format::features::{Compat, Features, Incompat, ReadOnlyCompat};
-
-/// What made an image, in its superblock.
-const CREATOR_HURD: u32 = 1;
+use drystone_ext4_format::superblock::CREATOR_HURD;
 
 /// Features that can be turned on.
 const ON: Features = Features {

@@ -2,14 +2,16 @@
 
 use super::{all_is_saved, blocks_of, inode_of, inodes_of, place_of, treat, treat_with};
 use crate::patient::{Patient, Verdict};
-use crate::repairing::content;
+use crate::repairing::{content, repair_all};
 use crate::sets;
-use drystone_blockdev::{BlockDevice, MemoryDevice};
-use drystone_ext4_format::superblock::mark_half_changed;
+use drystone_blockdev::{BlockDevice, FileDevice, MemoryDevice, OpenMode};
+use drystone_ext4_format::group::GroupDescriptor;
+use drystone_ext4_format::superblock::{CREATOR_HURD, Superblock, mark_half_changed};
 use drystone_ext4_format::{GroupNumber, InodeNumber, PhysicalBlock};
-use drystone_fsck::CheckOptions;
-use drystone_testkit::judges::{Scratch, SmallImage, have};
+use drystone_fsck::{CheckOptions, Issue, SuperblockIssue};
+use drystone_testkit::judges::{SMALL_IMAGES, Scratch, SmallImage, have, run};
 use drystone_testkit::metadata_map::BlockContent;
+use std::fs::File;
 
 /// The undo log of an interrupted change was lost: what the change has left is repaired.
 #[test]
@@ -19,10 +21,65 @@ fn the_mark_of_an_interrupted_change_goes() {
         device.read_at(0, &mut first).unwrap();
         mark_half_changed(&mut first);
         device.write_at(0, &first).unwrap();
+        let report = drystone_fsck::check(device, &CheckOptions::default(), &mut |_| {}).unwrap();
+        let found = Issue::Superblock(SuperblockIssue::HalfChanged);
+        assert!(report.problems.len() == 1 && report.problems[0].issue == found);
     }) else {
         return;
     };
     assert!(treated.theirs.is_none() && all_is_saved(&treated), "{:?}", treated.ours);
+}
+
+/// Its inodes have other fields: what looks wrong in them isn't.
+#[test]
+fn an_image_of_hurd_is_neither_checked_nor_repaired() {
+    if !have("mke2fs") {
+        return;
+    }
+    let scratch = Scratch::new("fsck-hurd").unwrap();
+    let set = SMALL_IMAGES.iter().find(|set| set.name == "ext2").unwrap();
+    let patient = Patient::new(&scratch, set, 1);
+    let device = MemoryDevice::from_bytes(&patient.bytes);
+    let mut superblock = patient.map.superblock.clone();
+    superblock.set_creator_os(CREATOR_HURD);
+    device.write_at(1024, &superblock.encode()).unwrap();
+    let before = content(&device);
+    let checked = drystone_fsck::check(&device, &CheckOptions::default(), &mut |_| {});
+    assert!(matches!(checked, Err(drystone_fsck::Error::Hurd)));
+    assert!(matches!(repair_all(&device), Err(drystone_fsck::Error::Hurd)));
+    assert!(content(&device) == before);
+}
+
+/// A large image in a sparse file, with its root lost, alone or with all of its table. With holes that are read it
+/// doesn't end in an hour.
+#[test]
+fn a_search_for_a_table_skips_holes() {
+    if !have("mke2fs") {
+        return;
+    }
+    let scratch = Scratch::new("fsck-sparse").unwrap();
+    for lost in [1..2, 0..16] {
+        let path = scratch.join("image");
+        File::create(&path).unwrap().set_len(64 << 30).unwrap();
+        let arguments = "-q -F -t ext4 -N 16384 -E lazy_itable_init=1,lazy_journal_init=1";
+        let arguments = arguments.split(' ').chain([path.to_str().unwrap()]);
+        run("mke2fs", arguments).unwrap().expect_clean("mke2fs");
+        let device = FileDevice::open(&path, OpenMode::ReadWrite).unwrap();
+        let mut bytes = [0; 1024];
+        device.read_at(1024, &mut bytes).unwrap();
+        let superblock = Superblock::check(&bytes).unwrap();
+        let layout = *superblock.layout();
+        let (block, offset) = layout.descriptor_location(GroupNumber::FIRST).unwrap();
+        let mut descriptors = vec![0; layout.block_size()];
+        device.read_at(block.get() * layout.block_size() as u64, &mut descriptors).unwrap();
+        let descriptor = GroupDescriptor::read(&descriptors[offset..], &layout).unwrap();
+        let inode_size = layout.inode_size() as u64;
+        let table = descriptor.inode_table.get() * layout.block_size() as u64;
+        let zeros = vec![0; ((lost.end - lost.start) * inode_size) as usize];
+        device.write_at(table + lost.start * inode_size, &zeros).unwrap();
+        let report = repair_all(&device).unwrap();
+        assert!(report.is_clean(), "{lost:?}");
+    }
 }
 
 /// A boot loader that was written over the start takes the superblock and the descriptors with it.
