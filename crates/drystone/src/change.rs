@@ -153,10 +153,13 @@ fn change_logged<T>(
             undo.finish(device)?;
             Ok(value)
         }
-        Err(error) => {
-            undo.give_up(device, volume)?;
-            Err(error)
-        }
+        Err(error) => match undo.give_up(device, volume) {
+            Ok(()) => Err(error),
+            Err(rollback) => {
+                let (change, log) = (Box::new(error), undo.path().to_owned());
+                Err(ErrorCause::HalfChanged { change, rollback, log }.into())
+            }
+        },
     }
 }
 

@@ -124,6 +124,20 @@ pub enum ErrorCause {
         /// What the host says.
         source: drystone_sync::Arc<io::Error>,
     },
+    /// A change of the whole image has failed, and could not be rolled back.
+    #[error(
+        "{change}; it could not be rolled back ({rollback}), and the image is half changed: 'drystone undo' tries \
+         again with the log, {}",
+        log.display()
+    )]
+    HalfChanged {
+        /// Why the change failed.
+        change: Box<crate::Error>,
+        /// Why it could not be rolled back.
+        rollback: drystone_blockdev::UndoError,
+        /// The undo log, without which nothing can roll it back.
+        log: std::path::PathBuf,
+    },
     /// A change of the whole image was interrupted.
     #[error("a change of it was interrupted: 'drystone undo' rolls it back")]
     Interrupted,
@@ -174,6 +188,7 @@ impl ErrorCause {
             #[cfg(feature = "fsck")]
             ErrorCause::Inspect(_) => Errno::EINVAL,
             ErrorCause::LogStays { .. } => Errno::EIO,
+            ErrorCause::HalfChanged { change, .. } => change.cause().errno(),
             ErrorCause::Undo(_)
             | ErrorCause::LogBeside(_)
             | ErrorCause::DeviceSize { .. }

@@ -90,6 +90,25 @@ fn what_another_machine_uses_is_not_repaired() {
     assert!(std::fs::read(sample.path()).unwrap() == bytes);
 }
 
+/// A failed rollback doesn't hide why there was one.
+#[test]
+fn a_change_that_cannot_be_rolled_back_says_why_it_failed() {
+    let Some(sample) = Sample::new("default", 16) else { return };
+    let damage = ["-w", "-R", "set_inode_field <11> links_count 7"].map(OsStr::new);
+    run("debugfs", damage.into_iter().chain([sample.path().as_os_str()])).unwrap();
+    let beside = UndoFile::beside(&sample.path());
+    let mut cancel = |_: &_, _| {
+        std::fs::write(beside.path(), [b'X'; 8192]).unwrap();
+        Decision::Cancel
+    };
+    let (change, check) = (ChangeOptions::default(), CheckOptions::default());
+    let error =
+        repair_image(&sample.path(), &change, &check, &mut cancel, &mut |_| {}).unwrap_err();
+    let ErrorCause::HalfChanged { change, log, .. } = error.into_cause() else { panic!() };
+    assert!(matches!(change.into_cause(), ErrorCause::RepairCancelled));
+    assert_eq!(log, beside.path());
+}
+
 /// That it is dead shows after twenty seconds.
 #[test]
 #[ignore = "long: ./dev stress runs it"]
