@@ -9,9 +9,10 @@ use drystone::reshape::FreeSpaceAction;
 /// Overwrite the free space of an image with zeros
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-The image must not be in use, and is checked first. Afterwards, deleted data can't be read from the image, \
-which compresses better. In an image file, the zeros are holes if the host supports that. A kill at any time \
-loses nothing. The journal and the unused end of a file's last block stay as they are. An earlier change can't \
+The image must not be in use, and is checked first. Afterwards, deleted data can't be read from free blocks, \
+and the image compresses better. In an image file, the zeros are holes if the host supports that. A kill at any time \
+loses nothing. The journal, preallocated blocks, directories, inode tables and the unused end of a file's last block \
+stay as they are, with the old data that they hold. An earlier change can't \
 be undone afterwards, because its undo log relies on blocks that are free now.
 
 Examples:
