@@ -11,8 +11,7 @@ use drystone_blockdev::BlockDevice;
 use drystone_ext4_format::features::{Compat, Features, Incompat, ReadOnlyCompat};
 use drystone_ext4_format::group::GroupDescriptor;
 use drystone_ext4_format::superblock::{
-    CREATOR_HURD, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, Superblock,
-    without_half_changed_mark,
+    CREATOR_HURD, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, Superblock, without_half_changed_mark,
 };
 use drystone_ext4_format::{Corrupt, FormatError, GroupNumber, PhysicalBlock};
 use drystone_ondisk::bitmap;
