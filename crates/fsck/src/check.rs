@@ -6,14 +6,15 @@ use crate::inode_states::InodeStates;
 use crate::memory::Memory;
 use crate::report::{CheckOptions, CheckProgress, Pass, Report, Reporter};
 use crate::{
-    bitmaps, directories, duplicates, groups, inodes, links, orphans, parallel, paths, quota,
-    replay, special, superblock, xattrs,
+    bitmaps, directories, duplicates, groups, inodes, links, orphans, paths, quota, replay,
+    special, superblock, xattrs,
 };
 use drystone_blockdev::{BlockDevice, Overlay};
 use drystone_ext4_format::GroupNumber;
 use drystone_ext4_format::features::Incompat;
 use drystone_ext4_format::layout::Layout;
 use drystone_ext4_format::superblock::StateFlags;
+use drystone_sync::thread;
 
 /// More threads wait for the one that takes what they find.
 const THREADS_MAX: usize = 64;
@@ -123,7 +124,7 @@ pub(crate) fn examine<'a>(
 const KEPT_BYTES_MAX: u64 = 256 << 20;
 
 /// What each of several threads may have in hand.
-pub(crate) const THREAD_BYTES: u64 = parallel::AHEAD as u64 * PART_BYTES;
+pub(crate) const THREAD_BYTES: u64 = thread::PIECES_AHEAD as u64 * PART_BYTES;
 
 /// How the memory that the caller allows is shared.
 struct MemoryPlan {

@@ -8,8 +8,9 @@ use crate::directory::DirectoryContext;
 use crate::image::{Error, Image};
 use crate::inode_runs::{InodeRun, InodeRuns};
 use crate::report::Problem;
-use crate::{directories, entries, parallel};
+use crate::{directories, entries};
 use drystone_ext4_format::InodeNumber;
+use drystone_sync::thread;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Inodes whose paths are looked up.
@@ -97,7 +98,7 @@ fn find_names(
         }
         Ok::<_, Error>(found)
     };
-    parallel::in_order(pieces.len(), checker.threads, work, |_, found| {
+    thread::in_order("check", pieces.len(), checker.threads, work, |_, found| {
         for (target, name) in found? {
             names.entry(target).or_insert(name);
         }

@@ -2,10 +2,15 @@
 
 use crate::error::Result;
 use crate::image::Image;
+use drystone_blockdev::DeviceResult;
+use drystone_sync::thread;
 use std::ops::Range;
 
-/// Bytes that are copied at once.
-const COPY_BYTES: u64 = 4 << 20;
+/// Bytes that a thread copies at once: they stay in the cache of its core between being read and being written.
+const COPY_BYTES: u64 = 256 << 10;
+
+/// Copies that a thread takes up together.
+const COPIES_AT_ONCE: usize = 16;
 
 /// A run of blocks that moves as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,38 +83,50 @@ impl Moves {
         pieces
     }
 
-    /// Copies what moves. What was in `released` belonged to something before, and is logged.
+    /// Copies what moves, with several threads. What was in `released` belonged to something before, and is logged.
     pub fn copy(
         &self,
         image: &Image<'_>,
         released: &[Range<u64>],
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<()> {
-        let total = self.blocks();
-        let shift = image.layout.log_block_size();
-        let piece = (COPY_BYTES >> shift).max(1);
-        let mut buffer = Vec::new();
-        let mut done = 0;
-        for one in &self.0 {
-            let mut at = 0;
-            while at < one.length {
-                let length = piece.min(one.length - at);
-                buffer.resize((length << shift) as usize, 0);
-                image.device.read_at((one.from + at) << shift, &mut buffer)?;
-                let target = one.to + at..one.to + at + length;
-                let is_released =
-                    released.iter().any(|run| run.start < target.end && target.start < run.end);
-                if is_released {
-                    image.device.write_at(target.start << shift, &buffer)?;
+        let (device, shift) = (image.device, image.layout.log_block_size());
+        let copies = self.copies((COPY_BYTES >> shift).max(1));
+        let parts: Vec<&[BlockMove]> = copies.chunks(COPIES_AT_ONCE).collect();
+        let copy = |part: usize| {
+            let mut buffer = Vec::new();
+            for one in parts[part] {
+                buffer.resize((one.length << shift) as usize, 0);
+                device.read_at(one.from << shift, &mut buffer)?;
+                let target = one.to..one.to + one.length;
+                if released.iter().any(|run| run.start < target.end && target.start < run.end) {
+                    device.write_at(target.start << shift, &buffer)?;
                 } else {
-                    image.device.write_free_at(target.start << shift, &buffer)?;
+                    device.write_free_at(target.start << shift, &buffer)?;
                 }
-                at += length;
-                done += length;
-                progress(done, total);
             }
-        }
-        Ok(())
+            Ok(parts[part].iter().map(|one| one.length).sum::<u64>())
+        };
+        let (mut done, total) = (0, self.blocks());
+        let threads = thread::available_parallelism().map_or(1, usize::from);
+        thread::in_order("move", parts.len(), threads, copy, |_, copied: DeviceResult<u64>| {
+            done += copied?;
+            progress(done, total);
+            Ok(())
+        })
+    }
+
+    /// The moves, cut to at most so many blocks each.
+    fn copies(&self, blocks: u64) -> Vec<BlockMove> {
+        let cut = |one: &BlockMove| {
+            let BlockMove { from, to, length } = *one;
+            (0..length).step_by(blocks as usize).map(move |at| BlockMove {
+                from: from + at,
+                to: to + at,
+                length: blocks.min(length - at),
+            })
+        };
+        self.0.iter().flat_map(cut).collect()
     }
 }
 

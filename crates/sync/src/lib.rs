@@ -58,6 +58,8 @@ mod class;
 pub mod clock;
 mod condvar;
 mod held;
+#[cfg(not(loom))]
+mod in_order;
 pub mod long_wait;
 mod mutex;
 mod per_core;

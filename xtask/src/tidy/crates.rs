@@ -29,7 +29,10 @@ const LAYERS: [(&str, &[&str]); 28] = [
     ("drystone-fsck", &["blockdev", "ext4-format", "jbd2-format", "ondisk", "options", "sync"]),
     ("drystone-mkfs", &["blockdev", "ext4-format", "jbd2-format", "ondisk", "options", "sync"]),
     ("drystone-sources", &["blockdev", "ext4-format", "mkfs", "ondisk", "sync", "vfs"]),
-    ("drystone-reshape", &["blockdev", "ext4-format", "jbd2-format", "mkfs", "ondisk", "options"]),
+    (
+        "drystone-reshape",
+        &["blockdev", "ext4-format", "jbd2-format", "mkfs", "ondisk", "options", "sync"],
+    ),
     ("drystone-inspect", &["blockdev", "ext4-format", "jbd2-format", "ondisk", "options"]),
     ("drystone-testkit", &["blockdev", "ext4-format", "ondisk", "sync", "vfs"]),
     (

@@ -22,8 +22,8 @@
 //!
 //! # Locking
 //!
-//! One lock, held over the I/O of the devices below: readers share it, a change takes it
-//! exclusively.
+//! One lock, held over the I/O of the devices below: readers share it, and so do writes of free blocks of which
+//! no piece is logged or held; any other change takes it exclusively.
 //!
 //! # Crash
 //!
@@ -42,6 +42,7 @@ pub use roll_back::{UndoError, roll_back};
 use crate::lock_classes::UNDO;
 use crate::{BlockDevice, DeviceError, DeviceOperation, DeviceResult, check_range};
 use drystone_sync::RwLock;
+use drystone_sync::atomic::{AtomicBool, Ordering};
 use log::{LogWriter, NewPiece, PIECE_BYTES, SectorSums, pieces};
 use piece_set::PieceSet;
 use std::collections::BTreeMap;
@@ -75,8 +76,8 @@ struct UndoState<L> {
     held: BTreeMap<u64, NewBytes>,
     /// Pieces whose old bytes the log has.
     saved: PieceSet,
-    /// Whether unlogged writes may not be durable yet.
-    has_unlogged: bool,
+    /// Whether unlogged writes may not be durable yet. Set by holders of the shared lock.
+    has_unlogged: AtomicBool,
     has_failed: bool,
 }
 
@@ -99,7 +100,7 @@ impl<D: BlockDevice, L: BlockDevice> UndoDevice<D, L> {
             log,
             held: BTreeMap::new(),
             saved: PieceSet::default(),
-            has_unlogged: false,
+            has_unlogged: AtomicBool::new(false),
             has_failed: false,
         };
         Self { image, protected_bytes, mark: None, state: RwLock::new(&UNDO, state) }
@@ -125,6 +126,10 @@ impl<D: BlockDevice, L: BlockDevice> UndoDevice<D, L> {
     /// As for [`write_at`](BlockDevice::write_at).
     pub fn write_unlogged_at(&self, offset: u64, data: &[u8]) -> DeviceResult {
         check_range(self.size_bytes(), offset, data.len() as u64)?;
+        if let Some(written) = self.try_write_shared(offset, data) {
+            // Only a failure has to be noted.
+            return written.or_else(|error| self.state.write().heed(Err(error)));
+        }
         let mut state = self.state.write();
         state.check()?;
         // What a rollback is to keep in the first piece comes before the mark.
@@ -143,6 +148,21 @@ impl<D: BlockDevice, L: BlockDevice> UndoDevice<D, L> {
             }
         }
         self.write_through(&mut state, offset, data, &run)
+    }
+
+    /// Writes beside other threads, if no piece is logged or held and the mark, if there is one, is written.
+    fn try_write_shared(&self, offset: u64, data: &[u8]) -> Option<DeviceResult> {
+        let state = self.state.read();
+        let is_marked = self.mark.is_none() || state.saved.contains(0);
+        let is_free =
+            |number: u64| !state.saved.contains(number) && !state.held.contains_key(&number);
+        let are_free = || pieces(offset, data.len()).all(|(number, _, _)| is_free(number));
+        if state.has_failed || !is_marked || !are_free() {
+            return None;
+        }
+        // The lock orders it before a batch looks.
+        state.has_unlogged.store(true, Ordering::Relaxed);
+        Some(self.image.write_at(offset, data))
     }
 
     /// Makes everything durable and notes in the log that the change is complete. Returns both devices.
@@ -225,7 +245,7 @@ impl<D: BlockDevice, L: BlockDevice> UndoDevice<D, L> {
         if range.is_empty() {
             return Ok(());
         }
-        state.has_unlogged = true;
+        state.has_unlogged.store(true, Ordering::Relaxed);
         let written = self.image.write_at(offset + range.start as u64, &data[range.clone()]);
         state.heed(written)
     }
@@ -271,7 +291,7 @@ impl<D: BlockDevice, L: BlockDevice> UndoDevice<D, L> {
             return Ok(());
         }
         // What is logged as old is what a crash leaves.
-        if std::mem::take(&mut state.has_unlogged) {
+        if state.has_unlogged.swap(false, Ordering::Relaxed) {
             self.image.flush()?;
         }
         // Shows whether anybody else has changed the file system after an interruption.

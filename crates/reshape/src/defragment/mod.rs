@@ -18,7 +18,6 @@ use drystone_ext4_format::inode::{Inode, InodeFlags};
 use drystone_ext4_format::{GroupNumber, InodeNumber};
 use places::{FreePlaces, Wanted};
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// A defragmentation ends after this many rounds, whatever is left.
@@ -127,7 +126,7 @@ fn find(image: &mut Image<'_>, progress: &mut dyn FnMut(ReshapeProgress)) -> Res
             Some(last) => layout.bit_of_inode(*last)?.1 + 1,
             None => 0,
         };
-        let table = image.read_inode_table(group, count)?;
+        let table = image.read_inodes(group, 0..count)?;
         for number in used {
             let is_reserved = number < layout.first_inode() && number != InodeNumber::ROOT;
             if is_reserved || hidden.contains(&Some(number)) {
@@ -160,7 +159,7 @@ fn fragments_of(image: &mut Image<'_>, inode: &Inode) -> Result<(Vec<Range<u64>>
     let (first, ratio) =
         (u64::from(layout.first_data_block()), u64::from(layout.blocks_per_cluster()));
     let cluster_start = |block: u64| (block - first) / ratio * ratio + first;
-    let (moves, numbers) = (Moves::default(), InodeNumbers::new());
+    let (moves, numbers) = (Moves::default(), InodeNumbers::default());
     let runs = Rewriter::new(image, layout, &moves, &numbers).data_runs(inode)?;
     let mut fragments: Vec<Range<u64>> = Vec::new();
     for run in &runs {
@@ -242,12 +241,12 @@ fn carry_out(
     moves.copy(image, &[released], &mut |done, total| {
         progress(ReshapeProgress { step: "moving blocks", done, total });
     })?;
-    let numbers = InodeNumbers::new();
+    let numbers = InodeNumbers::default();
     let layout = image.layout;
     let total = u64::from(layout.group_count());
     let mut rewriter = Rewriter::new(image, layout, moves, &numbers);
     for group in 0..layout.group_count() {
-        rewriter.group(GroupNumber::new(group), &BTreeSet::new())?;
+        rewriter.group(GroupNumber::new(group))?;
         let done = u64::from(group) + 1;
         progress(ReshapeProgress { step: "correcting inodes", done, total });
     }

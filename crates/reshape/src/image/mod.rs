@@ -160,12 +160,13 @@ impl<'d> Image<'d> {
         Ok((Inode::read(&bytes, number, &self.layout)?, bytes))
     }
 
-    /// The first inodes of a group's table, as bytes.
-    pub fn read_inode_table(&self, group: GroupNumber, count: u32) -> Result<Vec<u8>> {
-        let mut table = vec![0; count as usize * self.layout.inode_size()];
-        let start = self.offset_of(self.groups[group.index()].inode_table);
-        self.device.read_at(start, &mut table)?;
-        Ok(table)
+    /// Inodes of a group's table, as bytes.
+    pub fn read_inodes(&self, group: GroupNumber, bits: Range<u32>) -> Result<Vec<u8>> {
+        let size = self.layout.inode_size();
+        let mut inodes = vec![0; bits.len() * size];
+        let table = self.offset_of(self.groups[group.index()].inode_table);
+        self.device.read_at(table + u64::from(bits.start) * size as u64, &mut inodes)?;
+        Ok(inodes)
     }
 
     /// Writes an inode over its bytes.

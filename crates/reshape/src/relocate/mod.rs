@@ -73,7 +73,7 @@ pub(crate) fn change_layout(
         }
         if are_inodes_longer || displaced.contains(&table.start) {
             // An uninitialised table has no inodes to be read.
-            let bytes = image.read_inode_table(group, table_count(image, group))?;
+            let bytes = image.read_inodes(group, 0..table_count(image, group))?;
             let length = new.inode_table_blocks();
             let is_in_place =
                 table.end - table.start == u64::from(length) && !displaced.contains(&table.start);
@@ -111,11 +111,11 @@ fn correct_inodes(
     moves: &Moves,
     progress: &mut dyn FnMut(ReshapeProgress),
 ) -> Result<()> {
-    let numbers = InodeNumbers::new();
+    let numbers = InodeNumbers::default();
     let total = u64::from(written.group_count());
     let mut rewriter = Rewriter::new(image, written, moves, &numbers);
     for group in written.groups() {
-        rewriter.group(group, &BTreeSet::new())?;
+        rewriter.group(group)?;
         let done = u64::from(group.get()) + 1;
         progress(ReshapeProgress { step: "correcting inodes", done, total });
     }

@@ -12,7 +12,6 @@ use drystone_ext4_format::InodeNumber;
 use drystone_ext4_format::inode::Inode;
 use drystone_ext4_format::layout::{Geometry, Layout};
 use drystone_ondisk::bitmap;
-use std::collections::BTreeSet;
 
 /// Cuts an image as planned. Returns how many inodes got other numbers.
 pub(super) fn shrink(
@@ -23,11 +22,7 @@ pub(super) fn shrink(
 ) -> Result<u64> {
     let old = image.layout;
     // Before blocks of their tables are used for something else.
-    let leaving = plan
-        .inodes
-        .iter()
-        .map(|&number| Ok((number, image.read_inode(number)?.1)))
-        .collect::<Result<Vec<_>>>()?;
+    let leaving = read_leaving(image, &plan.inodes)?;
     move_metadata(image, &plan)?;
     plan.moves.copy(image, &plan.released, &mut |done, total| {
         progress(ReshapeProgress { step: "moving blocks", done, total });
@@ -41,10 +36,9 @@ pub(super) fn shrink(
     let numbers = new_numbers(image, &leaving, &old)?;
 
     let groups = u64::from(image.layout.group_count());
-    let taken: BTreeSet<u32> = numbers.values().copied().collect();
     let mut rewriter = Rewriter::new(image, old, &plan.moves, &numbers);
     for group in 0..groups as u32 {
-        rewriter.group(GroupNumber::new(group), &taken)?;
+        rewriter.group(GroupNumber::new(group))?;
         let (done, total) = (u64::from(group) + 1, groups);
         progress(ReshapeProgress { step: "correcting inodes", done, total });
     }
@@ -56,6 +50,24 @@ pub(super) fn shrink(
     store_reserve(image, &old, &plan.moves)?;
     image.store(progress)?;
     Ok(count)
+}
+
+/// The bytes of these inodes, which are in order: whole tables are read, not single inodes.
+fn read_leaving(image: &Image<'_>, inodes: &[InodeNumber]) -> Result<Vec<(InodeNumber, Vec<u8>)>> {
+    let (layout, size) = (image.layout, image.layout.inode_size());
+    let mut leaving = Vec::with_capacity(inodes.len());
+    for here in
+        inodes.chunk_by(|&a, &b| layout.group_of_inode(a).ok() == layout.group_of_inode(b).ok())
+    {
+        let (group, first) = layout.bit_of_inode(here[0])?;
+        let (_, last) = layout.bit_of_inode(here[here.len() - 1])?;
+        let table = image.read_inodes(group, first..last + 1)?;
+        for &number in here {
+            let at = (number.get() - here[0].get()) as usize * size;
+            leaving.push((number, table[at..at + size].to_vec()));
+        }
+    }
+    Ok(leaving)
 }
 
 /// Copies bitmaps and inode tables to their new places.
@@ -95,7 +107,7 @@ fn new_numbers(
     leaving: &[(InodeNumber, Vec<u8>)],
     old: &Layout,
 ) -> Result<InodeNumbers> {
-    let mut numbers = InodeNumbers::new();
+    let mut numbers = InodeNumbers::default();
     let layout = image.layout;
     let mut group = GroupNumber::FIRST;
     for (number, bytes) in leaving {
@@ -112,7 +124,7 @@ fn new_numbers(
         if inode.is_directory() {
             image.groups[group.index()].used_directories_count += 1;
         }
-        numbers.insert(number.get(), new.get());
+        numbers.push(*number, new);
     }
     Ok(numbers)
 }

@@ -2,6 +2,7 @@
 
 use super::Rewriter;
 use crate::error::Result;
+use drystone_ext4_format::InodeNumber;
 use drystone_ext4_format::features::Incompat;
 use drystone_ext4_format::inode::Inode;
 use drystone_ext4_format::xattr::{MAGIC, RawAttributeBlockHeader, RawAttributeEntry, seal_block};
@@ -50,9 +51,9 @@ impl Rewriter<'_, '_> {
                 break;
             }
             if let Some(field) = entry[VALUE_INODE..].first_chunk_mut::<4>()
-                && let Some(new) = self.numbers.get(&u32::from_le_bytes(*field))
+                && let Some(new) = self.numbers.get(InodeNumber::new(u32::from_le_bytes(*field)))
             {
-                *field = new.to_le_bytes();
+                *field = new.get().to_le_bytes();
                 is_changed = true;
             }
             at += (ENTRY + usize::from(entry[0])).next_multiple_of(4);

@@ -47,7 +47,7 @@ impl Rewriter<'_, '_> {
             let renamed: Vec<_> = DirectoryBlock::trusted(&bytes, &records)
                 .entries()
                 .map(|entry| (entry.offset, entry.inode, entry.entry_type))
-                .filter(|(_, target, _)| self.numbers.contains_key(&target.get()))
+                .filter(|(_, target, _)| self.numbers.get(*target).is_some())
                 .collect();
             if renamed.is_empty() && !must_seal {
                 continue;
@@ -90,7 +90,7 @@ impl Rewriter<'_, '_> {
             .view()
             .entries()
             .map(|entry| (entry.offset, entry.inode, entry.entry_type))
-            .filter(|(_, target, _)| self.numbers.contains_key(&target.get()))
+            .filter(|(_, target, _)| self.numbers.get(*target).is_some())
             .collect();
         let parent = directory.view().parent();
         let new_parent = self.renumbered(parent);

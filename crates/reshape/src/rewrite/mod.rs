@@ -12,9 +12,12 @@ mod attributes;
 mod directory;
 mod extents;
 mod map;
+mod numbers;
 mod quota;
 mod tails;
 mod to_extents;
+
+pub(crate) use numbers::InodeNumbers;
 
 use crate::error::Result;
 use crate::image::Image;
@@ -25,10 +28,9 @@ use drystone_ext4_format::layout::Layout;
 use drystone_ext4_format::orphan_file::{self, OrphanPlace};
 use drystone_ext4_format::superblock::JournalBackup;
 use drystone_ext4_format::{GroupNumber, InodeNumber, InodeSeed};
-use std::collections::{BTreeMap, BTreeSet};
 
-/// New numbers of inodes by the old ones. No number is both.
-pub(crate) type InodeNumbers = BTreeMap<u32, u32>;
+/// Inodes that are read at a time.
+const INODES_AT_ONCE: u32 = 1024;
 
 pub(crate) struct Rewriter<'i, 'd> {
     pub image: &'i mut Image<'d>,
@@ -55,7 +57,7 @@ impl<'i, 'd> Rewriter<'i, 'd> {
 
     /// The number that an inode has now.
     fn renumbered(&self, number: InodeNumber) -> InodeNumber {
-        self.numbers.get(&number.get()).map_or(number, |&new| InodeNumber::new(new))
+        self.numbers.get(number).unwrap_or(number)
     }
 
     /// Rewrites an inode in use, given its bytes and its old number.
@@ -106,9 +108,9 @@ impl<'i, 'd> Rewriter<'i, 'd> {
         }
     }
 
-    /// Rewrites the inodes of a group but those whose numbers are newly `taken`.
-    pub fn group(&mut self, group: GroupNumber, taken: &BTreeSet<u32>) -> Result<()> {
-        let used: BTreeSet<_> = self.image.used_inodes(group)?.into_iter().collect();
+    /// Rewrites the inodes of a group but those that have come from elsewhere.
+    pub fn group(&mut self, group: GroupNumber) -> Result<()> {
+        let used = self.image.used_inodes(group)?;
         let layout = self.image.layout;
         let descriptor = &self.image.groups[group.index()];
         let count = match used.last() {
@@ -119,16 +121,20 @@ impl<'i, 'd> Rewriter<'i, 'd> {
             None => 0,
         };
         let size = layout.inode_size();
-        let mut table = self.image.read_inode_table(group, count)?;
-        for (bit, bytes) in (0..count).zip(table.chunks_exact_mut(size)) {
-            let Some(number) = layout.inode_of_bit(group, bit) else { break };
-            if used.contains(&number) {
-                if !taken.contains(&number.get()) {
-                    self.inode(number, bytes)?;
+        let mut used = used.into_iter().peekable();
+        for first in (0..count).step_by(INODES_AT_ONCE as usize) {
+            let bits = first..count.min(first + INODES_AT_ONCE);
+            let mut inodes = self.image.read_inodes(group, bits.clone())?;
+            for (bit, bytes) in bits.zip(inodes.chunks_exact_mut(size)) {
+                let Some(number) = layout.inode_of_bit(group, bit) else { break };
+                if used.next_if_eq(&number).is_some() {
+                    if !self.numbers.is_new(number) {
+                        self.inode(number, bytes)?;
+                    }
+                } else if self.reseals && bytes.iter().any(|&byte| byte != 0) {
+                    Inode::seal(bytes, number, &layout);
+                    self.image.write_inode_bytes(number, bytes)?;
                 }
-            } else if self.reseals && bytes.iter().any(|&byte| byte != 0) {
-                Inode::seal(bytes, number, &layout);
-                self.image.write_inode_bytes(number, bytes)?;
             }
         }
         Ok(())
@@ -211,7 +217,8 @@ mod tests {
         for number in hidden.map(Option::unwrap) {
             let (mut inode, _) = image.read_inode(number).unwrap();
             inode.number = InodeNumber::new(700);
-            let numbers = InodeNumbers::from([(number.get(), 700)]);
+            let mut numbers = InodeNumbers::default();
+            numbers.push(number, InodeNumber::new(700));
             let mut rewriter = Rewriter::new(&mut image, layout, &moves, &numbers);
             rewriter.count_usage(number, &inode, inode.sectors + 8);
             assert_eq!(rewriter.usage, quota::UsageChange::default());

@@ -12,7 +12,6 @@ use drystone_ext4_format::group::GroupFlags;
 use drystone_ext4_format::layout::Layout;
 use drystone_ext4_format::mmp::Mmp;
 use drystone_jbd2_format::{CompatFeatures, IncompatFeatures, SUPERBLOCK_BYTES, Superblock};
-use std::collections::BTreeSet;
 
 /// The features after a change. Those that tell of checksums exclude each other or depend on each other.
 pub(super) fn features_after(
@@ -101,11 +100,11 @@ fn seal_all(
         mmp.encode(&mut bytes, image.layout.checksum_seed());
         image.write_block(block, &bytes)?;
     }
-    let (moves, numbers) = (Moves::default(), InodeNumbers::new());
+    let (moves, numbers) = (Moves::default(), InodeNumbers::default());
     let total = u64::from(old.group_count());
     let mut rewriter = Rewriter::new(image, *old, &moves, &numbers);
     for group in old.groups() {
-        rewriter.group(group, &BTreeSet::new())?;
+        rewriter.group(group)?;
         let done = u64::from(group.get()) + 1;
         progress(ReshapeProgress { step: "computing checksums", done, total });
     }
@@ -157,7 +156,7 @@ fn initialise_groups(image: &mut Image<'_>) -> Result<()> {
 fn note_unused_inodes(image: &mut Image<'_>) -> Result<()> {
     let (per_group, size) = (image.layout.inodes_per_group(), image.layout.inode_size());
     for group in image.layout.groups() {
-        let table = image.read_inode_table(group, per_group)?;
+        let table = image.read_inodes(group, 0..per_group)?;
         let is_empty = |inode: &[u8]| inode.iter().all(|&byte| byte == 0);
         let written = table.chunks_exact(size).rposition(|inode| !is_empty(inode));
         let last_used = image.used_inodes(group)?.last().copied();
@@ -188,7 +187,7 @@ fn journal_superblock(
     let Some(number) = image.superblock.journal_inode() else { return Ok(None) };
     let (inode, _) = image.read_inode(number)?;
     let layout = image.layout;
-    let (moves, numbers) = (Moves::default(), InodeNumbers::new());
+    let (moves, numbers) = (Moves::default(), InodeNumbers::default());
     let runs = Rewriter::new(image, layout, &moves, &numbers).data_runs(&inode)?;
     let Some(first) = runs.first().map(|run| run.physical) else { return Ok(None) };
     let bytes = image.read_block(first)?;

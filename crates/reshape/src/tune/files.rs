@@ -28,7 +28,7 @@ const ZERO_BYTES: u64 = 1 << 20;
 /// Frees a file of the file system's own, with its inode.
 fn free_file(image: &mut Image<'_>, number: InodeNumber) -> Result<()> {
     let (inode, bytes) = image.read_inode(number)?;
-    let (moves, numbers) = (Moves::default(), InodeNumbers::new());
+    let (moves, numbers) = (Moves::default(), InodeNumbers::default());
     let layout = image.layout;
     let blocks = Rewriter::new(image, layout, &moves, &numbers).all_blocks(&inode)?;
     for run in blocks {
@@ -98,7 +98,7 @@ fn make_file(
     let mut inode = Inode::new(number, FILE_MODE, time, &layout);
     inode.size_bytes = size_bytes;
     inode.flags |= flags;
-    let (moves, numbers) = (Moves::default(), InodeNumbers::new());
+    let (moves, numbers) = (Moves::default(), InodeNumbers::default());
     Rewriter::new(image, layout, &moves, &numbers).map_runs(&mut inode, runs)?;
     image.write_inode(&inode, &mut vec![0; layout.inode_size()])?;
     Ok(inode)

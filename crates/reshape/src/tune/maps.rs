@@ -19,7 +19,7 @@ pub(super) fn convert_maps(
     geometry.features.incompat |= Incompat::EXTENTS;
     image.set_superblock(image.superblock.with_geometry(&geometry)?);
     let layout = image.layout;
-    let (moves, numbers) = (Moves::default(), InodeNumbers::new());
+    let (moves, numbers) = (Moves::default(), InodeNumbers::default());
     let mut rewriter = Rewriter::new(image, layout, &moves, &numbers);
     let total = u64::from(layout.group_count());
     for group in layout.groups() {
