@@ -119,6 +119,30 @@ fn several_sources_never_replace_each_other() {
     assert_eq!(content(&image.fs(), "/d"), wanted);
 }
 
+#[test]
+fn merged_directories_never_replace_what_the_other_has_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let item = |(name, files): (&str, [&str; 2])| {
+        let path = folder.path().join(name);
+        std::fs::create_dir(&path).unwrap();
+        files.into_iter().for_each(|file| std::fs::write(path.join(file), name).unwrap());
+        CopyItem { path, name: None }
+    };
+    // The same spelling is the same file, which the second copy replaces as everywhere.
+    let items = [("first", ["Notes", "same"]), ("second", ["notes", "same"])].map(item);
+    let image = image();
+    let problems = Problems(Mutex::new(&PROBLEMS, Vec::new()));
+    let target = Endpoint::Image(image.file_system());
+    let options = CopyOptions::default().threads(1);
+    let summary =
+        copy(Endpoint::Host, &items, target, Path::new("/d"), &options, &problems).unwrap();
+    assert_eq!((summary.files, summary.failed), (3, 1));
+    assert!(problems.0.into_inner()[0].contains("the directory takes it for 'Notes'"));
+    let found = content(&image.fs(), "/d");
+    assert_eq!(found[0], ("/d/Notes".to_string(), "first".to_string()));
+    assert_eq!((found.len(), found[1].0.as_str()), (2, "/d/same"));
+}
+
 fn packed(name: &str, kind: EntryKind, content: &str) -> Vec<u8> {
     let time = Time { seconds: 1_000_000_000, nanoseconds: 0 };
     let entry = NewTarEntry {

@@ -9,7 +9,6 @@ use super::directory::{CopiedDirectory, EntryName};
 use super::ends::{CopySource, CopyTarget, EndResult};
 use super::engine::{Copier, Work, count};
 use super::facts::InodeFacts;
-use super::folded_names::FoldedNames;
 use super::problem::{CopyProblem, Side};
 use crate::EntryPath;
 use drystone_sync::Arc;
@@ -156,7 +155,11 @@ impl<S: CopySource, T: CopyTarget> Copier<'_, S, T> {
             }
         };
         let names = listed.into_iter().map(|from| EntryName { to: from.clone(), from }).collect();
-        let mut names = self.without_folded_twins(directory, names).into_iter();
+        let mut names = match self.target.folds_names() {
+            true => self.without_folded_twins(directory, names),
+            false => names,
+        }
+        .into_iter();
         let mut batches = Vec::new();
         loop {
             let batch: Vec<EntryName> = names.by_ref().take(NAMES_PER_BATCH).collect();
@@ -177,10 +180,9 @@ impl<S: CopySource, T: CopyTarget> Copier<'_, S, T> {
         directory: &CopiedDirectory<S, T>,
         names: Vec<EntryName>,
     ) -> Vec<EntryName> {
-        let mut folded = FoldedNames::default();
         let is_single = |name: &EntryName| {
             self.is_excluded(directory, name)
-                || match self.note_folded(&directory.target, &name.to, &mut folded) {
+                || match self.note_folded(&directory.target, &name.to) {
                     Ok(()) => true,
                     Err(cause) => {
                         self.failed(self.target_problem("make", directory, name, cause));
@@ -192,16 +194,12 @@ impl<S: CopySource, T: CopyTarget> Copier<'_, S, T> {
     }
 
     /// Notes a name that the copy makes in a directory of the target, if that folds names.
-    pub(super) fn note_folded(
-        &self,
-        directory: &T::Node,
-        name: &OsStr,
-        noted: &mut FoldedNames,
-    ) -> EndResult<()> {
-        match self.target.folded_name(directory, name)? {
-            Some(folded) => Ok(noted.note(folded, name.as_bytes())?),
-            None => Ok(()),
+    pub(super) fn note_folded(&self, directory: &T::Node, name: &OsStr) -> EndResult<()> {
+        if let Some((directory, folded)) = self.target.folded_name(directory, name)? {
+            let mut noted = self.folded.lock();
+            noted.entry(directory).or_default().note(folded, name.as_bytes())?;
         }
+        Ok(())
     }
 
     /// One piece of work in a directory is done. The last one sets its attributes, which is a

@@ -5,6 +5,7 @@
 
 use super::facts::{InodeFacts, Xattrs};
 use super::problem::{Cause, LostProperty};
+use drystone_vfs::InodeNumber;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
@@ -103,8 +104,17 @@ pub(super) trait CopyTarget: Sync {
     /// Identities of source directories that the target lies in: they can't be copied.
     fn enclosing(&self, start: &Self::Node) -> EndResult<Vec<(u64, u64)>>;
 
-    /// What names of a directory are compared by, unless by their bytes.
-    fn folded_name(&self, _directory: &Self::Node, _name: &OsStr) -> EndResult<Option<Vec<u8>>> {
+    /// Whether there are directories that compare names by something else than their bytes.
+    fn folds_names(&self) -> bool {
+        false
+    }
+
+    /// The directory, and what it compares a name by, unless by its bytes.
+    fn folded_name(
+        &self,
+        _directory: &Self::Node,
+        _name: &OsStr,
+    ) -> EndResult<Option<(InodeNumber, Vec<u8>)>> {
         Ok(None)
     }
 

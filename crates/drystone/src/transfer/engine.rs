@@ -3,7 +3,7 @@
 //!
 //! # Locking
 //!
-//! The queue and the table of links are locked for moments only, never while a file system is
+//! The queue, the table of links and the folded names are locked for moments only, never while a file system is
 //! called.
 
 use super::copied::Copied;
@@ -17,12 +17,13 @@ use super::queue::WorkQueue;
 use super::{CopyItem, CopyMonitor, CopyOptions, CopySummary};
 use drystone_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use drystone_sync::{Arc, LockClass, Mutex, thread};
-use drystone_vfs::{Errno, Error};
+use drystone_vfs::{Errno, Error, InodeNumber};
 use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 static COPIED: LockClass = LockClass::new("transfer places copied", 6);
+static FOLDED: LockClass = LockClass::new("transfer names folded", 6);
 
 /// Content that is read and written at a time.
 const BUFFER_BYTES: usize = 1 << 20;
@@ -66,6 +67,8 @@ pub(super) struct Copier<'e, S: CopySource, T: CopyTarget> {
     pub(super) enclosing: Vec<(u64, u64)>,
     /// What of the source was copied, by item.
     pub(super) copied: Mutex<HashMap<usize, Copied>>,
+    /// Names that were made in directories of the target that fold names, by directory.
+    pub(super) folded: Mutex<HashMap<InodeNumber, FoldedNames>>,
 }
 
 /// Copies `items`; see [`copy`](super::copy).
@@ -92,11 +95,11 @@ pub(super) fn run<S: CopySource, T: CopyTarget>(
         stopped: AtomicBool::new(false),
         enclosing,
         copied: Mutex::new(&COPIED, HashMap::new()),
+        folded: Mutex::new(&FOLDED, HashMap::new()),
     };
-    let mut folded = FoldedNames::default();
     for (index, item) in items.iter().enumerate() {
         let name = item.name.as_deref();
-        let noted = name.map_or(Ok(()), |name| engine.note_folded(&start, name, &mut folded));
+        let noted = name.map_or(Ok(()), |name| engine.note_folded(&start, name));
         let added = noted
             .map_err(|cause| CopyProblem::new(Side::Source, "copy", &item.path, cause))
             .and_then(|()| engine.add_item(index, item, into));

@@ -1,4 +1,4 @@
-//! Names that a copy makes in one directory that compares names without case.
+//! Names that a copy makes in a directory that compares names without case.
 //!
 //! Two names that differ only in case are two entries of the source and one entry of such a directory. The
 //! second would silently replace what the same copy has just made of the first. It is refused instead, as GNU

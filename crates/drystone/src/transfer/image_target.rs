@@ -100,8 +100,18 @@ impl<'f> CopyTarget for ImageTarget<'f> {
         Ok(enclosing)
     }
 
-    fn folded_name(&self, directory: &InodeGuard<'f>, name: &OsStr) -> EndResult<Option<Vec<u8>>> {
-        Ok(self.file_system.folded_name(directory.inode(), name.as_bytes())?)
+    fn folds_names(&self) -> bool {
+        self.file_system.folds_names()
+    }
+
+    fn folded_name(
+        &self,
+        directory: &InodeGuard<'f>,
+        name: &OsStr,
+    ) -> EndResult<Option<(InodeNumber, Vec<u8>)>> {
+        let directory = directory.inode();
+        let folded = self.file_system.folded_name(directory, name.as_bytes())?;
+        Ok(folded.map(|folded| (directory, folded)))
     }
 
     fn make_directory(
