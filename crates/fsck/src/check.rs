@@ -14,7 +14,7 @@ use drystone_ext4_format::GroupNumber;
 use drystone_ext4_format::features::Incompat;
 use drystone_ext4_format::layout::Layout;
 use drystone_ext4_format::superblock::StateFlags;
-use drystone_sync::thread;
+use drystone_sync::PIECES_AHEAD;
 
 /// More threads wait for the one that takes what they find.
 const THREADS_MAX: usize = 64;
@@ -124,7 +124,7 @@ pub(crate) fn examine<'a>(
 const KEPT_BYTES_MAX: u64 = 256 << 20;
 
 /// What each of several threads may have in hand.
-pub(crate) const THREAD_BYTES: u64 = thread::PIECES_AHEAD as u64 * PART_BYTES;
+pub(crate) const THREAD_BYTES: u64 = PIECES_AHEAD as u64 * PART_BYTES;
 
 /// How the memory that the caller allows is shared.
 struct MemoryPlan {

@@ -1,8 +1,8 @@
 //! Work in pieces of which some are done already, by several threads.
 
-use drystone_sync::thread;
+use drystone_sync::in_order;
 
-/// Does `work` for those of the pieces `0..count` that aren't done, as [`thread::in_order`] does, and calls `take` for all
+/// Does `work` for those of the pieces `0..count` that aren't done, as [`in_order`] does, and calls `take` for all
 /// pieces: with nothing for one that was done.
 ///
 /// # Errors
@@ -17,7 +17,7 @@ pub(crate) fn in_order_unless<T: Send, E>(
 ) -> Result<(), E> {
     let left: Vec<usize> = (0..count).filter(|&piece| !is_done(piece)).collect();
     let mut next = 0;
-    thread::in_order(
+    in_order(
         "check",
         left.len(),
         threads,

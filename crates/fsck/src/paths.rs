@@ -10,7 +10,7 @@ use crate::inode_runs::{InodeRun, InodeRuns};
 use crate::report::Problem;
 use crate::{directories, entries};
 use drystone_ext4_format::InodeNumber;
-use drystone_sync::thread;
+use drystone_sync::in_order;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Inodes whose paths are looked up.
@@ -98,7 +98,7 @@ fn find_names(
         }
         Ok::<_, Error>(found)
     };
-    thread::in_order("check", pieces.len(), checker.threads, work, |_, found| {
+    in_order("check", pieces.len(), checker.threads, work, |_, found| {
         for (target, name) in found? {
             names.entry(target).or_insert(name);
         }

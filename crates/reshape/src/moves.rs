@@ -3,7 +3,7 @@
 use crate::error::Result;
 use crate::image::Image;
 use drystone_blockdev::DeviceResult;
-use drystone_sync::thread;
+use drystone_sync::{in_order, thread};
 use std::ops::Range;
 
 /// Bytes that a thread copies at once: they stay in the cache of its core between being read and being written.
@@ -109,7 +109,7 @@ impl Moves {
         };
         let (mut done, total) = (0, self.blocks());
         let threads = thread::available_parallelism().map_or(1, usize::from);
-        thread::in_order("move", parts.len(), threads, copy, |_, copied: DeviceResult<u64>| {
+        in_order("move", parts.len(), threads, copy, |_, copied: DeviceResult<u64>| {
             done += copied?;
             progress(done, total);
             Ok(())

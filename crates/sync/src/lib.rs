@@ -73,6 +73,8 @@ pub use backend::atomic;
 pub use class::LockClass;
 pub use condvar::Condvar;
 pub use held::{CallersLocks, assert_none_held};
+#[cfg(not(loom))]
+pub use in_order::{PIECES_AHEAD, in_order};
 pub use mutex::{Mutex, MutexGuard};
 pub use per_core::{BatchedCounter, PerCore, PerCoreCounter, core_slots, current_core};
 pub use published_value::PublishedValue;

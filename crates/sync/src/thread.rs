@@ -3,8 +3,6 @@
 pub use crate::backend::thread::*;
 
 #[cfg(not(loom))]
-pub use crate::in_order::{PIECES_AHEAD, in_order};
-#[cfg(not(loom))]
 pub use several::{at_end, spawn_several, together};
 
 #[cfg(not(loom))]
