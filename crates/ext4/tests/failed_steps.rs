@@ -242,6 +242,9 @@ fn a_hole_that_finds_no_room_changes_no_byte() {
     let punched = fs.fallocate(&me, file, FallocateMode::PunchHole, 100, 20 * SMALL);
     assert_eq!(punched.unwrap_err().errno, Errno::ENOSPC);
     assert!(content(&fs, file) == before, "bytes were zeroed");
+    // Where extents only become shorter, or go, there is room.
+    let across = fs.fallocate(&me, file, FallocateMode::PunchHole, 50 * SMALL + 100, 65 * SMALL);
+    assert_eq!(across.map_err(|error| error.errno), Ok(()));
     fs.close().unwrap();
     judge(&device, "full");
 }

@@ -115,10 +115,14 @@ fn commit(core: &JournalCore) -> JournalResult {
     });
     // From here on the cache may drop the buffers that the log doesn't pin.
     drop(committing);
-    for listener in core.listeners() {
+    let listeners = core.listeners();
+    for listener in &listeners {
         listener.committed(tid);
     }
     core.set_committed(tid);
+    for listener in &listeners {
+        listener.settled(tid);
+    }
     Ok(())
 }
 

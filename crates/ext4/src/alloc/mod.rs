@@ -155,10 +155,15 @@ impl CommitListener for Releaser {
             allocator.groups.release_pending(tid);
             allocator.inodes.committed(tid);
             allocator.cluster_cuts.committed(tid);
-            let volume = &allocator.groups.volume;
-            if volume.damage.stops_now() {
-                volume.journal.abort(STOPS_FOR_DAMAGE);
-            }
+        }
+    }
+
+    fn settled(&self, _: u64) {
+        let Some(allocator) = self.allocator.upgrade() else { return };
+        let volume = &allocator.groups.volume;
+        // Not before: whoever waits for this transaction would be told of an error.
+        if volume.damage.stops_now() {
+            volume.journal.abort(STOPS_FOR_DAMAGE);
         }
     }
 }

@@ -173,8 +173,8 @@ fn punch(
     let has_edges = !offset.is_multiple_of(block_size) || !end.is_multiple_of(block_size);
     if first < last && has_edges && inode.flags().contains(InodeFlags::EXTENTS) {
         // Only this may find no room, so it comes before bytes are zeroed.
-        mapping::split_at(fs, inode, LogicalBlock::new(first as u32))?;
-        mapping::split_at(fs, inode, LogicalBlock::new(last as u32))?;
+        let (first, last) = (LogicalBlock::new(first as u32), LogicalBlock::new(last as u32));
+        mapping::split_around(fs, inode, first, last)?;
     }
     zero_edges(fs, inode, offset, end)?;
     if first < last {

@@ -310,6 +310,25 @@ pub(crate) fn split_at(fs: &ContentStore, inode: &Inode, at: LogicalBlock) -> Re
     })
 }
 
+/// Splits an extent that reaches over both ends of `[first, last)`, so that removing these blocks finds room in
+/// any case.
+///
+/// # Errors
+/// `EOPNOTSUPP` for a block map.
+pub(crate) fn split_around(
+    fs: &ContentStore,
+    inode: &Inode,
+    first: LogicalBlock,
+    last: LogicalBlock,
+) -> Result<()> {
+    check_extents(inode)?;
+    let found = tree::next(&NodeBuffers::new(fs, inode), first.get())?;
+    let reaches_over = |extent: &Extent| {
+        extent.logical.get() < first.get() && extent.logical_end() > last.as_u64()
+    };
+    if found.as_ref().is_some_and(reaches_over) { split_at(fs, inode, last) } else { Ok(()) }
+}
+
 /// The end of the last block if all that is after `from` moves up by `delta` blocks of the file; `None` if
 /// nothing is there.
 ///

@@ -12,6 +12,7 @@ use super::{GrowthPlanner, MountOptions, superblock};
 use crate::content::WriteBackReason;
 use crate::error::{Error, Result};
 use crate::file;
+use crate::inode::Inode;
 use crate::lock_classes;
 use crate::operations::Engine;
 use drystone_blockdev::BlockDevice;
@@ -121,7 +122,11 @@ fn close(fs: &Engine) -> Result<()> {
 
 fn finish(fs: &Engine) -> Result<()> {
     let mut finished = Ok(());
+    let is_left = |inode: &Arc<Inode>| inode.links_count() > 0 && fs.orphans.are_left();
     for inode in fs.inodes.take_unfinished() {
+        if is_left(&inode) {
+            continue;
+        }
         // One that can't be finished stays on the orphan record; the rest is written all the same.
         let outcome = fs.finish_orphan(&inode);
         if let Err(error) = &outcome {

@@ -79,6 +79,7 @@ impl Engine {
     /// Leaves all orphans to a checker. They stay on the record, beside those of this mount: each knows its
     /// place there.
     pub(crate) fn leave_orphans(&self) {
+        self.orphans.leave();
         let mut orphans = Vec::new();
         if let Err(error) = self.orphans.load(self, &mut orphans) {
             tracing::error!(%error, "some orphans can't be read");

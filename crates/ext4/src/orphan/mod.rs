@@ -32,6 +32,7 @@ use crate::inode::{Inode, InodeStore, OrphanRecord};
 use crate::policy::OrphanPolicy;
 use drystone_jbd2::Handle;
 use drystone_sync::Arc;
+use drystone_sync::atomic::{AtomicBool, Ordering};
 use list::OrphanList;
 use locked::LockedFile;
 use per_core::PerCoreFile;
@@ -50,6 +51,8 @@ const KEPT: u64 = 1 << 63;
 pub(crate) struct Orphans {
     form: OrphanForm,
     list: OrphanList,
+    /// Those that the mount has found are left to a checker.
+    are_left: AtomicBool,
 }
 
 /// How the orphan file is used.
@@ -67,7 +70,7 @@ enum OrphanForm {
 impl Orphans {
     /// Nothing recorded, and no file.
     pub fn new() -> Orphans {
-        Orphans { form: OrphanForm::Unused(None), list: OrphanList::new() }
+        Orphans::with_form(OrphanForm::Unused(None))
     }
 
     /// Nothing recorded but what is in `file`, the image's orphan file.
@@ -99,7 +102,21 @@ impl Orphans {
                 )));
             }
         };
-        Ok(Orphans { form, list: OrphanList::new() })
+        Ok(Orphans::with_form(form))
+    }
+
+    fn with_form(form: OrphanForm) -> Orphans {
+        Orphans { form, list: OrphanList::new(), are_left: AtomicBool::new(false) }
+    }
+
+    /// Notes that the orphans that the mount has found are left to a checker.
+    pub fn leave(&self) {
+        self.are_left.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the orphans that the mount has found are left to a checker.
+    pub fn are_left(&self) -> bool {
+        self.are_left.load(Ordering::Relaxed)
     }
 
     fn file(&self) -> Option<&OrphanFile> {

@@ -23,6 +23,11 @@ pub trait CommitListener: Send + Sync {
         let _ = tid;
     }
 
+    /// The threads that waited for transaction `tid` may go on. Called after [`committed`](Self::committed).
+    fn settled(&self, tid: u64) {
+        let _ = tid;
+    }
+
     /// The journal has stopped for good: what isn't durable now never will be. Called once, on the
     /// thread that met the error, which may hold any lock.
     fn aborted(&self, error: &JournalError) {
