@@ -88,8 +88,14 @@ impl Engine {
         let ifile_blocks = parts.ifile.file.read().blocks_mapped();
         let space = Space::new(parts.volume.geometry, &parts.log, dat_blocks, ifile_blocks);
         let first_generation = parts.volume.wall_s();
+        let generation = |core| AtomicU64::new(first_generation + core as u64);
+        // Which core a thread runs on can't be repeated.
+        let generations = match parts.volume.is_reproducible() {
+            true => PerCore::with_slots(1, generation),
+            false => PerCore::new(generation),
+        };
         Self {
-            generations: PerCore::new(|core| AtomicU64::new(first_generation + core as u64)),
+            generations,
             has_unread_inodes: AtomicBool::new(false),
             volume: parts.volume,
             dat: parts.dat,

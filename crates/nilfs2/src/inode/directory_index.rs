@@ -2,11 +2,11 @@
 
 use drystone_nilfs2_format::directory::{NAME_BYTES_MAX, needed};
 use drystone_nilfs2_format::{FileBlock, InodeNumber};
-use drystone_ondisk::spread;
+use drystone_ondisk::NumberHasher;
 use drystone_sync::LazyLock;
-use hashbrown::HashTable;
-use hashbrown::hash_table::Entry;
-use std::hash::{BuildHasher, RandomState};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::hash::{BuildHasher, BuildHasherDefault, RandomState};
 
 /// Entries are aligned to this many bytes, and so are their lengths.
 const ALIGNMENT: usize = 8;
@@ -36,39 +36,29 @@ impl EntryPlace {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HashedName<'a> {
     pub(crate) bytes: &'a [u8],
-    hash: u32,
+    hash: u64,
 }
 
 impl<'a> HashedName<'a> {
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
         static HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
-        Self { bytes, hash: HASHER.hash_one(bytes) as u32 }
-    }
-
-    fn is_in(&self, entry: &IndexedName) -> bool {
-        entry.hash == self.hash && *entry.name == *self.bytes
+        Self { bytes, hash: HASHER.hash_one(bytes) }
     }
 }
 
-/// What the index knows of a name. The hash is kept, so that the table grows without a look at the names.
+/// A name of the index, and what it stands for.
 #[derive(Debug)]
 struct IndexedName {
     name: Box<[u8]>,
-    inode: InodeNumber,
-    block: FileBlock,
-    offset: u32,
-    hash: u32,
-}
-
-/// The table's hash.
-fn hash_of(hash: u32) -> u64 {
-    spread(u64::from(hash))
+    known: KnownEntry,
 }
 
 /// The index of a directory.
 #[derive(Debug)]
 pub(crate) struct DirectoryIndex {
-    names: HashTable<IndexedName>,
+    /// Each name at its hash, or at the next number that is free if other names have its hash. So the table grows
+    /// without a look at the names.
+    names: HashMap<u64, IndexedName, BuildHasherDefault<NumberHasher>>,
     /// For each length of entry: no entry before this one has room for it. There is an entry, or there are no more
     /// blocks.
     full_before: [EntryPlace; LENGTHS],
@@ -78,39 +68,50 @@ pub(crate) struct DirectoryIndex {
 impl DirectoryIndex {
     /// An index of no names yet, over so many blocks.
     pub(crate) fn new(blocks: u64) -> Self {
-        Self { names: HashTable::new(), full_before: [EntryPlace::FIRST; LENGTHS], blocks }
+        Self { names: HashMap::default(), full_before: [EntryPlace::FIRST; LENGTHS], blocks }
+    }
+
+    /// The number of a name, or the free one that it would get.
+    fn find(&self, name: HashedName<'_>) -> Result<u64, u64> {
+        let mut number = name.hash;
+        loop {
+            match self.names.get(&number) {
+                None => return Err(number),
+                Some(entry) if *entry.name == *name.bytes => return Ok(number),
+                Some(_) => number = number.wrapping_add(1),
+            }
+        }
     }
 
     pub(crate) fn get(&self, name: HashedName<'_>) -> Option<KnownEntry> {
-        let entry = self.names.find(hash_of(name.hash), |entry| name.is_in(entry))?;
-        Some(KnownEntry { inode: entry.inode, block: entry.block, offset: entry.offset })
+        self.find(name).ok().and_then(|number| self.names.get(&number)).map(|entry| entry.known)
     }
 
     /// Adds a name, or changes what it stands for.
     pub(crate) fn set(&mut self, name: HashedName<'_>, known: KnownEntry) {
-        let KnownEntry { inode, block, offset } = known;
-        let hash = hash_of(name.hash);
-        match self.names.entry(hash, |entry| name.is_in(entry), |entry| hash_of(entry.hash)) {
-            Entry::Occupied(mut entry) => {
-                let entry = entry.get_mut();
-                (entry.inode, entry.block, entry.offset) = (inode, block, offset);
-            }
+        let (Ok(number) | Err(number)) = self.find(name);
+        match self.names.entry(number) {
+            Entry::Occupied(mut entry) => entry.get_mut().known = known,
             Entry::Vacant(place) => {
-                let (name, hash) = (name.bytes.into(), name.hash);
-                place.insert(IndexedName { name, inode, block, offset, hash });
+                place.insert(IndexedName { name: name.bytes.into(), known });
             }
         }
     }
 
     pub(crate) fn remove(&mut self, name: HashedName<'_>) {
-        if let Ok(entry) = self.names.find_entry(hash_of(name.hash), |entry| name.is_in(entry)) {
-            entry.remove();
+        let Ok(mut number) = self.find(name) else { return };
+        self.names.remove(&number);
+        // A name that wasn't at its hash is looked for up to the first free number.
+        loop {
+            number = number.wrapping_add(1);
+            let Some(IndexedName { name, known }) = self.names.remove(&number) else { return };
+            self.set(HashedName::new(&name), known);
         }
     }
 
     /// All names, in no order.
     pub(crate) fn names(&self) -> impl Iterator<Item = &[u8]> {
-        self.names.iter().map(|entry| &*entry.name)
+        self.names.values().map(|entry| &*entry.name)
     }
 
     /// The first entry that may have room for one of `need` bytes.
@@ -141,6 +142,32 @@ mod tests {
 
     fn place(block: u64, offset: u32) -> EntryPlace {
         EntryPlace { block: FileBlock(block), offset }
+    }
+
+    #[test]
+    fn names_with_one_hash_are_told_apart() {
+        // Numbers behind a hash, also those of other names.
+        let hash = HashedName::new(b"0").hash;
+        let names: Vec<[u8; 2]> = (0..50).map(|number| [b'n', number]).collect();
+        let mut index = DirectoryIndex::new(1);
+        let known = |offset| KnownEntry { inode: InodeNumber(12), block: FileBlock(0), offset };
+        let named = |name| HashedName { bytes: name, hash };
+        index.set(HashedName::new(b"0"), known(900));
+        for (offset, name) in (0..).zip(&names) {
+            index.set(named(name), known(offset));
+            index.set(named(name), known(offset + 100));
+        }
+        assert_eq!(index.names().count(), 51);
+        for (offset, name) in (100..).zip(&names) {
+            assert_eq!(index.get(named(name)), Some(known(offset)));
+        }
+        assert_eq!(index.get(named(b"none")), None);
+        // The others move to where they are looked for: to the hash that they really have.
+        index.remove(HashedName::new(b"0"));
+        assert_eq!(index.get(HashedName::new(b"0")), None);
+        for (offset, name) in (100..).zip(&names) {
+            assert_eq!(index.get(HashedName::new(name)), Some(known(offset)));
+        }
     }
 
     #[test]

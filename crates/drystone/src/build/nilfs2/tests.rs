@@ -7,6 +7,7 @@ use drystone_mkfs::tree::{InodeTimestamp, NodeContent, NodeMetadata, NodeToInser
 use drystone_nilfs2::{MountOptions, Nilfs2};
 use drystone_nilfs2_check::{Nilfs2CheckOptions, check};
 use drystone_vfs::{FileSystem, RequestContext};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// A tree whose first file is `/f0`.
 fn tree(shape: &str) -> FileTree {
@@ -54,6 +55,26 @@ fn build(tree: &FileTree, options: &Nilfs2BuildOptions) -> (Arc<dyn BlockDevice>
     let report = check(&device, &Nilfs2CheckOptions::default()).unwrap();
     assert!(report.is_clean(), "{:?}", report.problems);
     (device, report.summary.newest_checkpoint)
+}
+
+/// The bytes don't depend on the cores that make them.
+#[test]
+fn an_image_is_the_same_on_any_core() {
+    let tree = tree("small files");
+    let allowed = sched_getaffinity(None).unwrap();
+    let cores = (0..CpuSet::MAX_CPU).filter(|&core| allowed.is_set(core));
+    let build_on = |core: usize| {
+        let mut only = CpuSet::new();
+        only.set(core);
+        sched_setaffinity(None, &only).unwrap();
+        let (device, _) = build(&tree, &Nilfs2BuildOptions::default());
+        sched_setaffinity(None, &allowed).unwrap();
+        let mut bytes = vec![0; device.size_bytes() as usize];
+        device.read_at(0, &mut bytes).unwrap();
+        bytes
+    };
+    let images: Vec<Vec<u8>> = cores.take(2).map(build_on).collect();
+    assert!(images.windows(2).all(|images| images[0] == images[1]));
 }
 
 /// No log is written but at the ends of batches, since the bytes would depend on when it is.
