@@ -18,6 +18,9 @@
 //!
 //! What opens parts uses no right, so that it keeps QEMU out and no other part.
 //!
+//! Over NFS the lock of a whole file (`flock`) is a lock on all its bytes, also of those that QEMU locks; it is no
+//! lock of QEMU's. Over SMB our own would stand in our way, and in that of our writes: no bytes are locked there.
+//!
 //! # Reference
 //! `BLK_PERM_*` and "image locking" in the documentation of QEMU (`docs/system/images.rst`).
 
@@ -64,7 +67,11 @@ const RESIZING: u64 = 3;
 /// # Errors
 ///
 /// `EAGAIN` or `EACCES` if another program has it open so that both can't be. Some locks may be held then.
+/// `EOPNOTSUPP`, among others, where bytes can't be locked.
 pub(super) fn lock(file: &File, is_written: bool, extent: &Extent) -> nix::Result<()> {
+    if is_on_smb(file)? {
+        return Err(nix::Error::EOPNOTSUPP);
+    }
     let (used, not_shared): (&[u64], &[u64]) = match (extent, is_written) {
         (Extent::Nothing, _) => return Ok(()),
         (Extent::Whole, true) => (&[READING, WRITING, RESIZING], &[WRITING, RESIZING]),
@@ -105,11 +112,21 @@ fn set(file: &File, kind: libc::c_int, bytes: Range<u64>) -> nix::Result<()> {
     }
 }
 
-/// Whether another program, or another open file of this one, has locked a byte.
+fn is_on_smb(file: &File) -> nix::Result<bool> {
+    let kind = nix::sys::statfs::fstatfs(file)?.filesystem_type().0;
+    // The magic numbers of SMB, CIFS and SMB 2, of 32 bits.
+    Ok([0x517b, 0xff53_4d42, 0xfe53_4d42].contains(&(kind as u32)))
+}
+
+/// Whether another program, or another open file of this one, has locked a byte, as QEMU does.
 fn is_locked(file: &File, byte: u64) -> nix::Result<bool> {
     let Some(mut lock) = description(libc::F_WRLCK, &(byte..byte + 1)) else { return Ok(false) };
     nix::fcntl::fcntl(file, FcntlArg::F_OFD_GETLK(&mut lock))?;
-    Ok(libc::c_int::from(lock.l_type) != libc::F_UNLCK)
+    let of_qemu = OF_QEMU.start as libc::off_t..OF_QEMU.end as libc::off_t;
+    let is_within = lock.l_len > 0
+        && of_qemu.contains(&lock.l_start)
+        && lock.l_start + lock.l_len <= of_qemu.end;
+    Ok(libc::c_int::from(lock.l_type) != libc::F_UNLCK && is_within)
 }
 
 /// What the system is told of bytes; nothing if there are none.

@@ -222,8 +222,9 @@ impl FileDevice {
     /// another thread has forked, until the child runs its program.
     pub(super) fn unlock(&self) {
         // Closing comes next, and releases the locks in all other cases.
-        let _ = self.file.unlock();
         let _ = byte_locks::unlock(&self.file);
+        // Last, since others that wait for it look at the bytes next.
+        let _ = self.file.unlock();
     }
 }
 

@@ -243,7 +243,10 @@ impl Shared {
         if let Some(problem) = &self.pending.lock().lost {
             return Err(io::Error::new(ErrorKind::ConnectionAborted, problem.clone()));
         }
-        self.stream.write_all_by(&[&header, request.data], deadline)
+        self.stream.write_all_by(&[&header, request.data], deadline).inspect_err(|error| {
+            // Before another request is sent: it would be taken for the rest of this one.
+            self.pending.lock().lost.get_or_insert_with(|| error.to_string());
+        })
     }
 
     /// Gives the connection up, and wakes all threads that wait for answers.

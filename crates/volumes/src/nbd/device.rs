@@ -80,8 +80,8 @@ impl NbdDevice {
         }
         if mode == OpenMode::ReadWrite && !export.has(HAS_FLUSH) {
             tracing::warn!(
-                "{name}: the server offers no flush, so what is synced is as safe as a write is there; \
-                 nbd-server needs 'flush = true' in the export's section"
+                "{name}: the server offers no flush: what fsync has confirmed can be lost if the server's machine \
+                 fails; for nbd-server set 'flush = true' in the export's section"
             );
         }
         let device = NbdDevice {

@@ -5,7 +5,7 @@
 //! was removed.
 
 use super::NbdDevice;
-use drystone_blockdev::{DeviceError, DeviceResult, FileDevice};
+use drystone_blockdev::{DeviceError, DeviceResult, FileDevice, OpenMode};
 use std::fs::{DirBuilder, OpenOptions};
 use std::io;
 use std::ops::Range;
@@ -31,10 +31,11 @@ impl NbdDevice {
         match opened {
             Ok(Some(lock)) => *self.lock.lock() = Some(lock),
             Ok(None) => return Err(DeviceError::InUse { path: PathBuf::from(&self.name) }),
-            Err(problem) => tracing::warn!(
+            Err(problem) if self.mode == OpenMode::ReadWrite => tracing::warn!(
                 "{}: nothing keeps other programs on this machine from writing it: {problem}",
                 self.name
             ),
+            Err(_) => {}
         }
         Ok(())
     }
