@@ -41,13 +41,14 @@ pub struct RepairArguments {
     /// Repair only what is safe: counts, bitmaps and other values that the rest determines.
     #[arg(short = 'p', long, conflicts_with_all = ["yes", "dry_run"])]
     safe: bool,
-    /// Repair everything that can be.
+    /// Repair everything that can be, except an image that an interrupted change has left half changed.
     #[arg(short, long, conflicts_with = "dry_run")]
     yes: bool,
     /// Say what -y would do, and change nothing.
     #[arg(short = 'n', long)]
     dry_run: bool,
-    /// Also repair what an interrupted change has left whose undo log is lost. Files can be lost with it.
+    /// With -y: repair also an image that an interrupted change has left half changed and whose undo log is lost.
+    /// Files can be lost.
     #[arg(long)]
     without_undo_log: bool,
     /// Keep the old bytes in this file, so that 'drystone undo' can take the repair back.

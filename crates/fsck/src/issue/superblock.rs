@@ -37,8 +37,9 @@ pub enum SuperblockIssue {
     },
     /// A change of the image as a whole was interrupted, and nothing says what was there before.
     #[error(
-        "a change of the image was interrupted, and its undo log isn't beside it. If the image was moved or renamed \
-         since, move the log too, to the image's name with .undo behind it, and run 'drystone undo'"
+        "a change of the image was interrupted, and its undo log isn't found: beside a file, named as the image with .undo \
+         behind it; for devices and exports in /var/lib/drystone. If the image was moved or renamed, move the log too, \
+         and run 'drystone undo'. If the log is lost: 'drystone check -y --without-undo-log'"
     )]
     HalfChanged,
     /// Two features exclude each other.

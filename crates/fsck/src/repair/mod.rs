@@ -47,7 +47,7 @@ mod totals;
 use crate::check::{self, Examined};
 use crate::checker::Kept;
 use crate::image::Error;
-use crate::issue::{InodeIssue, Issue, JournalIssue, Severity};
+use crate::issue::{InodeIssue, Issue, JournalIssue, Severity, SuperblockIssue};
 use crate::paths;
 use crate::replay::{self, PendingLog};
 use crate::report::{CheckOptions, CheckProgress, CheckSummary, Pass, Problem, Report, Reporter};
@@ -295,7 +295,7 @@ impl<'a> Session<'a> {
         if !self.is_journal_kept
             && let Some(log) = replay::pending(&image, true, &mut reporter)?
         {
-            if self.may_replay(&log) {
+            if self.may_replay(&log, &reporter.report) {
                 let replayed = log.replay(device)?;
                 self.transactions += u64::from(replayed.transactions);
                 journal::finish_replay(&image, &replayed)?;
@@ -367,21 +367,27 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Whether a log may be replayed, without what is damaged: the caller decides. It comes before all stages, which
-    /// would judge what it overwrites.
-    fn may_replay(&mut self, log: &PendingLog<'_>) -> bool {
+    /// Whether a log may be replayed, without what is damaged, and over an image that was `found` half changed: the
+    /// caller decides. It comes before all stages, which would judge what it overwrites.
+    fn may_replay(&mut self, log: &PendingLog<'_>, found: &Report) -> bool {
         if log.has_only_fast_commit() {
             return false;
         }
+        // Afterwards the mark is gone.
+        let half_changed = Issue::Superblock(SuperblockIssue::HalfChanged);
+        let is_marked = found.problems.iter().any(|problem| problem.issue == half_changed);
+        let marked = is_marked.then_some((half_changed, "the superblock was corrected"));
+        let damaged =
+            log.damage().iter().map(|(issue, done)| (Issue::Journal(issue.clone()), *done));
         let mut dropped = Vec::new();
-        for (issue, done) in log.damage() {
-            let problem = Problem { issue: Issue::Journal(issue.clone()), path: None };
+        for (issue, done) in marked.into_iter().chain(damaged) {
+            let problem = Problem { issue, path: None };
             let key = key_of(&problem);
             if self.left.contains_key(&key) {
                 return false;
             }
             match (self.choose)(&problem, false) {
-                Decision::Repair => dropped.push((problem, *done)),
+                Decision::Repair => dropped.push((problem, done)),
                 Decision::Leave => {
                     self.left.insert(key, RepairOutcome::Declined);
                     return false;

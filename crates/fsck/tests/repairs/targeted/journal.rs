@@ -7,7 +7,10 @@ use drystone_blockdev::{BlockDevice, MemoryDevice};
 use drystone_ext4_format::InodeNumber;
 use drystone_ext4_format::extent::{ExtentNode, NodePlace};
 use drystone_ext4_format::inode::InodeFlags;
-use drystone_fsck::{CheckOptions, Decision, RepairOutcome, RepairReport, check, repair};
+use drystone_ext4_format::superblock::mark_half_changed;
+use drystone_fsck::{
+    CheckOptions, Decision, Issue, RepairOutcome, RepairReport, SuperblockIssue, check, repair,
+};
 use drystone_jbd2_format as jbd2;
 use drystone_testkit::judges::{SMALL_IMAGES, Scratch, have};
 use drystone_testkit::metadata_map::MetadataMap;
@@ -170,6 +173,43 @@ fn treat(
     assert!(report.is_clean(), "{name}: {:?}", of_journal(&report));
     judge(&report, before, blocks.map(|block| byte_at(&device, block, size)));
     assert!(check(&device, &options, &mut |_| {}).unwrap().is_clean(), "{name}");
+}
+
+/// A replay would drop the mark of an interrupted change, whose undo log may only be somewhere else.
+#[test]
+fn a_log_is_not_replayed_over_a_half_changed_image() {
+    if !have("mke2fs") {
+        return;
+    }
+    let scratch = Scratch::new("fsck-journal-marked").unwrap();
+    let set = SMALL_IMAGES.iter().find(|set| set.name == "modern").unwrap();
+    let patient = Patient::new(&scratch, set, 20);
+    let [first, ..] = blocks_of_a_file(&patient.map);
+    let mut log = Log::new(&patient.map, MemoryDevice::from_bytes(&patient.bytes));
+    log.transaction(&[(first, b'S')], &[]);
+    let device = log.finish(&patient.map);
+    let mut start = [0; 4096];
+    device.read_at(0, &mut start).unwrap();
+    mark_half_changed(&mut start);
+    device.write_at(0, &start).unwrap();
+    let bytes = content(&device);
+
+    let options = CheckOptions::default();
+    let choose: &mut drystone_fsck::Choose<'_> =
+        &mut |_, is_safe| if is_safe { Decision::Repair } else { Decision::Leave };
+    let safe = repair(&device, &options, NOW_SECONDS, choose, &mut |_| {}).unwrap();
+    let half_changed = Issue::Superblock(SuperblockIssue::HalfChanged);
+    let outcome = |report: &RepairReport| {
+        let mut problems = report.problems.iter();
+        problems.find(|problem| problem.problem.issue == half_changed).map(|found| found.repair)
+    };
+    assert!(safe.errors > 0 && safe.repaired == 0, "{:?}", safe.problems);
+    assert_eq!(outcome(&safe), Some(RepairOutcome::Declined));
+    assert!(content(&device) == bytes, "the image was changed");
+
+    let report = repair_all(&device).unwrap();
+    assert!(report.is_clean() && outcome(&report) == Some(RepairOutcome::Repaired));
+    assert_eq!(byte_at(&device, first, patient.map.layout().block_size()), b'S');
 }
 
 const DROPPED: &str = "what the journal holds was dropped";
