@@ -79,6 +79,7 @@ fn an_image_that_qemu_has_open_is_refused() {
     }
     let fixture = Fixture::empty();
     fixture.put("file", "content");
+    fixture.put("tree/file", "content");
     fixture.line("mkfs disk.qcow2 --size 64M -q").good();
     let mut qemu = Command::new("qemu-io");
     let piped = qemu.args(["-f", "qcow2"]).arg(fixture.path("disk.qcow2"));
@@ -86,7 +87,7 @@ fn an_image_that_qemu_has_open_is_refused() {
     // It asks for a command once it has opened the image.
     qemu.stdout.as_mut().unwrap().read_exact(&mut [0; 8]).unwrap();
     let before = std::fs::read(fixture.path("disk.qcow2")).unwrap();
-    for line in ["ls disk.qcow2", "cp file disk.qcow2:/", "build disk.qcow2 --from file --force"] {
+    for line in ["ls disk.qcow2", "cp file disk.qcow2:/", "build disk.qcow2 --from tree --force"] {
         let message = fixture.line(line).bad(1);
         let named = format!("in use by another process: {} (qemu-io)", qemu.id());
         assert!(message.contains(&named), "{line}: {message}");
