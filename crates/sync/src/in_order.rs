@@ -90,7 +90,7 @@ pub fn in_order<T: Send, E>(
     })
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(sim)))]
 mod tests {
     use super::*;
 
