@@ -196,8 +196,7 @@ impl<S: CopySource, T: CopyTarget> Copier<'_, S, T> {
     /// Notes a name that the copy makes in a directory of the target, if that folds names.
     pub(super) fn note_folded(&self, directory: &T::Node, name: &OsStr) -> EndResult<()> {
         if let Some((directory, folded)) = self.target.folded_name(directory, name)? {
-            let mut noted = self.folded.lock();
-            noted.entry(directory).or_default().note(folded, name.as_bytes())?;
+            self.folded.lock().note(directory, folded, name.as_bytes())?;
         }
         Ok(())
     }

@@ -17,7 +17,7 @@ use super::queue::WorkQueue;
 use super::{CopyItem, CopyMonitor, CopyOptions, CopySummary};
 use drystone_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use drystone_sync::{Arc, LockClass, Mutex, thread};
-use drystone_vfs::{Errno, Error, InodeNumber};
+use drystone_vfs::{Errno, Error};
 use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -67,8 +67,8 @@ pub(super) struct Copier<'e, S: CopySource, T: CopyTarget> {
     pub(super) enclosing: Vec<(u64, u64)>,
     /// What of the source was copied, by item.
     pub(super) copied: Mutex<HashMap<usize, Copied>>,
-    /// Names that were made in directories of the target that fold names, by directory.
-    pub(super) folded: Mutex<HashMap<InodeNumber, FoldedNames>>,
+    /// Names that were made in directories of the target that fold names.
+    pub(super) folded: Mutex<FoldedNames>,
 }
 
 /// Copies `items`; see [`copy`](super::copy).
@@ -95,7 +95,7 @@ pub(super) fn run<S: CopySource, T: CopyTarget>(
         stopped: AtomicBool::new(false),
         enclosing,
         copied: Mutex::new(&COPIED, HashMap::new()),
-        folded: Mutex::new(&FOLDED, HashMap::new()),
+        folded: Mutex::new(&FOLDED, FoldedNames::default()),
     };
     for (index, item) in items.iter().enumerate() {
         let name = item.name.as_deref();

@@ -11,13 +11,14 @@
 mod entry;
 mod places;
 
+use super::folded_names::FoldedNames;
 use super::{CopyMonitor, CopyOptions, CopyProblem, CopySummary, Side};
 use crate::{Error, Result};
 use drystone_sources::Archive;
 use drystone_sources::tar::{TarAttributes, TarEntry, TarReader};
 use drystone_vfs::{Errno, FileSystem, FileType, RequestContext, Timestamp, find_path};
 use places::{Missing, Places};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -53,7 +54,7 @@ pub fn import(
     let mut reader = TarReader::new(&archive.name, &archive.input);
     while !monitor.is_cancelled() && next(&mut reader)?.is_some() {}
     let mut import = Import {
-        places: Places { file_system: target, context, top, folded: HashMap::new() },
+        places: Places { file_system: target, context, top, folded: FoldedNames::default() },
         archive,
         into,
         options,

@@ -7,7 +7,7 @@ use drystone_vfs::{
     Errno, FileSystem, FileType, FollowedLinks, InodeGuard, InodeNumber, NewNode, OpenFlags,
     RenameFlags, RequestContext, Result,
 };
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
 /// Longest path of an entry, as of a system call. Each directory of it is held open on the way.
 const PATH_BYTES_MAX: usize = 4096;
@@ -28,7 +28,7 @@ pub(super) struct Places<'f> {
     /// What archives take for the root.
     pub top: InodeGuard<'f>,
     /// The names that the archive has in directories that compare names without case.
-    pub folded: HashMap<InodeNumber, FoldedNames>,
+    pub folded: FoldedNames,
 }
 
 impl<'f> Places<'f> {
@@ -99,7 +99,7 @@ impl<'f> Places<'f> {
     /// the directory takes for the same.
     pub fn note_name(&mut self, directory: InodeNumber, name: &[u8]) -> Result<()> {
         match self.file_system.folded_name(directory, name)? {
-            Some(folded) => self.folded.entry(directory).or_default().note(folded, name),
+            Some(folded) => self.folded.note(directory, folded, name),
             None => Ok(()),
         }
     }
