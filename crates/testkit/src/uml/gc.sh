@@ -18,5 +18,8 @@ X
 nilfs_cleanerd -n -c /dev/shm/gc.conf /dev/ubda /mnt &
 cleaner=$!
 sleep "${1:-5}"
-kill $cleaner 2> /dev/null
+# A signal that comes while the cleaner is about to wait for a message may be lost.
+while kill $cleaner 2> /dev/null; do
+    sleep 0.2
+done
 wait $cleaner || true

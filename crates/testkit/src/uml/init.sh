@@ -30,6 +30,12 @@ while read -r module; do
     $box insmod "$module" || fail "can't load $module"
 done < "$RUN/modules"
 
+# What each process waits for, well before the host stops the guest.
+(
+    $box sleep "$(($(cat "$RUN/limit") / 2))"
+    $box grep . /proc/[0-9]*/comm /proc/[0-9]*/wchan
+) > "$RUN/waits" 2> /dev/null < /dev/null &
+
 cd /
 /bin/sh -e "$RUN/script" < /dev/null > /dev/tty1 2>&1
 status=$?

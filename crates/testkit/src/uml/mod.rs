@@ -157,8 +157,8 @@ impl Guest {
         let (boot_log, kernel_log) = (read("boot-log")?, read("kernel-log")?);
         if TIMED_OUT.contains(&code) {
             let limit = self.limit;
-            let text =
-                format!("the guest ran longer than {limit:?}: {output}{}", end_of(&boot_log));
+            let (end, waits) = (end_of(&boot_log), read("waits")?);
+            let text = format!("the guest ran longer than {limit:?}: {output}{end}\n{waits}");
             return Err(io::Error::new(io::ErrorKind::TimedOut, text));
         }
         let Ok(code) = read("status")?.trim().parse() else {
@@ -193,6 +193,7 @@ impl Guest {
         symlink(busybox, bin.join("busybox"))?;
         fs::write(scratch.join("init"), include_str!("init.sh"))?;
         fs::write(scratch.join("script"), script)?;
+        fs::write(scratch.join("limit"), self.limit.as_secs().max(1).to_string())?;
         let lines = |paths: &[PathBuf]| {
             let lines = paths.iter().flat_map(|path| [path.as_os_str().as_bytes(), b"\n"]);
             lines.collect::<Vec<_>>().concat()
@@ -348,12 +349,13 @@ mod tests {
 
     #[test]
     fn what_goes_on_is_stopped() {
-        let guest = Guest::default().limit(Duration::from_secs(3));
+        let guest = Guest::default().limit(Duration::from_secs(8));
         match guest.run("echo begun; while true; do sleep 1; done") {
             Ok(result) => assert!(result.is_none(), "{result:?}"),
             Err(error) => {
                 assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-                assert!(error.to_string().contains("begun"), "{error}");
+                let text = error.to_string();
+                assert!(text.contains("begun") && text.contains("comm:sleep"), "{text}");
             }
         }
     }
