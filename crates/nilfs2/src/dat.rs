@@ -7,7 +7,7 @@
 //! [`DatFile`] is behind a reader-writer lock. A reader of a file translates under the shared lock and releases it
 //! before it reads the device; only the log writer changes the DAT.
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::metadata_file::MetadataFile;
 use crate::volume::{BlockBytes, BlockSource, Volume};
 use drystone_nilfs2_format::allocator::{EntryBlock, EntryLayout};
@@ -63,12 +63,17 @@ impl DatFile {
         number: VirtualBlock,
         volume: &Volume,
     ) -> Result<Option<DatEntry>> {
-        let bitmap_key = self.layout.bitmap(self.layout.group_of(number.0));
-        let bit = (number.0 % self.layout.entries_per_group()) as usize;
-        match self.file.load_block(bitmap_key, volume)? {
+        let (key, bit) = self.bit_of(number);
+        match self.file.load_block(key, volume)? {
             Some(bits) if bitmap::test(bits, bit) => self.entry(number, volume).map(Some),
             _ => Ok(None),
         }
+    }
+
+    /// The bitmap that says whether a virtual block is in use, and its bit there.
+    fn bit_of(&self, number: VirtualBlock) -> (FileBlock, usize) {
+        let bit = (number.0 % self.layout.entries_per_group()) as usize;
+        (self.layout.bitmap(self.layout.group_of(number.0)), bit)
     }
 
     /// The blocks of the file that change when an entry is freed.
@@ -149,15 +154,14 @@ impl DatFile {
     }
 
     fn change_bit(&mut self, number: VirtualBlock, volume: &Volume, is_used: bool) -> Result<()> {
-        let group = self.layout.group_of(number.0);
-        let bit = (number.0 % self.layout.entries_per_group()) as usize;
-        let bits = self.file.edit_zeroed(self.layout.bitmap(group), volume)?;
+        let (bitmap_key, bit) = self.bit_of(number);
+        let bits = self.file.edit_zeroed(bitmap_key, volume)?;
         let (byte, mask) = (&mut bits[bit / 8], 1 << (bit % 8));
         if (*byte & mask != 0) == is_used {
             return Err(Corrupt::Dat { block: number, problem: DatProblem::Free }.into());
         }
         *byte ^= mask;
-        let (key, offset) = self.layout.descriptor(group);
+        let (key, offset) = self.layout.descriptor(self.layout.group_of(number.0));
         let make = || new_descriptors(&self.layout, self.block_bytes);
         let block = self.file.edit(key, volume, make)?;
         let free = read_u32(block, offset);
@@ -178,7 +182,9 @@ impl DatFile {
         self.set_entry(number, &entry, volume)
     }
 
-    /// Notes that a block isn't in `checkpoint` and later ones; one that nothing ever had is freed.
+    /// Notes that a block isn't in `checkpoint` and later ones; one that nothing ever had is freed. On a damaged
+    /// volume the block may have ended before, or be free: its entry stays as it is, because the log can't take back
+    /// the change that ends it.
     pub(crate) fn end(
         &mut self,
         number: VirtualBlock,
@@ -187,7 +193,12 @@ impl DatFile {
         volume: &Volume,
     ) -> Result<()> {
         let mut entry = self.entry(number, volume)?;
-        if entry.block.0 == 0 {
+        let is_unwritten = entry.block.0 == 0;
+        if !entry.is_live() || is_unwritten && self.find(number, volume)?.is_none() {
+            tracing::error!(block = number.0, "a file led to a block that has ended or is free");
+            return Ok(());
+        }
+        if is_unwritten {
             return self.free(number, volume);
         }
         entry.end = if has_history { checkpoint } else { entry.start };
@@ -227,42 +238,64 @@ pub(crate) struct Translated<'a> {
 impl Translated<'_> {
     /// Where a virtual block that something refers to is. The caller has entered as a reader.
     pub(crate) fn translate(&self, number: VirtualBlock) -> Result<PhysicalBlock> {
+        let entry = self.entry(number)?;
+        if entry.block.0 == 0 {
+            return Err(Corrupt::Dat { block: number, problem: DatProblem::Unwritten }.into());
+        }
+        Ok(entry.block)
+    }
+
+    /// Checks that the log writer can end a virtual block that a file leads to. The caller has locked the file's map,
+    /// so that the log writer doesn't end it meanwhile.
+    pub(crate) fn check_entry(&self, number: VirtualBlock) -> Result<()> {
+        let _reader = self.volume.enter_reader();
+        let entry = self.entry(number)?;
+        let wrong = |problem| Err(Corrupt::Dat { block: number, problem }.into());
+        if entry.block.0 == 0 {
+            // The log writer is about to place it, unless nobody has allocated it.
+            let is_used = self.look_at(|dat| dat.bit_of(number), bitmap::test)?;
+            if is_used != Some(true) {
+                return wrong(DatProblem::Free);
+            }
+        }
+        if !entry.is_live() {
+            return wrong(DatProblem::Ended { end: entry.end });
+        }
+        Ok(())
+    }
+
+    fn entry(&self, number: VirtualBlock) -> Result<DatEntry> {
+        let check = |block: &[u8], offset: usize| {
+            DatEntry::check(&block[offset..], number, &self.volume.geometry)
+        };
+        match self.look_at(|dat| dat.layout.entry(number.0), check)? {
+            Some(entry) => Ok(entry?),
+            None => Err(Corrupt::Dat { block: number, problem: DatProblem::Free }.into()),
+        }
+    }
+
+    /// Looks at a place in a block of the DAT; nothing if that is in a hole.
+    fn look_at<T>(
+        &self,
+        place: impl Fn(&DatFile) -> (FileBlock, usize),
+        look: impl Fn(&[u8], usize) -> T,
+    ) -> Result<Option<T>> {
         loop {
-            let (key, offset, pointer) = {
+            let (key, at, pointer) = {
                 let dat = self.dat.read();
-                let (key, offset) = dat.layout.entry(number.0);
+                let (key, at) = place(&dat);
                 if let Some(block) = dat.file.cached(key) {
-                    return physical(&block[offset..], number, self.volume);
+                    return Ok(Some(look(block, at)));
                 }
-                (key, offset, dat.file.map.get(key, self.volume)?)
+                (key, at, dat.file.map.get(key, self.volume)?)
             };
             if pointer == 0 {
-                return Err(Corrupt::Dat { block: number, problem: DatProblem::Free }.into());
+                return Ok(None);
             }
             let block = self.volume.read(pointer)?;
             if let Some(block) = self.dat.write().file.keep(key, pointer, block, self.volume)? {
-                return physical(&block[offset..], number, self.volume);
+                return Ok(Some(look(block, at)));
             }
-        }
-    }
-}
-
-fn physical(entry: &[u8], number: VirtualBlock, volume: &Volume) -> Result<PhysicalBlock> {
-    let entry = DatEntry::check(entry, number, &volume.geometry)?;
-    if entry.block.0 == 0 {
-        return Err(Corrupt::Dat { block: number, problem: DatProblem::Unwritten }.into());
-    }
-    Ok(entry.block)
-}
-
-impl Translated<'_> {
-    /// Checks that the log writer can end a virtual block that a file leads to.
-    pub(crate) fn check_entry(&self, number: VirtualBlock) -> Result<()> {
-        let _reader = self.volume.enter_reader();
-        match self.translate(number) {
-            // The log writer is about to place it.
-            Err(Error::Corrupt(Corrupt::Dat { problem: DatProblem::Unwritten, .. })) => Ok(()),
-            translated => translated.map(drop),
         }
     }
 }

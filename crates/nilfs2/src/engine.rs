@@ -288,11 +288,17 @@ impl Engine {
             let pages = inode.pages.lock();
             pages.is_cut(key) && !pages.blocks.contains_key(&key)
         };
-        let old = if is_cut { 0 } else { inode.map.read().get(key, &source)? };
-        if old != 0 && !self.is_read_only {
-            // What the log writer can't end fails the change, and not the log.
-            source.check_entry(VirtualBlock(old))?;
-        }
+        let old = if is_cut {
+            0
+        } else {
+            let map = inode.map.read();
+            let old = map.get(key, &source)?;
+            if old != 0 && !self.is_read_only {
+                // What the log writer can't end fails the change, and not the log.
+                source.check_entry(VirtualBlock(old))?;
+            }
+            old
+        };
         let is_new = old == 0;
         let grows = inode.pages.lock().replace(key, bytes, is_new);
         self.note_dirty_blocks(inode, grows);

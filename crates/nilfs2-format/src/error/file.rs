@@ -158,6 +158,12 @@ pub enum DatProblem {
     /// Something refers to an entry that isn't in use.
     #[error("is referred to, but free")]
     Free,
+    /// A file leads to an entry that has ended.
+    #[error("is referred to, but has ended in checkpoint {end}")]
+    Ended {
+        /// The first checkpoint that hasn't it.
+        end: CheckpointNumber,
+    },
 }
 
 /// What is wrong with a checkpoint.

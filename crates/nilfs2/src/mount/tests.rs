@@ -1,5 +1,6 @@
 //! What is taken for a log gets into one, whatever happens meanwhile.
 
+mod damage;
 mod failing_reads;
 
 use super::*;

@@ -1,0 +1,100 @@
+//! Damage fails the change that meets it, and the log goes on.
+
+use super::*;
+use drystone_nilfs2_format::dat::{DatEntry, ENTRY_BYTES};
+use drystone_vfs::{Errno, InodeNumber as Number};
+
+/// What a block of a file leads to.
+fn pointer_of(fs: &Nilfs2, inode: &Inode, block: u64) -> VirtualBlock {
+    VirtualBlock(inode.map.read().get(FileBlock(block), &fs.engine.source()).unwrap())
+}
+
+/// Changes an entry of the DAT, and whether its bit is set, behind the log writer's back.
+fn damage_entry(fs: &Nilfs2, number: VirtualBlock, entry: DatEntry, is_used: bool) {
+    let volume = &fs.engine.volume;
+    let mut dat = fs.engine.dat.write();
+    let [entries, bits, _] = dat.blocks_of(number);
+    let at = number.0 as usize % (BLOCK_BYTES / ENTRY_BYTES) * ENTRY_BYTES;
+    let block = dat.file.edit_zeroed(entries, volume).unwrap();
+    block[at..at + ENTRY_BYTES].copy_from_slice(&entry.encode());
+    let bit = number.0 as usize % (8 * BLOCK_BYTES);
+    let byte = &mut dat.file.edit_zeroed(bits, volume).unwrap()[bit / 8];
+    let others = *byte & !(1 << (bit % 8));
+    *byte = others | u8::from(is_used) << (bit % 8);
+}
+
+/// A volume like [`volume`] where the entry of the second block of `a` was damaged, with nothing in memory.
+fn with_damaged_entry(
+    damage: impl Fn(DatEntry) -> (DatEntry, bool),
+) -> (FaultyMemory, Nilfs2, Number) {
+    let (device, fs, [a, _]) = volume();
+    let number = pointer_of(&fs, &a, 1);
+    let entry = fs.engine.dat.write().entry(number, &fs.engine.volume).unwrap();
+    let (entry, is_used) = damage(entry);
+    damage_entry(&fs, number, entry, is_used);
+    fs.unmount().unwrap();
+    let fs = mount(&device);
+    let a = fs.lookup(&RequestContext::superuser(), fs.root(), b"a").unwrap().inode;
+    (device, fs, a)
+}
+
+/// The log writer couldn't end such a block any more, or would end it again.
+#[test]
+fn a_file_with_a_block_that_is_free_or_has_ended_is_left_as_it_is() {
+    type Damage = fn(DatEntry) -> (DatEntry, bool);
+    let free: Damage = |_| (DatEntry::default(), false);
+    let freed_in_part: Damage = |entry| (DatEntry { block: PhysicalBlock(0), ..entry }, false);
+    let zeroed: Damage = |_| (DatEntry::default(), true);
+    let ended: Damage =
+        |entry| (DatEntry { end: CheckpointNumber(entry.start.0 + 1), ..entry }, true);
+    let context = RequestContext::superuser();
+    for damage in [free, freed_in_part, zeroed, ended] {
+        let (device, fs, a) = with_damaged_entry(damage);
+        let written = fs.write(&context, a, BLOCK_BYTES as u64, &[2; BLOCK_BYTES]);
+        assert_eq!(written.unwrap_err().errno, Errno::EUCLEAN);
+        let shorter = SetAttributes { size: Some(0), ..SetAttributes::default() };
+        assert_eq!(fs.set_attributes(&context, a, &shorter).unwrap_err().errno, Errno::EUCLEAN);
+        assert_eq!(fs.unlink(&context, fs.root(), b"a").unwrap_err().errno, Errno::EUCLEAN);
+        fs.create(&context, fs.root(), b"c", NewNode::Regular, 0o644).unwrap();
+        fs.write_all(&context, a, 0, &[3; BLOCK_BYTES]).unwrap();
+        fs.sync().unwrap();
+        fs.unmount().unwrap();
+        let fs = mount(&device);
+        assert_eq!((first_byte(&fs, b"a"), first_byte(&fs, b"b")), (3, 1));
+        fs.lookup(&context, fs.root(), b"c").unwrap();
+    }
+}
+
+/// What is in memory is changed without another look at the DAT.
+#[test]
+fn a_block_in_memory_may_have_ended_or_be_free_when_it_is_logged() {
+    let context = RequestContext::superuser();
+    let (device, fs, [a, b]) = volume();
+    let number = Number(a.number.0);
+    fs.write_all(&context, number, 0, &[1; 200 * BLOCK_BYTES]).unwrap();
+    fs.sync().unwrap();
+    let source = fs.engine.source();
+    let node = |key| a.map.read().node_pointer(1, FileBlock(key), &source).unwrap();
+    let node = (0..=100).rev().map(node).find(|pointer| *pointer != 0).unwrap();
+    let ended = pointer_of(&fs, &b, 1);
+    let entry = fs.engine.dat.write().entry(ended, &fs.engine.volume).unwrap();
+    let entry = DatEntry { end: CheckpointNumber(entry.start.0 + 1), ..entry };
+    damage_entry(&fs, VirtualBlock(node), DatEntry::default(), false);
+    damage_entry(&fs, pointer_of(&fs, &a, 100), DatEntry::default(), false);
+    damage_entry(&fs, ended, entry, true);
+    for (number, block) in [(number, 100), (Number(b.number.0), 1)] {
+        fs.write_all(&context, number, block * BLOCK_BYTES as u64, &[2]).unwrap();
+    }
+    fs.sync().unwrap();
+    let known = fs.engine.dat.write().entry(ended, &fs.engine.volume).unwrap();
+    assert_eq!(known, entry, "history was written anew");
+    fs.unmount().unwrap();
+    let fs = mount(&device);
+    for name in [b"a", b"b"] {
+        let found = fs.lookup(&context, fs.root(), name).unwrap().inode;
+        let block = if name == b"a" { 100 } else { 1 };
+        let mut bytes = [0; 2];
+        fs.read(found, block * BLOCK_BYTES as u64, &mut bytes).unwrap();
+        assert_eq!(bytes, [2, 1]);
+    }
+}
