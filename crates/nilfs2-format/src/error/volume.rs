@@ -195,6 +195,12 @@ pub enum UsageProblem {
         /// What is stored.
         blocks: u32,
     },
+    /// Something lives after the blocks that are counted.
+    #[error("{blocks} blocks written, but something lives after these")]
+    Uncounted {
+        /// What is stored.
+        blocks: u32,
+    },
     /// The last allocated segment doesn't exist.
     #[error("said to be allocated last, but there are only {segments}")]
     LastAllocated {

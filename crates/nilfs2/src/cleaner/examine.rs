@@ -1,14 +1,15 @@
 //! Finds the live blocks of a segment, and what it costs to move them.
 
 use super::Cleaner;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::log::{BlockContent, CleanerWork, LoggedBlock};
 use crate::recovery::{FoundLog, read_log};
 use drystone_nilfs2_format::cpfile;
 use drystone_nilfs2_format::dat::DatEntry;
+use drystone_nilfs2_format::error::UsageProblem;
 use drystone_nilfs2_format::log::{Finfo, LogHeader, SummaryItem, read_sections};
 use drystone_nilfs2_format::sufile::SegmentUsage;
-use drystone_nilfs2_format::{CheckpointNumber, FileBlock, PhysicalBlock, SegmentNumber};
+use drystone_nilfs2_format::{CheckpointNumber, Corrupt, FileBlock, PhysicalBlock, SegmentNumber};
 use std::collections::HashSet;
 
 /// Bytes of a segment that are read at once.
@@ -145,11 +146,41 @@ impl Cleaner<'_> {
             left -= blocks;
             block = PhysicalBlock(block.0 + u64::from(blocks));
         }
+        if self.has_live_after(block, segment, sequence, kept)? {
+            let problem = UsageProblem::Uncounted { blocks: usage.blocks };
+            return Err(Corrupt::Usage { segment, problem }.into());
+        }
         let places = kept
             .broken_by(&batch.periods)
             .map(|number| cpfile::place_of(number, self.volume.block_bytes()).0);
         batch.checkpoint_blocks = places.collect();
         Ok(Some(batch))
+    }
+
+    /// Whether anything lives in logs of the segment that its record doesn't count, because it is damaged.
+    fn has_live_after(
+        &self,
+        mut block: PhysicalBlock,
+        segment: SegmentNumber,
+        mut sequence: Option<u64>,
+        kept: &KeptCheckpoints,
+    ) -> Result<bool> {
+        let end = self.volume.geometry.segment_end(segment);
+        while block < end {
+            let log = match self.log_at(block, sequence) {
+                Ok(log) => log,
+                Err(Error::Corrupt(_)) => return Ok(false),
+                Err(error) => return Err(error),
+            };
+            let mut batch = CleanerBatch::default();
+            self.examine_log(&log, kept, &mut batch)?;
+            if batch.live_blocks() > 0 {
+                return Ok(true);
+            }
+            sequence = Some(log.header.sequence);
+            block = PhysicalBlock(block.0 + u64::from(log.header.blocks));
+        }
+        Ok(false)
     }
 
     fn log_at(&self, block: PhysicalBlock, sequence: Option<u64>) -> Result<FoundLog> {

@@ -221,6 +221,10 @@ impl<'a> Cleaner<'a> {
                 break;
             }
             let Some(found) = self.examine(segment, usage, &kept) else { continue };
+            if found.live_blocks() < live {
+                tracing::warn!(%segment, "the segment is kept as it is: its logs lack live blocks");
+                continue;
+            }
             if batch.cost_max() + found.cost_max() > room {
                 break;
             }

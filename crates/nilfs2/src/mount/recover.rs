@@ -116,10 +116,13 @@ impl RecoveryWork {
                 continue;
             }
             let old = log.segments.usage(*segment, &engine.volume, &source)?;
-            if old.is_clean() || old.blocks == 0 {
+            let is_used = !old.is_clean() && old.blocks > 0;
+            let kept = if is_used { old } else { SegmentUsage::default() };
+            if !is_used {
                 left.push(*segment);
             }
-            let usage = SegmentUsage { flags: UsageFlags::DIRTY, ..SegmentUsage::default() };
+            // A damaged log may name a segment that the newest checkpoint uses: the cleaner goes by its count.
+            let usage = SegmentUsage { flags: UsageFlags::DIRTY, ..kept };
             log.segments.set_usage(*segment, usage, &engine.volume, &source)?;
         }
         let next = log.segments.allocate(&engine.volume, &source)?;

@@ -98,3 +98,65 @@ fn a_block_in_memory_may_have_ended_or_be_free_when_it_is_logged() {
         assert_eq!(bytes, [2, 1]);
     }
 }
+
+/// A volume like [`volume`] whose log has gone on from segment 0, which has `b`.
+fn with_full_segment() -> (FaultyMemory, Nilfs2, Arc<Inode>) {
+    let (device, fs, [a, _]) = volume();
+    for byte in 2..5 {
+        let number = Number(a.number.0);
+        fs.write_all(&RequestContext::superuser(), number, 0, &[byte; 60 * BLOCK_BYTES]).unwrap();
+        fs.sync().unwrap();
+    }
+    // They keep the segments that they lead to from being cleaned.
+    fs.engine.log.lock().superblocks.write_both(&fs.engine.volume).unwrap();
+    (device, fs, a)
+}
+
+const FULL: SegmentNumber = SegmentNumber(0);
+
+fn usage(fs: &Nilfs2, segment: SegmentNumber) -> SegmentUsage {
+    let source = fs.engine.source();
+    fs.engine.log.lock().segments.usage(segment, &fs.engine.volume, &source).unwrap()
+}
+
+/// A damaged record may count no blocks, or not all.
+#[test]
+fn a_segment_with_live_blocks_is_not_freed_because_of_its_record() {
+    let first_log = {
+        let (_, fs, _) = with_full_segment();
+        let geometry = &fs.engine.volume.geometry;
+        let start = geometry.segment_start(FULL);
+        let first = fs.engine.volume.read_block(start).unwrap();
+        LogHeader::check(&first, geometry, start).unwrap().blocks
+    };
+    for (blocks, everything) in [(0, false), (0, true), (first_log, false), (first_log, true)] {
+        let (device, fs, _) = with_full_segment();
+        let engine = &fs.engine;
+        {
+            let mut log = engine.log.lock();
+            let damaged = SegmentUsage { modified_s: 0, blocks, flags: UsageFlags::DIRTY };
+            let source = engine.source();
+            log.segments.set_usage(FULL, damaged, &engine.volume, &source).unwrap();
+        }
+        let cleaner = Cleaner::new(engine);
+        let cleaned = if everything { cleaner.clean_all(0) } else { cleaner.clean_some(0) };
+        cleaned.unwrap();
+        assert!(!usage(&fs, FULL).is_clean(), "{blocks} blocks, everything: {everything}");
+        fs.unmount().unwrap();
+        assert_eq!(first_byte(&mount(&device), b"b"), 1);
+    }
+}
+
+/// A damaged log may lead to any segment.
+#[test]
+fn recovery_keeps_the_count_of_a_segment_that_is_used() {
+    let (device, fs, a) = with_full_segment();
+    let before = usage(&fs, FULL);
+    overwrite(&fs, &a, 0, 9);
+    let reserved = std::mem::replace(&mut fs.engine.log.lock().segments.position.next, FULL);
+    LogWriter::new(&fs.engine).write_data_log(&[a]).unwrap();
+    fs.engine.log.lock().segments.position.next = reserved;
+    let fs = mount(&crashed(&device));
+    assert_eq!(usage(&fs, FULL), before);
+    assert_eq!((first_byte(&fs, b"a"), first_byte(&fs, b"b")), (9, 1));
+}
