@@ -9,7 +9,7 @@
 //! no half of the change is logged.
 
 use crate::engine::Engine;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::log::LogState;
 use crate::metadata_file::MetadataFile;
 use crate::volume::BlockSource;
@@ -105,7 +105,7 @@ impl<'a> Checkpoints<'a> {
             return Err(Errno::ENOENT.into());
         }
         match read_checkpoint(&mut log.cpfile, number, block_bytes, &self.source()) {
-            Err(crate::Error::Corrupt(Corrupt::Checkpoint {
+            Err(Error::Corrupt(Corrupt::Checkpoint {
                 problem: CheckpointProblem::Missing,
                 ..
             })) => Err(Errno::ENOENT.into()),
@@ -134,31 +134,67 @@ impl<'a> Checkpoints<'a> {
         Ok(())
     }
 
-    /// Sets the snapshot that follows another one in the list; 0 stands for the list's ends.
+    /// The record of a snapshot that the list leads to; nothing for 0, which stands for the list's ends.
+    fn listed(&self, log: &mut LogState, number: CheckpointNumber) -> Result<Option<Checkpoint>> {
+        let wrong = |problem| Corrupt::Checkpoint { checkpoint: number, problem }.into();
+        if number.0 == 0 {
+            return Ok(None);
+        }
+        if number >= log.checkpoint {
+            return Err(wrong(CheckpointProblem::Missing));
+        }
+        let block_bytes = self.volume.block_bytes();
+        let record = read_checkpoint(&mut log.cpfile, number, block_bytes, &self.source())?;
+        if !record.flags.contains(CheckpointFlags::SNAPSHOT) {
+            return Err(wrong(CheckpointProblem::NotSnapshot));
+        }
+        Ok(Some(record))
+    }
+
+    /// The snapshots between which a checkpoint belongs in the list, which is in the order of numbers.
+    fn place_in_list(
+        &self,
+        log: &mut LogState,
+        number: CheckpointNumber,
+    ) -> Result<(CheckpointNumber, CheckpointNumber)> {
+        let mut previous = self.header(log)?.last_snapshot;
+        let mut next = CheckpointNumber(0);
+        while previous > number
+            && let Some(record) = self.listed(log, previous)?
+        {
+            let before = record.previous_snapshot;
+            if before >= previous {
+                return Err(disordered(previous, before, previous));
+            }
+            (previous, next) = (before, previous);
+        }
+        Ok((previous, next))
+    }
+
+    /// Sets what follows a snapshot in the list, or the list's beginning.
     fn set_next(
         &self,
         log: &mut LogState,
-        number: CheckpointNumber,
+        snapshot: Option<Checkpoint>,
         next: CheckpointNumber,
     ) -> Result<()> {
-        if number.0 == 0 {
-            return self.edit_header(log, |header| header.first_snapshot = next);
+        match snapshot {
+            Some(record) => self.store(log, &Checkpoint { next_snapshot: next, ..record }),
+            None => self.edit_header(log, |header| header.first_snapshot = next),
         }
-        let record = self.named(log, number)?;
-        self.store(log, &Checkpoint { next_snapshot: next, ..record })
     }
 
+    /// Sets what comes before a snapshot in the list, or the list's end.
     fn set_previous(
         &self,
         log: &mut LogState,
-        number: CheckpointNumber,
+        snapshot: Option<Checkpoint>,
         previous: CheckpointNumber,
     ) -> Result<()> {
-        if number.0 == 0 {
-            return self.edit_header(log, |header| header.last_snapshot = previous);
+        match snapshot {
+            Some(record) => self.store(log, &Checkpoint { previous_snapshot: previous, ..record }),
+            None => self.edit_header(log, |header| header.last_snapshot = previous),
         }
-        let record = self.named(log, number)?;
-        self.store(log, &Checkpoint { previous_snapshot: previous, ..record })
     }
 
     /// Makes a checkpoint a snapshot or a plain one again.
@@ -172,29 +208,20 @@ impl<'a> Checkpoints<'a> {
         if record.flags.contains(CheckpointFlags::SNAPSHOT) == is_snapshot {
             return Ok(());
         }
-        let none = CheckpointNumber(0);
-        let (previous, next) = if is_snapshot {
-            let mut previous = self.header(log)?.last_snapshot;
-            let mut next = none;
-            while previous > number {
-                next = previous;
-                let before = self.named(log, previous)?.previous_snapshot;
-                if before >= previous {
-                    let (found, expected) = (before, previous);
-                    let problem = CheckpointProblem::SnapshotList { found, expected };
-                    return Err(Corrupt::Checkpoint { checkpoint: previous, problem }.into());
-                }
-                previous = before;
-            }
-            (previous, next)
-        } else {
-            (record.previous_snapshot, record.next_snapshot)
+        let (previous, next) = match is_snapshot {
+            true => self.place_in_list(log, number)?,
+            false => (record.previous_snapshot, record.next_snapshot),
         };
-        self.header(log)?;
-        for neighbour in [previous, next].into_iter().filter(|neighbour| *neighbour != none) {
-            let block_bytes = self.volume.block_bytes();
-            read_checkpoint(&mut log.cpfile, neighbour, block_bytes, &self.source())?;
+        let none = CheckpointNumber(0);
+        if previous >= number {
+            return Err(disordered(number, previous, number));
         }
+        if next != none && next <= number {
+            return Err(disordered(next, number, next));
+        }
+        self.header(log)?;
+        let before = self.listed(log, previous)?;
+        let after = self.listed(log, next)?;
         record.flags.set(CheckpointFlags::SNAPSHOT, is_snapshot);
         let own = |neighbour| if is_snapshot { neighbour } else { none };
         record.previous_snapshot = own(previous);
@@ -202,9 +229,9 @@ impl<'a> Checkpoints<'a> {
         let change = if is_snapshot { 1 } else { -1 };
         let changed = self
             .store(log, &record)
-            .and_then(|()| self.set_next(log, previous, if is_snapshot { number } else { next }))
+            .and_then(|()| self.set_next(log, before, if is_snapshot { number } else { next }))
             .and_then(|()| {
-                self.set_previous(log, next, if is_snapshot { number } else { previous })
+                self.set_previous(log, after, if is_snapshot { number } else { previous })
             })
             .and_then(|()| {
                 self.edit_header(log, |header| {
@@ -250,6 +277,16 @@ impl<'a> Checkpoints<'a> {
         }
         Ok(())
     }
+}
+
+/// A snapshot's place in the list contradicts its number.
+fn disordered(
+    checkpoint: CheckpointNumber,
+    found: CheckpointNumber,
+    expected: CheckpointNumber,
+) -> Error {
+    let problem = CheckpointProblem::SnapshotList { found, expected };
+    Corrupt::Checkpoint { checkpoint, problem }.into()
 }
 
 /// The record of a checkpoint that exists.

@@ -1,6 +1,7 @@
 //! Damage fails the change that meets it, and the log goes on.
 
 use super::*;
+use drystone_nilfs2_format::cpfile::{Checkpoint, CpfileHeader, place_of};
 use drystone_nilfs2_format::dat::{DatEntry, ENTRY_BYTES};
 use drystone_vfs::{Errno, InodeNumber as Number};
 
@@ -159,4 +160,67 @@ fn recovery_keeps_the_count_of_a_segment_that_is_used() {
     let fs = mount(&crashed(&device));
     assert_eq!(usage(&fs, FULL), before);
     assert_eq!((first_byte(&fs, b"a"), first_byte(&fs, b"b")), (9, 1));
+}
+
+/// Snapshots are in a list with their neighbours.
+#[test]
+fn a_damaged_list_of_snapshots_fails_the_change() {
+    let (_, fs, [a, _]) = volume();
+    for byte in 2..8 {
+        overwrite(&fs, &a, 0, byte);
+        fs.sync().unwrap();
+    }
+    let numbers: Vec<u64> = fs.checkpoints().unwrap().iter().map(|found| found.number).collect();
+    let [plain, first, middle, last] = [1, 2, 3, 4].map(|index| numbers[index]);
+    for number in [first, middle, last] {
+        fs.set_snapshot(number, true).unwrap();
+    }
+    let source = fs.engine.source();
+    let change_header = |change: &dyn Fn(&mut CpfileHeader)| {
+        let mut log = fs.engine.log.lock();
+        let block = log.cpfile.edit_zeroed(FileBlock(0), &source).unwrap();
+        let mut header = CpfileHeader::read(block).unwrap();
+        change(&mut header);
+        header.encode_into(block);
+    };
+    let change_record = |number, change: &dyn Fn(&mut Checkpoint)| {
+        let mut log = fs.engine.log.lock();
+        let number = CheckpointNumber(number);
+        let (key, offset) = place_of(number, BLOCK_BYTES);
+        let block = log.cpfile.edit_zeroed(key, &source).unwrap();
+        let mut record = Checkpoint::check(&block[offset..], number, BLOCK_BYTES).unwrap();
+        change(&mut record);
+        record.encode_into(&mut block[offset..]);
+    };
+    let refused = |number, is_snapshot| {
+        let failed = fs.set_snapshot(number, is_snapshot).unwrap_err();
+        assert_eq!(failed.errno(), Errno::EUCLEAN, "{failed}");
+        fs.sync().unwrap();
+    };
+    let far = CheckpointNumber(1 << 40);
+    let next = fs.engine.log.lock().checkpoint;
+    for not_there in [far, next] {
+        change_header(&|header| header.last_snapshot = not_there);
+        refused(plain, true);
+        change_header(&|header| header.last_snapshot = CheckpointNumber(last));
+        for damaged in [CheckpointNumber(plain), CheckpointNumber(middle), not_there] {
+            change_record(middle, &|record| record.next_snapshot = damaged);
+            refused(middle, false);
+        }
+        change_record(middle, &|record| record.next_snapshot = CheckpointNumber(last));
+        for damaged in [CheckpointNumber(plain), CheckpointNumber(middle), not_there] {
+            change_record(middle, &|record| record.previous_snapshot = damaged);
+            refused(middle, false);
+        }
+        change_record(middle, &|record| record.previous_snapshot = CheckpointNumber(first));
+    }
+    // What nobody has made is still what the caller asks for.
+    assert_eq!(fs.set_snapshot(far.0, true).unwrap_err().errno(), Errno::ENOENT);
+    for number in [plain, middle] {
+        fs.set_snapshot(number, number == plain).unwrap();
+    }
+    let listed = fs.checkpoints().unwrap();
+    let snapshots: Vec<u64> =
+        listed.iter().filter(|found| found.is_snapshot).map(|found| found.number).collect();
+    assert_eq!(snapshots, [plain, first, last]);
 }
