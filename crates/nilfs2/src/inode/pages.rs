@@ -168,7 +168,9 @@ impl Pages {
     pub(crate) fn settle(&mut self, frozen: &[FileBlock]) {
         self.cut_in_flight = None;
         for key in frozen {
-            if let Some(page) = self.blocks.get_mut(key) {
+            let page = self.blocks.get_mut(key);
+            // One that was cut off and made anew meanwhile isn't in the log.
+            if let Some(page) = page.filter(|page| page.in_flight) {
                 page.in_flight = false;
                 if std::mem::replace(&mut page.is_new, false) {
                     self.new -= 1;
@@ -182,5 +184,26 @@ impl Pages {
         let before = self.blocks.len();
         self.blocks.retain(|_, page| page.is_dirty || page.in_flight);
         before - self.blocks.len()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_that_was_made_anew_during_a_log_takes_space_later() {
+        let mut pages = Pages::default();
+        let block = || BlockBytes::from(vec![1; 1024]);
+        pages.replace(FileBlock(0), block(), true);
+        pages.replace(FileBlock(1), block(), true);
+        pages.freeze();
+        pages.cut_off(FileBlock(1));
+        pages.replace(FileBlock(1), block(), true);
+        pages.settle(&[FileBlock(0), FileBlock(1)]);
+        assert_eq!(pages.new_blocks(), 1);
+        pages.freeze();
+        pages.settle(&[FileBlock(1)]);
+        assert_eq!(pages.new_blocks(), 0);
     }
 }
