@@ -13,6 +13,7 @@ use drystone_nilfs2_format::sufile::{
 };
 use drystone_nilfs2_format::{Corrupt, FileBlock, PhysicalBlock, SegmentNumber};
 use drystone_vfs::Errno;
+use std::ops::Range;
 
 /// Where the next log goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,22 +152,51 @@ impl Segments {
         volume: &Volume,
         source: &dyn BlockSource,
     ) -> Result<SegmentNumber> {
+        let start = self.header.last_allocated.0 + 1;
         let segments = volume.geometry.segments();
-        let last = self.header.last_allocated.0;
-        for distance in 1..=segments {
-            let segment = SegmentNumber((last + distance) % segments);
-            let usage = self.usage(segment, volume, source)?;
-            let is_in_use = segment == self.position.segment
-                || segment == self.position.next
-                || self.barred.contains(&segment);
-            if usage.is_clean() && !is_in_use {
-                self.header.last_allocated = segment;
-                let usage = SegmentUsage { blocks: 0, flags: UsageFlags::DIRTY, ..usage };
-                self.set_usage(segment, usage, volume, source)?;
-                return Ok(segment);
+        let mut found = None;
+        if self.header.clean > 0 {
+            found = self.find_clean(start..segments, volume, source)?;
+            if found.is_none() {
+                found = self.find_clean(0..start.min(segments), volume, source)?;
             }
         }
-        Err(Error::Errno(Errno::ENOSPC))
+        let segment = found.ok_or(Error::Errno(Errno::ENOSPC))?;
+        self.header.last_allocated = segment;
+        let usage = self.usage(segment, volume, source)?;
+        let usage = SegmentUsage { blocks: 0, flags: UsageFlags::DIRTY, ..usage };
+        self.set_usage(segment, usage, volume, source)?;
+        Ok(segment)
+    }
+
+    /// The first segment of a range that may be taken. Each block of records is looked up once.
+    fn find_clean(
+        &mut self,
+        range: Range<u64>,
+        volume: &Volume,
+        source: &dyn BlockSource,
+    ) -> Result<Option<SegmentNumber>> {
+        let block_bytes = volume.block_bytes();
+        let mut start = range.start;
+        while start < range.end {
+            let (key, _) = place_of(SegmentNumber(start), block_bytes);
+            let end = segments_of(key, block_bytes).end.min(range.end);
+            let block = self.file.load_block(key, source)?;
+            for segment in (start..end).map(SegmentNumber) {
+                let usage = match block {
+                    Some(block) => SegmentUsage::read(&block[place_of(segment, block_bytes).1..])?,
+                    None => SegmentUsage::default(),
+                };
+                let is_in_use = segment == self.position.segment
+                    || segment == self.position.next
+                    || self.barred.contains(&segment);
+                if usage.is_clean() && !is_in_use {
+                    return Ok(Some(segment));
+                }
+            }
+            start = end;
+        }
+        Ok(None)
     }
 
     /// Gives segments back that were taken and not written; the first was taken first.
@@ -202,5 +232,87 @@ impl Segments {
             flags: old.flags | UsageFlags::DIRTY,
         };
         self.set_usage(segment, usage, volume, source)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+#[allow(clippy::unwrap_used, reason = "a test")]
+mod tests {
+    use super::*;
+    use crate::volume::{BlockBytes, VolumeOptions};
+    use drystone_blockdev::MemoryDevice;
+    use drystone_nilfs2_format::inode::{INODE_BYTES, Inode};
+    use drystone_nilfs2_format::{Geometry, InodeNumber};
+    use drystone_sync::Arc;
+    use drystone_sync::atomic::{AtomicU64, Ordering};
+    use std::time::Duration;
+
+    const BLOCK_BYTES: usize = 1024;
+    const SEGMENTS: u64 = 10_000;
+
+    /// Records of segments all of which have logs.
+    #[derive(Default)]
+    struct FullSegments {
+        reads: AtomicU64,
+    }
+
+    impl BlockSource for FullSegments {
+        fn read(&self, _: u64) -> Result<BlockBytes> {
+            self.reads.fetch_add(1, Ordering::Relaxed);
+            let usage = SegmentUsage { modified_s: 1, blocks: 10, flags: UsageFlags::DIRTY };
+            Ok(usage.encode().repeat(BLOCK_BYTES / ENTRY_BYTES).into())
+        }
+    }
+
+    fn full() -> (Volume, FullSegments, Segments) {
+        let device_bytes = (SEGMENTS + 1) * 16 * BLOCK_BYTES as u64;
+        let geometry = Geometry::new(BLOCK_BYTES as u32, 16, SEGMENTS, 5, device_bytes).unwrap();
+        let device = Arc::new(MemoryDevice::new(device_bytes));
+        let options = VolumeOptions { fixed_time_s: Some(1), full_medium_wait: Duration::ZERO };
+        let volume = Volume::new(device, geometry, 0, options);
+        let inode = Inode::read(&[0; INODE_BYTES]).unwrap();
+        let mut file = MetadataFile::load(InodeNumber::SUFILE, &inode, BLOCK_BYTES).unwrap();
+        let source = FullSegments::default();
+        for key in 0..=place_of(SegmentNumber(SEGMENTS - 1), BLOCK_BYTES).0.0 {
+            file.map.set(FileBlock(key), 1000 + key, &source).unwrap();
+        }
+        let position = LogPosition {
+            segment: SegmentNumber(3),
+            next: SegmentNumber(4),
+            block: PhysicalBlock(50),
+            sequence: 1,
+        };
+        let header = SufileHeader { clean: 0, dirty: SEGMENTS, last_allocated: SegmentNumber(4) };
+        (volume, source, Segments { file, position, header, barred: Vec::new() })
+    }
+
+    /// On a full volume every log asks for segments.
+    #[test]
+    fn no_record_is_read_if_no_segment_is_clean() {
+        let (volume, source, mut segments) = full();
+        let taken = segments.allocate(&volume, &source);
+        assert!(matches!(taken, Err(Error::Errno(Errno::ENOSPC))));
+        assert_eq!(source.reads.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn the_search_goes_around_the_volume() {
+        let (volume, source, mut segments) = full();
+        segments.write_header(&source).unwrap();
+        let clean = [2, 3, 4, 5, 70, SEGMENTS - 1].map(SegmentNumber);
+        for segment in clean {
+            segments.set_usage(segment, SegmentUsage::default(), &volume, &source).unwrap();
+        }
+        segments.barred.push(SegmentNumber(70));
+        segments.header.last_allocated = SegmentNumber(5);
+        for expected in [SEGMENTS - 1, 2, 5] {
+            let taken = segments.allocate(&volume, &source).unwrap();
+            assert_eq!(taken, SegmentNumber(expected));
+            assert_eq!(segments.usage(taken, &volume, &source).unwrap().flags, UsageFlags::DIRTY);
+        }
+        // What is left is in use or barred.
+        assert_eq!(segments.header.clean, 3);
+        let taken = segments.allocate(&volume, &source);
+        assert!(matches!(taken, Err(Error::Errno(Errno::ENOSPC))));
     }
 }
