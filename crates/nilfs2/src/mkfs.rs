@@ -38,7 +38,8 @@ pub struct MakeOptions {
     pub label: Vec<u8>,
     /// The identity.
     pub uuid: Uuid,
-    /// Start value of all sums.
+    /// Start value of all sums. It has to differ from that of a volume that was on the device before, unless
+    /// the device was erased: recovery could take logs of that volume for logs of this one.
     pub seed: u32,
     /// When the image is made, in seconds since 1970.
     pub time_s: u64,

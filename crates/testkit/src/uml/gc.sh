@@ -15,11 +15,7 @@ min_reclaimable_blocks 0
 mc_min_reclaimable_blocks 0
 log_priority info
 X
-nilfs_cleanerd -n -c /dev/shm/gc.conf /dev/ubda /mnt &
-cleaner=$!
+# It goes on in the background, whatever its options say.
+nilfs_cleanerd -c /dev/shm/gc.conf /dev/ubda /mnt > /dev/null || exit
 sleep "${1:-5}"
-# A signal that comes while the cleaner is about to wait for a message may be lost.
-while kill $cleaner 2> /dev/null; do
-    sleep 0.2
-done
-wait $cleaner || true
+end-cleaners

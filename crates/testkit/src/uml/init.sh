@@ -30,18 +30,23 @@ while read -r module; do
     $box insmod "$module" || fail "can't load $module"
 done < "$RUN/modules"
 
-# What each process waits for, well before the host stops the guest.
+# What each process waits for, for a guest that the host stops.
 (
-    $box sleep "$(($(cat "$RUN/limit") / 2))"
-    $box grep . /proc/[0-9]*/comm /proc/[0-9]*/wchan
-) > "$RUN/waits" 2> /dev/null < /dev/null &
+    while $box sleep 3; do
+        {
+            echo "$($box cut -d ' ' -f 1 /proc/uptime) s after its start:"
+            $box grep . /proc/[0-9]*/comm /proc/[0-9]*/wchan
+        } > "$RUN/waits.new"
+        $box mv "$RUN/waits.new" "$RUN/waits"
+    done
+) 2> /dev/null < /dev/null &
 
 cd /
 /bin/sh -e "$RUN/script" < /dev/null > /dev/tty1 2>&1
 status=$?
 
 cd /
-$box killall -q nilfs_cleanerd && $box usleep 300000
+end-cleaners
 places=
 while read -r device place rest; do
     case $device in

@@ -183,9 +183,12 @@ impl Guest {
     fn prepare(&self, scratch: &Scratch, script: &str) -> io::Result<()> {
         let bin = scratch.join("bin");
         fs::create_dir(&bin)?;
-        for (name, text) in
-            [("powercut", include_str!("powercut.sh")), ("gc", include_str!("gc.sh"))]
-        {
+        let programs = [
+            ("powercut", include_str!("powercut.sh")),
+            ("gc", include_str!("gc.sh")),
+            ("end-cleaners", include_str!("end_cleaners.sh")),
+        ];
+        for (name, text) in programs {
             fs::write(bin.join(name), text)?;
             fs::set_permissions(bin.join(name), Permissions::from_mode(0o755))?;
         }
@@ -193,7 +196,6 @@ impl Guest {
         symlink(busybox, bin.join("busybox"))?;
         fs::write(scratch.join("init"), include_str!("init.sh"))?;
         fs::write(scratch.join("script"), script)?;
-        fs::write(scratch.join("limit"), self.limit.as_secs().max(1).to_string())?;
         let lines = |paths: &[PathBuf]| {
             let lines = paths.iter().flat_map(|path| [path.as_os_str().as_bytes(), b"\n"]);
             lines.collect::<Vec<_>>().concat()
@@ -349,7 +351,7 @@ mod tests {
 
     #[test]
     fn what_goes_on_is_stopped() {
-        let guest = Guest::default().limit(Duration::from_secs(8));
+        let guest = Guest::default().limit(Duration::from_secs(12));
         match guest.run("echo begun; while true; do sleep 1; done") {
             Ok(result) => assert!(result.is_none(), "{result:?}"),
             Err(error) => {
