@@ -131,8 +131,10 @@ impl TreeNode {
         change: &mut TreeChange<'_>,
     ) -> Result<()> {
         if index > 0 {
-            let left = self.child_at(index - 1, limit, change)?.node;
-            let room = change.entries_max.saturating_sub(left.slots.len());
+            // The change was admitted without it: if it can't be read, the child is split.
+            let left = self.child_at(index - 1, limit, change).ok();
+            let room =
+                left.map_or(0, |left| change.entries_max.saturating_sub(left.node.slots.len()));
             if room > 0 {
                 let child = self.child_at(index, limit, change)?.node;
                 let count = room.min(child.slots.len() - change.entries_min);

@@ -103,3 +103,29 @@ fn a_map_is_a_map() {
         assert_eq!(listed, model.into_iter().collect::<Vec<_>>(), "seed {seed}");
     }
 }
+
+/// The log writer splits nodes when nothing can be refused any more.
+#[test]
+fn a_full_node_is_split_if_the_one_before_it_cannot_be_read() {
+    let (stored, inode) = (Stored::default(), InodeNumber(20));
+    let mut map = BlockMap::empty(inode, BLOCK_BYTES);
+    let mut next_node = 1 << 40;
+    for key in (0..1000).step_by(2) {
+        map.set(FileBlock(key), 1 + key, &stored).unwrap();
+    }
+    log(&mut map, &stored, &mut next_node);
+    let node = |key: &u64| map.node_pointer(1, FileBlock(*key), &stored).unwrap();
+    let firsts: Vec<u64> = (0..1000).filter(|key| node(key) != 0).collect();
+    let [damaged, full, behind] = [2, 3, 4].map(|index| firsts[index]);
+    let pointer = node(&damaged);
+    map = BlockMap::load(inode, &map.encode_root(), BLOCK_BYTES).unwrap();
+    stored.nodes.borrow_mut().remove(&pointer).unwrap();
+    for key in (full + 1..behind).step_by(2) {
+        map.set(FileBlock(key), 1 + key, &stored).unwrap();
+    }
+    log(&mut map, &stored, &mut next_node);
+    for key in full..behind {
+        assert_eq!(map.get(FileBlock(key), &stored).unwrap(), 1 + key);
+    }
+    assert!(map.get(FileBlock(damaged), &stored).is_err());
+}
