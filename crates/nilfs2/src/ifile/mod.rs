@@ -123,6 +123,11 @@ impl Ifile {
         Ok(Inode::check(&block[offset..], number, self.block_bytes)?)
     }
 
+    /// Has the block in memory that a new inode's record goes into, if there is one.
+    pub(crate) fn warm_record(&self, number: InodeNumber, source: Translated<'_>) -> Result<()> {
+        self.block(self.layout.entry(number.0).0, source).map(drop)
+    }
+
     fn group(&self, group: u64) -> Arc<Mutex<InodeGroup>> {
         if let Some(group) = self.groups.read().get(&group) {
             return Arc::clone(group);
