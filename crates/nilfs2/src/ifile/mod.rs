@@ -230,6 +230,16 @@ impl Ifile {
         self.load_group(number, &mut shared.lock(), source)
     }
 
+    /// Whether an inode number is in use.
+    pub(crate) fn is_used(&self, inode: InodeNumber, source: Translated<'_>) -> Result<bool> {
+        let number = self.layout.group_of(inode.0);
+        let shared = self.group(number);
+        let mut group = shared.lock();
+        self.load_group(number, &mut group, source)?;
+        let bit = (inode.0 % self.layout.entries_per_group()) as usize;
+        Ok(group.bits.as_ref().is_some_and(|bits| bitmap::test(bits, bit)))
+    }
+
     /// Frees an inode number.
     pub(crate) fn free(&self, inode: InodeNumber, source: Translated<'_>) -> Result<()> {
         let number = self.layout.group_of(inode.0);

@@ -11,7 +11,7 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::log::LogPosition;
 use crate::log_writer::LogWriter;
-use crate::recovery::NewestState;
+use crate::recovery::{NewestState, SalvagedBlock};
 use drystone_nilfs2_format::sufile::{SegmentUsage, UsageFlags};
 use drystone_nilfs2_format::{
     CheckpointNumber, FileBlock, InodeNumber, SegmentNumber, VirtualBlock,
@@ -29,20 +29,29 @@ pub(super) struct RecoveryWork {
 
 impl RecoveryWork {
     /// Writes salvaged data again, in memory.
+    ///
+    /// # Errors
+    /// If damage keeps some of it from its file, and the mount is for writing: it would give up the only copy.
     pub(super) fn replay(&self, engine: &Engine) -> Result<()> {
+        let mut warned = None;
         for salvaged in &self.state.salvaged {
-            let inode = match engine.inode(salvaged.inode, 0) {
-                Ok(inode) => inode,
-                // It was deleted, or its checkpoint is lost.
-                Err(Error::Corrupt(_)) => continue,
+            let inode = salvaged.inode;
+            let problem = match replay_block(engine, salvaged) {
+                Ok(None) => continue,
+                Ok(Some(problem)) => problem.to_owned(),
+                Err(error @ (Error::Corrupt(_) | Error::Device(_))) if engine.is_read_only => {
+                    error.to_string()
+                }
+                Err(Error::Corrupt(corrupt)) => {
+                    return Err(Error::Mount(format!(
+                        "data of inode {inode} that was synced before a crash can't be recovered: {corrupt}; \
+                         mount the volume read-only to save the rest"
+                    )));
+                }
                 Err(error) => return Err(error),
             };
-            let blocks = engine.volume.blocks_for(inode.size());
-            let is_file = inode.file_type == drystone_vfs::FileType::Regular;
-            if is_file && salvaged.key.0 < blocks {
-                let bytes = engine.volume.read_block(salvaged.block)?;
-                let _content = inode.content.write();
-                engine.replace_block(&inode, salvaged.key, bytes)?;
+            if warned.replace(inode) != Some(inode) {
+                tracing::warn!(%inode, problem, "data that was synced before a crash isn't recovered");
             }
         }
         Ok(())
@@ -136,6 +145,25 @@ impl RecoveryWork {
         engine.note_clean_segments(&log);
         Ok(left)
     }
+}
+
+/// Writes a salvaged block into its file again, in memory, or says why it has no place in one.
+fn replay_block(engine: &Engine, salvaged: &SalvagedBlock) -> Result<Option<&'static str>> {
+    // The record of a free inode may be zeros, as a damaged one may.
+    if !engine.ifile.is_used(salvaged.inode, engine.source())? {
+        return Ok(Some("the inode isn't in use"));
+    }
+    let inode = engine.inode(salvaged.inode, 0)?;
+    if inode.file_type != drystone_vfs::FileType::Regular {
+        return Ok(Some("the inode isn't a regular file"));
+    }
+    if salvaged.key.0 >= engine.volume.blocks_for(inode.size()) {
+        return Ok(Some("it is behind the end of the file"));
+    }
+    let bytes = engine.volume.read_block(salvaged.block)?;
+    let _content = inode.content.write();
+    engine.replace_block(&inode, salvaged.key, bytes)?;
+    Ok(None)
 }
 
 /// Frees inodes that lost their names while they were in use before a crash. That was after the last mount

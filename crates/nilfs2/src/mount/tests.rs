@@ -2,6 +2,7 @@
 
 mod damage;
 mod failing_reads;
+mod salvage;
 
 use super::*;
 use crate::checkpoints::Checkpoints;
