@@ -333,10 +333,13 @@ impl Engine {
         if is_last { self.warm_cut(inode, FileBlock(0)) } else { Ok(()) }
     }
 
-    /// Inodes in memory that have lost their last name and aren't deleted.
+    /// Inodes in memory that have lost their last name, and whose deletion no log has.
     pub(crate) fn nameless_left(&self) -> usize {
         let mut left = 0;
-        self.inodes.for_each(|inode| left += usize::from(inode.is_nameless()));
+        // One that is deleted stays in the table until a log has the deletion.
+        self.inodes.for_each(|inode| {
+            left += usize::from(inode.fields.lock().record.links_count == 0);
+        });
         left
     }
 

@@ -28,7 +28,7 @@ struct RequestState {
     space_served: u64,
     /// What those that weren't begun want to add.
     space_blocks: u64,
-    /// Much is dirty.
+    /// A checkpoint is to be written though nothing waits for it: much is dirty, or a waiting inode was deleted.
     is_woken: bool,
     is_stopping: bool,
     failure: Option<Error>,
@@ -41,9 +41,10 @@ impl RequestState {
         Task::Checkpoint { number: self.requested, data: self.data_requested }
     }
 
-    /// Whether nobody waits for anything.
+    /// Whether nothing is left to do that was asked for.
     fn is_idle(&self) -> bool {
         self.served == self.requested
+            && !self.is_woken
             && self.data.is_empty()
             && self.space_served == self.space_requested
     }
@@ -297,6 +298,18 @@ mod tests {
         assert!(matches!(task, Task::Checkpoint { number: 1, data: 1 }), "{task:?}");
         requests.finish_checkpoint(Ok(()), 1, 1);
         requests.stop();
+        let task = requests.next_task(clock::now(), None);
+        assert!(matches!(task, Task::Stop), "{task:?}");
+    }
+
+    /// The unmount would leave what it is for in memory.
+    #[test]
+    fn a_checkpoint_that_nothing_waits_for_is_written_before_the_end() {
+        let requests = LogRequests::new();
+        requests.wake();
+        requests.stop();
+        let task = requests.next_task(clock::now(), None);
+        assert!(matches!(task, Task::Checkpoint { .. }), "{task:?}");
         let task = requests.next_task(clock::now(), None);
         assert!(matches!(task, Task::Stop), "{task:?}");
     }

@@ -174,14 +174,14 @@ impl Nilfs2 {
 
 impl Nilfs2 {
     /// Writes everything, as long as each checkpoint makes room to delete more of the inodes that wait for
-    /// some.
+    /// some. Before it ends, the thread writes what was deleted last.
     fn delete_waiting(&self) -> Result<()> {
         let mut waiting = usize::MAX;
         loop {
             self.engine.requests.checkpoint()?;
             let left = self.engine.nameless.lock().len();
             if left == 0 || left >= waiting {
-                return self.engine.requests.checkpoint();
+                return Ok(());
             }
             waiting = left;
         }

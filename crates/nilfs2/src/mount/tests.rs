@@ -3,6 +3,7 @@
 mod damage;
 mod failing_reads;
 mod salvage;
+mod unmount;
 
 use super::*;
 use crate::checkpoints::Checkpoints;
