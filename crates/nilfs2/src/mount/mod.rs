@@ -140,11 +140,11 @@ impl Nilfs2 {
         self.free_nameless();
         let synced = self.delete_waiting();
         self.engine.requests.stop();
-        let joined = thread.join();
+        // If the thread has panicked, the requests have failed.
+        let _ = thread.join();
         synced?;
-        if joined.is_err() {
-            return Err(Error::LogStopped("its thread has panicked".to_owned()));
-        }
+        // The thread may have cleaned since, and written what was deleted last.
+        self.engine.requests.check_running()?;
         let left = self.engine.nameless_left();
         let mut log = self.engine.log.lock();
         if left > 0 {

@@ -1,6 +1,8 @@
 //! A volume is marked clean only if everything is in its newest log.
 
 use super::*;
+#[cfg(not(sim))]
+use drystone_nilfs2_format::log::LogFlags;
 use drystone_vfs::InodeNumber as Number;
 
 /// A clean volume isn't searched for such inodes.
@@ -15,4 +17,82 @@ fn a_deletion_counts_when_a_log_has_it() {
     assert_eq!(fs.engine.nameless_left(), 1);
     fs.sync().unwrap();
     assert_eq!(fs.engine.nameless_left(), 0);
+}
+
+/// A data log takes longer than the commit interval. After it one checkpoint can be written.
+#[cfg(not(sim))]
+#[derive(Debug)]
+struct OneMoreCheckpoint {
+    device: MemoryDevice,
+    is_armed: AtomicBool,
+    has_data_log: AtomicBool,
+    has_checkpoint: AtomicBool,
+}
+
+#[cfg(not(sim))]
+impl BlockDevice for OneMoreCheckpoint {
+    fn size_bytes(&self) -> u64 {
+        self.device.size_bytes()
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> DeviceResult {
+        self.device.read_at(offset, buffer)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> DeviceResult {
+        const MAGIC: u32 = 0x1eaf_fa11;
+        if self.is_armed.load(Ordering::SeqCst) && data.get(8..12) == Some(&MAGIC.to_le_bytes()) {
+            let flags = LogFlags::from_bits_retain(u16::from_le_bytes([data[14], data[15]]));
+            if self.has_checkpoint.load(Ordering::SeqCst) {
+                return Err(drystone_blockdev::DeviceError::ReadOnly);
+            }
+            if flags.contains(LogFlags::DATA_SYNC) {
+                self.has_data_log.store(true, Ordering::SeqCst);
+                thread::sleep(Duration::from_millis(1500));
+            } else if flags.contains(LogFlags::SUPER_ROOT) {
+                let has_data_log = self.has_data_log.load(Ordering::SeqCst);
+                self.has_checkpoint.store(has_data_log, Ordering::SeqCst);
+            }
+        }
+        self.device.write_at(offset, data)
+    }
+
+    fn flush(&self) -> DeviceResult {
+        self.device.flush()
+    }
+}
+
+/// The cleaner works after a checkpoint that is due, when those that waited for it go on.
+#[cfg(not(sim))]
+#[test]
+fn a_volume_whose_cleaner_failed_last_stays_unclean() {
+    let device = Arc::new(OneMoreCheckpoint {
+        device: made(16 << 20, 16),
+        is_armed: AtomicBool::new(false),
+        has_data_log: AtomicBool::new(false),
+        has_checkpoint: AtomicBool::new(false),
+    });
+    let held: Arc<dyn BlockDevice> = Arc::clone(&device) as Arc<dyn BlockDevice>;
+    let options = MountOptions::default().commit_interval(Duration::from_secs(1));
+    let fs = Arc::new(Nilfs2::mount(held, &options).unwrap());
+    let context = RequestContext::superuser();
+    let a = fs.create(&context, fs.root(), b"a", NewNode::Regular, 0o644).unwrap().inode;
+    fs.write_all(&context, a, 0, &[1; BLOCK_BYTES]).unwrap();
+    fs.sync().unwrap();
+    device.is_armed.store(true, Ordering::SeqCst);
+    // Few enough for cleaning in the background, too many to refill the reserve before the checkpoint is done.
+    let clean = fs.engine.space.reserved_segments() + 6;
+    assert!(clean < fs.engine.volume.geometry.segments() / 10, "{clean} segments");
+    take_clean(&fs, clean, |_| false);
+    LogWriter::new(&fs.engine).write_checkpoint().unwrap();
+    fs.write_all(&context, a, 0, &[2; BLOCK_BYTES]).unwrap();
+    let syncing = Arc::clone(&fs);
+    let sync = thread::spawn("sync", move || syncing.sync_inode(a, true)).unwrap();
+    while !device.has_data_log.load(Ordering::SeqCst) {
+        thread::yield_now();
+    }
+    assert!(matches!(fs.unmount(), Err(Error::LogStopped(_))));
+    sync.join().unwrap().unwrap();
+    let superblocks = read_superblocks(&*device).unwrap();
+    assert!(superblocks.iter().all(|found| !found.state().contains(VolumeState::CLEAN)));
 }
