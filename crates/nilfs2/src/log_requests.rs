@@ -41,6 +41,14 @@ impl RequestState {
         Task::Checkpoint { number: self.requested, data: self.data_requested }
     }
 
+    fn check_running(&self) -> Result<()> {
+        match &self.failure {
+            Some(stopped @ Error::LogStopped(_)) => Err(stopped.clone()),
+            Some(failure) => Err(Error::LogStopped(failure.to_string())),
+            None => Ok(()),
+        }
+    }
+
     /// Whether nothing is left to do that was asked for.
     fn is_idle(&self) -> bool {
         self.served == self.requested
@@ -84,15 +92,12 @@ impl LogRequests {
         }
     }
 
-    /// Fails if a log couldn't be written.
+    /// Fails if a log couldn't be written, or the volume was unmounted.
     pub(crate) fn check_running(&self) -> Result<()> {
         if !self.has_failed.load(Ordering::Acquire) {
             return Ok(());
         }
-        match &self.state.lock().failure {
-            Some(failure) => Err(Error::LogStopped(failure.to_string())),
-            None => Ok(()),
-        }
+        self.state.lock().check_running()
     }
 
     /// Returns when everything that was changed before is in a durable checkpoint.
@@ -104,10 +109,7 @@ impl LogRequests {
         while state.served < number && state.failure.is_none() {
             self.served.wait(&mut state);
         }
-        match &state.failure {
-            Some(failure) => Err(Error::LogStopped(failure.to_string())),
-            None => Ok(()),
-        }
+        state.check_running()
     }
 
     /// Returns when the data of an inode is in a durable log.
@@ -120,10 +122,7 @@ impl LogRequests {
         while state.data_served < number && state.failure.is_none() {
             self.served.wait(&mut state);
         }
-        match &state.failure {
-            Some(failure) => Err(Error::LogStopped(failure.to_string())),
-            None => Ok(()),
-        }
+        state.check_running()
     }
 
     /// Returns when the cleaner has made room for so many blocks more, or found that it can't.
@@ -136,10 +135,7 @@ impl LogRequests {
         while state.space_served < number && state.failure.is_none() {
             self.served.wait(&mut state);
         }
-        match &state.failure {
-            Some(failure) => Err(Error::LogStopped(failure.to_string())),
-            None => Ok(()),
-        }
+        state.check_running()
     }
 
     /// Notes that nothing can be written any more.
@@ -158,6 +154,17 @@ impl LogRequests {
     pub(crate) fn stop(&self) {
         self.state.lock().is_stopping = true;
         self.changed.notify_one();
+    }
+
+    /// Has every later request and change fail. Fails itself if a log couldn't be written.
+    pub(crate) fn close(&self) -> Result<()> {
+        let mut state = self.state.lock();
+        let running = state.check_running();
+        let unmounted = || Error::LogStopped("the volume was unmounted".to_owned());
+        state.failure.get_or_insert_with(unmounted);
+        self.has_failed.store(true, Ordering::Release);
+        self.served.notify_all();
+        running
     }
 
     /// Waits for the next task. When `interval` has passed since the last checkpoint, if there is one, the

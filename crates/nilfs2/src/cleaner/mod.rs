@@ -76,6 +76,16 @@ impl<'a> Cleaner<'a> {
         Self { engine }
     }
 
+    /// The state of the log; nothing while the volume is frozen.
+    ///
+    /// # Errors
+    /// If nothing can be written any more. An unmount says so before it locks the log and marks the volume clean.
+    fn lock_log(&self) -> Result<Option<MutexGuard<'_, LogState>>> {
+        let log = self.log.lock();
+        self.requests.check_running()?;
+        Ok((!self.gate.is_frozen()).then_some(log))
+    }
+
     /// Whether the cleaner has to work in the background.
     pub(crate) fn is_cleaning_due(&self, is_cleaning: bool) -> bool {
         let clean = self.space.clean_segments();
@@ -85,10 +95,7 @@ impl<'a> Cleaner<'a> {
 
     /// Cleans some segments, those first that were written longest ago. Says how many.
     pub(crate) fn clean_some(&self, protection_s: u64) -> Result<usize> {
-        let mut log = self.log.lock();
-        if self.gate.is_frozen() {
-            return Ok(0);
-        }
+        let Some(mut log) = self.lock_log()? else { return Ok(0) };
         self.log_data(&mut log)?;
         let kept = self.kept_checkpoints(&mut log, protection_s)?;
         let mut candidates = self.candidates(&mut log)?;
@@ -194,10 +201,7 @@ impl<'a> Cleaner<'a> {
     /// search reads the whole DAT: if it finds nothing, the state notes how many blocks have to die before
     /// the next one can.
     fn clean_emptiest(&self, protection_s: u64) -> Result<usize> {
-        let mut log = self.log.lock();
-        if self.gate.is_frozen() {
-            return Ok(0);
-        }
+        let Some(mut log) = self.lock_log()? else { return Ok(0) };
         self.log_data(&mut log)?;
         let kept = self.kept_checkpoints(&mut log, protection_s)?;
         let live_blocks = self.live_blocks(&kept)?;

@@ -132,6 +132,8 @@ impl Nilfs2 {
     /// deleted, for want of room or because of damage, or recovery couldn't read where some may be. Then the next
     /// mount recovers the volume and tries again.
     ///
+    /// Changes that run at the same time may be lost. Those that begin later fail, as all that would write.
+    ///
     /// # Errors
     /// If something can't be written; the next mount recovers what was synced.
     pub fn unmount(&self) -> Result<()> {
@@ -142,9 +144,10 @@ impl Nilfs2 {
         self.engine.requests.stop();
         // If the thread has panicked, the requests have failed.
         let _ = thread.join();
-        synced?;
         // The thread may have cleaned since, and written what was deleted last.
-        self.engine.requests.check_running()?;
+        let running = self.engine.requests.close();
+        synced?;
+        running?;
         let left = self.engine.nameless_left();
         let mut log = self.engine.log.lock();
         if left > 0 {
@@ -192,6 +195,7 @@ impl Drop for Nilfs2 {
     /// Stops the thread. What wasn't synced is lost, as with the power.
     fn drop(&mut self) {
         if let Some(thread) = self.writer.get_mut().take() {
+            let _ = self.engine.requests.close();
             self.engine.requests.stop();
             let _ = thread.join();
         }

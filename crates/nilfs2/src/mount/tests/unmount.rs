@@ -19,6 +19,47 @@ fn a_deletion_counts_when_a_log_has_it() {
     assert_eq!(fs.engine.nameless_left(), 0);
 }
 
+/// A caller may still have a handle to the volume.
+#[cfg(not(sim))]
+#[test]
+fn nothing_is_written_after_an_unmount() {
+    let (device, fs, [a, _]) = volume();
+    let number = Number(a.number.0);
+    overwrite(&fs, &a, 0, 2);
+    fs.unmount().unwrap();
+    fs.unmount().unwrap();
+    let unmounted = device.inner().to_vec();
+    let fs = Arc::new(fs);
+    let (calling, is_done) = (Arc::clone(&fs), Arc::new(AtomicBool::new(false)));
+    let done = Arc::clone(&is_done);
+    let calls = thread::spawn("calls", move || {
+        let (fs, context) = (calling, RequestContext::superuser());
+        let errors: [drystone_vfs::Error; 8] = [
+            fs.sync().unwrap_err(),
+            fs.create(&context, fs.root(), b"c", NewNode::Regular, 0o644).unwrap_err(),
+            fs.write(&context, number, 0, b"c").unwrap_err(),
+            fs.freeze().unwrap_err(),
+            fs.clean(0).unwrap_err().into(),
+            fs.make_checkpoint().unwrap_err().into(),
+            fs.set_snapshot(1, true).unwrap_err().into(),
+            Cleaner::new(&fs.engine).clean_some(0).unwrap_err().into(),
+        ];
+        done.store(true, Ordering::SeqCst);
+        errors
+    });
+    let begun = drystone_sync::clock::now();
+    while !is_done.load(Ordering::SeqCst) {
+        assert!(begun.elapsed() < Duration::from_secs(60), "a call hangs");
+        thread::sleep(Duration::from_millis(1));
+    }
+    for error in calls.unwrap().join().unwrap() {
+        assert_eq!(error.errno, drystone_vfs::Errno::EIO, "{error}");
+        assert!(error.to_string().contains("the log has stopped: the volume was unmounted"));
+    }
+    assert!(device.inner().to_vec() == unmounted, "something was written");
+    assert_eq!(first_byte(&fs, b"a"), 2);
+}
+
 /// A data log takes longer than the commit interval. After it one checkpoint can be written.
 #[cfg(not(sim))]
 #[derive(Debug)]
