@@ -231,7 +231,7 @@ impl Opened {
             let log = match at_cursor(&volume, superblock.cursor()) {
                 Ok(log) => log,
                 Err(error) => {
-                    failure.get_or_insert(error);
+                    failure.get_or_insert((superblock.cursor().checkpoint, error));
                     continue;
                 }
             };
@@ -249,9 +249,17 @@ impl Opened {
                     found: Vec::new(),
                 }
             };
+            if let Some((named, error)) = failure {
+                let used = state.newest.header.checkpoint;
+                tracing::warn!(
+                    %named, %used, %error,
+                    "the log that a superblock names can't be used; later checkpoints are lost"
+                );
+            }
             let work = RecoveryWork { state, was_unclean, old_segment };
             return Ok(Self { volume, superblock, work });
         }
+        let failure = failure.map(|(_, error)| error);
         Err(failure.unwrap_or_else(|| Error::Mount("no superblock".to_owned())))
     }
 
@@ -376,7 +384,10 @@ fn read_superblocks(device: &dyn BlockDevice) -> Result<Vec<Superblock>> {
             Ok(if newer { vec![second, first] } else { vec![first, second] })
         }
         (Ok(first), None) => Ok(vec![first]),
-        (Err(_), Some(second)) => Ok(vec![second]),
+        (Err(error), Some(second)) => {
+            tracing::warn!(%error, "the first superblock can't be used");
+            Ok(vec![second])
+        }
         (Err(error), None) => Err(error),
     }
 }

@@ -3,6 +3,7 @@
 mod damage;
 mod failing_reads;
 mod salvage;
+mod superblocks;
 mod unmount;
 
 use super::*;
