@@ -10,7 +10,7 @@
 
 use crate::error::Result;
 use crate::lock_classes::{MOVING, READERS};
-use drystone_blockdev::{BlockDevice, DeviceError};
+use drystone_blockdev::{BlockDevice, DeviceError, DeviceResult};
 use drystone_nilfs2_format::error::DatProblem;
 use drystone_nilfs2_format::{Corrupt, Geometry, PhysicalBlock, VirtualBlock};
 use drystone_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -121,13 +121,30 @@ impl Volume {
         drop(old);
     }
 
-    /// Writes from a block on. On a full medium it waits for room: what was changed is only in memory, and
-    /// would be lost if the log stopped.
+    /// Writes from a block on.
     pub(crate) fn write_blocks(&self, start: PhysicalBlock, slices: &[IoSlice<'_>]) -> Result<()> {
+        let offset = self.geometry.offset_of(start);
+        self.wait_for_room(|| self.device.write_vectored_at(offset, slices))
+    }
+
+    /// Writes bytes so that they are durable on return.
+    pub(crate) fn write_durable_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.wait_for_room(|| self.device.write_durable_at(offset, bytes))
+    }
+
+    /// Writes zeros to a block.
+    pub(crate) fn zero_block(&self, block: PhysicalBlock) -> Result<()> {
+        let (offset, length) = (self.geometry.offset_of(block), self.block_bytes() as u64);
+        self.wait_for_room(|| self.device.zero_range(offset, length))
+    }
+
+    /// Writes. On a full medium it waits for room and writes again: what was changed is only in memory, and
+    /// would be lost if the log stopped.
+    fn wait_for_room(&self, write: impl Fn() -> DeviceResult) -> Result<()> {
         let begun = clock::now();
         let mut has_warned = false;
         loop {
-            match self.device.write_vectored_at(self.geometry.offset_of(start), slices) {
+            match write() {
                 Err(DeviceError::NoSpace { .. })
                     if begun.elapsed() < self.options.full_medium_wait =>
                 {

@@ -27,25 +27,46 @@ fn mount_full(full_medium_wait: Duration) -> (Arc<MemoryDevice>, Host, Nilfs2) {
     (device, host, fs)
 }
 
+/// Frees room on a host that has refused some writes.
+fn free_room(host: &Host) -> thread::JoinHandle<()> {
+    let host = Arc::clone(host);
+    thread::spawn("frees room", move || {
+        while host.failures() < 3 {
+            thread::yield_now();
+        }
+        host.repair();
+    })
+    .unwrap()
+}
+
 #[test]
 fn the_log_waits_for_room() {
     let (device, host, fs) = mount_full(Duration::from_secs(60));
-    let freed = {
-        let host = Arc::clone(&host);
-        thread::spawn("frees room", move || {
-            while host.failures() < 3 {
-                thread::yield_now();
-            }
-            host.repair();
-        })
-    };
+    let freed = free_room(&host);
     fs.sync().unwrap();
-    freed.unwrap().join().unwrap();
+    freed.join().unwrap();
     fs.unmount().unwrap();
     judge(&*device, "after the host had room again");
     let fs = mount(&device, &MountOptions::default());
     let entry = fs.lookup(&RequestContext::superuser(), fs.root(), b"file").unwrap();
     assert_eq!(entry.size, 10_000);
+}
+
+/// Superblocks are written beside the log.
+#[test]
+fn a_superblock_waits_for_room() {
+    let (device, host, fs) = mount_full(Duration::from_secs(60));
+    host.repair();
+    fs.sync().unwrap();
+    let superblocks = [1024..2048, device.size_bytes() - 4096..device.size_bytes()];
+    for superblock in superblocks {
+        let fault = Fault::of(DeviceOperation::Write, Effect::NoSpace);
+        host.inject(fault.in_range(superblock));
+    }
+    let freed = free_room(&host);
+    fs.unmount().unwrap();
+    freed.join().unwrap();
+    judge(&*device, "after the host had room again");
 }
 
 #[test]

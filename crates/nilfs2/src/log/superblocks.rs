@@ -39,8 +39,7 @@ impl Superblocks {
             SuperblockPlace::First => SUPERBLOCK_OFFSET_BYTES,
             SuperblockPlace::Second => volume.geometry.second_superblock_offset(),
         };
-        volume.device.write_durable_at(offset, &self.current.encode())?;
-        Ok(())
+        volume.write_durable_at(offset, &self.current.encode())
     }
 
     fn note_written(&mut self, volume: &Volume) {

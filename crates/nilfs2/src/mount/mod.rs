@@ -61,7 +61,8 @@ pub struct MountOptions {
     /// Stamps everything with this time, in seconds since 1970, and writes logs only when they are asked
     /// for, so that the same calls give the same image.
     pub fixed_time_s: Option<u64>,
-    /// How long changes wait for room when the medium of the device is full, before the log stops.
+    /// How long changes wait for room when the medium of the device is full, before the log stops. A host that
+    /// tells so only when its files are flushed isn't waited for.
     pub full_medium_wait: Duration,
 }
 

@@ -77,8 +77,7 @@ impl RecoveryWork {
         if let Some(first) = self.state.first_salvaged
             && engine.volume.geometry.segment_of(first) == self.old_segment
         {
-            let offset = engine.volume.geometry.offset_of(first);
-            engine.volume.device.zero_range(offset, engine.volume.block_bytes() as u64)?;
+            engine.volume.zero_block(first)?;
             engine.volume.device.flush()?;
         }
         let mut log = engine.log.lock();
@@ -106,8 +105,7 @@ impl RecoveryWork {
     /// behind it.
     fn erase_found_logs(&self, engine: &Engine) -> Result<()> {
         for block in &self.state.found {
-            let offset = engine.volume.geometry.offset_of(*block);
-            engine.volume.device.zero_range(offset, engine.volume.block_bytes() as u64)?;
+            engine.volume.zero_block(*block)?;
         }
         engine.volume.device.flush()?;
         Ok(())
