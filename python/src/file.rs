@@ -67,11 +67,11 @@ impl File {
         }
     }
 
-    /// Writes all of `data` at an offset, or at the end where everything is appended.
+    /// Writes at an offset, or at the end where everything is appended. Returns how many bytes, which is fewer
+    /// than there are only if there is no more room: `io` keeps the rest, and must not write the others again.
     fn pwrite(&self, py: Python<'_>, data: PyBackedBytes, offset: u64) -> PyResult<usize> {
         let open = self.open()?;
-        py.detach(|| open.file.write_all_at(&data, offset)).map_err(from_io)?;
-        Ok(data.len())
+        py.detach(|| open.file.write_at(&data, offset)).map_err(from_io)
     }
 
     fn size(&self, py: Python<'_>) -> PyResult<u64> {

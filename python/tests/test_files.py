@@ -80,6 +80,24 @@ def test_holes_are_found(image):
         assert end.value.errno == errno.ENXIO
 
 
+def test_what_was_written_before_space_ran_out_is_not_written_again(image):
+    """As with the built-in open: a buffer keeps only what wasn't written."""
+    content = random.Random(7).randbytes(4 << 20)
+    image.write_bytes("/to remove", bytes(8 << 20))
+    image.write_bytes("/filler", bytes(image.disk_usage().free - (300 << 10)))
+    log = image.open("/log", "ab", 8 << 20)
+    log.write(content)
+    with pytest.raises(OSError) as full:
+        log.flush()
+    assert full.value.errno == errno.ENOSPC
+    assert 0 < image.getsize("/log") < len(content)
+    image.remove("/to remove")
+    image.sync()
+    log.close()
+    assert image.read_bytes("/log") == content
+    image.remove("/filler")
+
+
 def test_text(image):
     with image.open("/t", "w", newline="\r\n") as file:
         print("ä", "ö", sep="\n", file=file)
