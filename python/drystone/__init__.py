@@ -37,10 +37,6 @@ __all__ = [
 ]
 
 
-# A child has none of the threads that an image needs.
-os.register_at_fork(after_in_child=_drystone.after_fork)
-
-
 @dataclass(frozen=True)
 class Report:
     """What a check has found."""

@@ -25,8 +25,6 @@ mod _drystone {
     use super::file::File;
     #[pymodule_export]
     use super::image::{Image, mkfs};
-    #[pymodule_export]
-    use super::slot::after_fork;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

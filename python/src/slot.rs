@@ -8,31 +8,21 @@
 //! The lock is held for a look: a call goes on with the value though another thread closes it.
 
 use crate::failure::closed;
-use drystone_sync::atomic::{AtomicU64, Ordering};
-use drystone_sync::{Arc, LockClass, RwLock};
+use drystone_sync::{Arc, LockClass, Process, RwLock};
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
-
-/// How many forks lie between this process and the one that has imported the package.
-static FORKS: AtomicU64 = AtomicU64::new(0);
-
-/// Called in a child that `os.fork` made.
-#[pyfunction]
-pub fn after_fork() {
-    FORKS.fetch_add(1, Ordering::Relaxed);
-}
 
 pub struct Slot<T> {
     value: RwLock<Option<Arc<T>>>,
     what: &'static str,
-    forks: u64,
+    process: Process,
 }
 
 impl<T> Slot<T> {
     /// `what`: for messages.
     pub fn new(class: &'static LockClass, what: &'static str, value: T) -> Slot<T> {
         let value = RwLock::new(class, Some(Arc::new(value)));
-        Slot { value, what, forks: FORKS.load(Ordering::Relaxed) }
+        Slot { value, what, process: Process::current() }
     }
 
     pub fn get(&self) -> PyResult<Arc<T>> {
@@ -42,12 +32,12 @@ impl<T> Slot<T> {
 
     /// Whether this process has it open.
     pub fn is_closed(&self) -> bool {
-        !self.is_own() || self.value.read().is_none()
+        !self.process.is_current() || self.value.read().is_none()
     }
 
     /// The value; nothing if it was taken before, or belongs to the parent.
     pub fn take(&self) -> Option<Arc<T>> {
-        if self.is_own() { self.value.write().take() } else { None }
+        if self.process.is_current() { self.value.write().take() } else { None }
     }
 
     /// The value if nobody else uses it; nothing if it was taken before.
@@ -66,13 +56,9 @@ impl<T> Slot<T> {
         })
     }
 
-    fn is_own(&self) -> bool {
-        self.forks == FORKS.load(Ordering::Relaxed)
-    }
-
     fn expect_own(&self) -> PyResult<()> {
         const EBADF: i32 = 9;
-        match self.is_own() {
+        match self.process.is_current() {
             true => Ok(()),
             false => Err(PyOSError::new_err((
                 EBADF,
@@ -84,7 +70,7 @@ impl<T> Slot<T> {
 
 impl<T> Drop for Slot<T> {
     fn drop(&mut self) {
-        if !self.is_own() {
+        if !self.process.is_current() {
             std::mem::forget(self.value.get_mut().take());
         }
     }

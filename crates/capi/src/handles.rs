@@ -13,12 +13,12 @@
 //!
 //! The table is locked for a look-up, not while a call runs: what it uses lives as long as the call, whoever
 //! closes the handle meanwhile.
-#![allow(unsafe_code, reason = "only the C library tells of forks")]
+#![allow(unsafe_code, reason = "a table is shared without a lock")]
 
 use crate::failure::Failure;
 use drystone::vfs::Errno;
 use drystone_sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
-use drystone_sync::{Arc, LazyLock, LockClass, RwLock};
+use drystone_sync::{Arc, LockClass, Process, RwLock};
 use std::any::Any;
 use std::collections::HashMap;
 
@@ -26,58 +26,53 @@ static CLASS: LockClass = LockClass::new("C handles", 1);
 
 type AnyHandle = Arc<dyn Any + Send + Sync>;
 
-type Table = RwLock<HashMap<usize, AnyHandle>>;
-
-/// The table of this process; null until it has one.
-static TABLE: AtomicPtr<Table> = AtomicPtr::new(std::ptr::null_mut());
-/// Has forked children begin anew. Children inherit that.
-static ON_FORK: LazyLock<()> = LazyLock::new(|| {
-    // SAFETY: the function only stores numbers in atomics.
-    unsafe { libc::pthread_atfork(None, None, Some(disown)) };
-});
-
-/// The newest handle.
-static LAST: AtomicUsize = AtomicUsize::new(0);
-/// The newest handle of the process that this one was forked from; 0 if there is none.
-static LAST_OF_PARENT: AtomicUsize = AtomicUsize::new(0);
-
-/// Runs in a child that was just made.
-extern "C" fn disown() {
-    LAST_OF_PARENT.store(LAST.load(Ordering::Relaxed), Ordering::Relaxed);
-    TABLE.store(std::ptr::null_mut(), Ordering::Relaxed);
+struct Table {
+    /// The process that has made these handles.
+    process: Process,
+    /// The newest handle of the process that this one was forked from; 0 if there is none.
+    last_of_parent: usize,
+    handles: RwLock<HashMap<usize, AnyHandle>>,
 }
 
+/// The newest table: that of this process, or of one that it was forked from; null until there is one.
+static TABLE: AtomicPtr<Table> = AtomicPtr::new(std::ptr::null_mut());
+/// The newest handle.
+static LAST: AtomicUsize = AtomicUsize::new(0);
+
 fn table() -> &'static Table {
-    let mut table = TABLE.load(Ordering::Acquire);
-    if table.is_null() {
-        LazyLock::force(&ON_FORK);
-        let new = Box::into_raw(Box::new(RwLock::new(&CLASS, HashMap::new())));
-        let null = std::ptr::null_mut();
-        table = match TABLE.compare_exchange(null, new, Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => new,
-            Err(faster) => {
-                // SAFETY: it was made above, and nobody else has seen it.
-                drop(unsafe { Box::from_raw(new) });
-                faster
-            }
-        };
+    loop {
+        let newest = TABLE.load(Ordering::Acquire);
+        // SAFETY: a table is made from a box that is never freed once it is in `TABLE`.
+        if let Some(table) = unsafe { newest.as_ref() }
+            && table.process.is_current()
+        {
+            return table;
+        }
+        let own = Box::into_raw(Box::new(Table {
+            process: Process::current(),
+            // No thread of this process has made one before the table is in its place.
+            last_of_parent: LAST.load(Ordering::Relaxed),
+            handles: RwLock::new(&CLASS, HashMap::new()),
+        }));
+        let placed = TABLE.compare_exchange(newest, own, Ordering::AcqRel, Ordering::Relaxed);
+        if placed.is_err() {
+            // SAFETY: it was made above, and nobody else has seen it.
+            drop(unsafe { Box::from_raw(own) });
+        }
     }
-    // SAFETY: a table is made from a box that is never freed once it is in `TABLE`.
-    unsafe { &*table }
 }
 
 /// A new handle.
 pub(crate) fn insert<H>(value: impl Any + Send + Sync) -> *mut H {
-    let mut table = table().write();
+    let mut handles = table().handles.write();
     let number = LAST.fetch_add(1, Ordering::Relaxed) + 1;
-    table.insert(number, Arc::new(value));
+    handles.insert(number, Arc::new(value));
     std::ptr::without_provenance_mut(number)
 }
 
 /// What a handle stands for.
 pub(crate) fn get<T: Any + Send + Sync, H>(handle: *mut H) -> Result<Arc<T>, Failure> {
-    expect_own(handle)?;
-    let found = table().read().get(&handle.addr()).cloned();
+    let found = table_of(handle)?.handles.read().get(&handle.addr()).cloned();
     found.and_then(|found| found.downcast().ok()).ok_or_else(stale)
 }
 
@@ -86,13 +81,12 @@ pub(crate) fn remove<T: Any + Send + Sync, H, R>(
     handle: *mut H,
     take: impl FnOnce(Arc<T>) -> Result<R, (Arc<T>, Failure)>,
 ) -> Result<R, Failure> {
-    expect_own(handle)?;
-    let mut table = table().write();
-    let found = table.get(&handle.addr()).filter(|found| found.is::<T>());
+    let mut handles = table_of(handle)?.handles.write();
+    let found = handles.get(&handle.addr()).filter(|found| found.is::<T>());
     let found = found.cloned().and_then(|found| found.downcast().ok()).ok_or_else(stale)?;
-    table.remove(&handle.addr());
+    handles.remove(&handle.addr());
     take(found).map_err(|(kept, failure)| {
-        table.insert(handle.addr(), kept);
+        handles.insert(handle.addr(), kept);
         failure
     })
 }
@@ -103,12 +97,14 @@ pub(crate) fn close<T: Any + Send + Sync, H>(handle: *mut H) -> Result<(), Failu
     remove::<T, H, _>(handle, Ok).map(drop)
 }
 
-fn expect_own<H>(handle: *mut H) -> Result<(), Failure> {
-    if (1..=LAST_OF_PARENT.load(Ordering::Relaxed)).contains(&handle.addr()) {
+/// The table of this process, where a handle may be.
+fn table_of<H>(handle: *mut H) -> Result<&'static Table, Failure> {
+    let table = table();
+    if (1..=table.last_of_parent).contains(&handle.addr()) {
         let message = "the handle belongs to the process that this one was forked from";
         return Err(Failure::new(Errno::EBADF, message));
     }
-    Ok(())
+    Ok(table)
 }
 
 fn stale() -> Failure {

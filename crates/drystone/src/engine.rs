@@ -1,14 +1,15 @@
 //! The engine behind an open image, and the references that handles hold to it.
 
+use crate::foreign::{self, ForeignFileSystem};
 use crate::{ErrorCause, FileSystemKind};
 use drystone_ext4::Ext4;
 use drystone_nilfs2::Nilfs2;
-use drystone_sync::{Arc, thread};
+use drystone_sync::{Arc, Process, thread};
 use drystone_vfs::FileSystem;
 use std::path::PathBuf;
 
 /// What serves the files of an image.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Engine {
     Ext4(Arc<Ext4>),
     Nilfs2(Arc<Nilfs2>),
@@ -55,19 +56,59 @@ impl Engine {
 }
 
 /// An engine that is closed when the last handle to it is dropped.
+///
+/// A child that `fork` made has a copy of it, but not the threads that it needs, and its parent goes on writing to
+/// the same image. So a child can neither use nor close it: what it drops stays in its memory as it is.
 #[derive(Debug)]
 pub(crate) struct OpenImage {
-    pub engine: Engine,
+    engine: Engine,
+    /// The process that has opened it.
+    process: Process,
     /// What it was opened as, for errors; none for one on a device of the caller.
     pub name: Option<PathBuf>,
     /// The file of this machine that it is in, as device and inode number.
     pub host_file: Option<(u64, u64)>,
 }
 
+impl OpenImage {
+    pub fn new(engine: Engine, name: Option<PathBuf>, host_file: Option<(u64, u64)>) -> OpenImage {
+        OpenImage { engine, process: Process::current(), name, host_file }
+    }
+
+    /// The engine.
+    ///
+    /// # Errors
+    ///
+    /// `EBADF` in a forked child.
+    pub fn engine(&self) -> Result<&Engine, ErrorCause> {
+        match self.process.is_current() {
+            true => Ok(&self.engine),
+            false => Err(foreign::refusal().into()),
+        }
+    }
+
+    pub fn kind(&self) -> FileSystemKind {
+        self.engine.kind()
+    }
+
+    #[inline]
+    pub fn file_system(&self) -> &dyn FileSystem {
+        match self.process.is_current() {
+            true => self.engine.file_system(),
+            false => &ForeignFileSystem,
+        }
+    }
+}
+
 impl Drop for OpenImage {
     /// Closes the image. While a panic unwinds, nothing more is written: what is half done stays for
     /// the next opening to recover.
     fn drop(&mut self) {
+        if !self.process.is_current() {
+            // Never dropped: that would write, and wait for threads that aren't here.
+            std::mem::forget(self.engine.clone());
+            return;
+        }
         if thread::panicking() {
             return;
         }
@@ -92,8 +133,8 @@ impl ImageReference<'_> {
     pub fn file_system(&self) -> &dyn FileSystem {
         match self {
             ImageReference::Borrowed(file_system) => *file_system,
-            ImageReference::Open(image) => image.engine.file_system(),
-            ImageReference::Shared(image) => image.engine.file_system(),
+            ImageReference::Open(image) => image.file_system(),
+            ImageReference::Shared(image) => image.file_system(),
         }
     }
 

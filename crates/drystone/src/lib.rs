@@ -125,6 +125,7 @@ pub mod compare;
 mod disk;
 mod engine;
 mod error;
+mod foreign;
 pub mod fs;
 #[cfg(feature = "reshape")]
 mod grow_nilfs2;

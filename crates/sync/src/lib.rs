@@ -23,7 +23,7 @@
 //! assert_eq!(free_blocks.into_inner(), 99);
 //! ```
 //!
-//! [`PublishedValue`] needs no lock to be read.
+//! [`PublishedValue`] needs no lock to be read. [`Process`] tells a process from those it has forked.
 //!
 //! # Limits under loom
 //!
@@ -63,6 +63,7 @@ mod in_order;
 pub mod long_wait;
 mod mutex;
 mod per_core;
+mod process;
 mod published_value;
 mod rwlock;
 mod spin;
@@ -77,6 +78,7 @@ pub use held::{CallersLocks, assert_none_held};
 pub use in_order::{PIECES_AHEAD, in_order};
 pub use mutex::{Mutex, MutexGuard};
 pub use per_core::{BatchedCounter, PerCore, PerCoreCounter, core_slots, current_core};
+pub use process::Process;
 pub use published_value::PublishedValue;
 pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use spin::{SpinLock, SpinLockGuard};

@@ -1,6 +1,6 @@
 //! In-memory model, operation generator, conformance suite, crash images, and independent judges: e2fsprogs,
 //! the kernel, and a Linux that runs as a program.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod comparison;
 pub mod concurrent;
@@ -12,6 +12,7 @@ pub mod damage;
 mod digest;
 pub mod environment;
 pub mod failing;
+pub mod forked;
 pub mod host;
 pub mod judges;
 pub mod metadata_map;

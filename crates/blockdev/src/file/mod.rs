@@ -5,6 +5,8 @@
 //! One flush runs at a time, because the system reports a failed write-back to only one of those that run
 //! at once.
 //!
+//! A device that a forked child has a copy of is still the parent's: dropping the copy releases no lock.
+//!
 //! # Crash
 //!
 //! A flush is `fdatasync`. The system reports a failed write-back once and then takes the lost pages for
@@ -17,7 +19,7 @@ mod open;
 use crate::device::slices_length;
 use crate::{BlockDevice, DeviceError, DeviceOperation, DeviceResult, check_range};
 use drystone_sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use drystone_sync::{Arc, Mutex};
+use drystone_sync::{Arc, Mutex, Process};
 use open::open_error;
 pub use open::{Existing, OpenMode, sync_directory_of};
 use rustix::fs::{Advice, FallocateFlags};
@@ -43,6 +45,8 @@ pub struct FileDevice {
     size_bytes: AtomicU64,
     sector_bytes: u64,
     is_block_device: bool,
+    /// The process that has opened it.
+    process: Process,
     /// Cleared when the system says that it can't zero ranges in this file.
     zeroes_ranges: AtomicBool,
     /// Set with the failure below, and read by every write.
@@ -145,7 +149,10 @@ impl FileDevice {
 
 impl Drop for FileDevice {
     fn drop(&mut self) {
-        self.unlock();
+        // The locks belong to the open file, which a forked child shares with its parent.
+        if self.process.is_current() {
+            self.unlock();
+        }
     }
 }
 

@@ -32,7 +32,7 @@ use crate::kernel_use::kernel_use;
 use crate::lock_classes::FILE_FLUSH;
 use crate::{DeviceError, DeviceResult, Region, check_range};
 use drystone_sync::atomic::{AtomicBool, AtomicU64};
-use drystone_sync::{Arc, Mutex, thread};
+use drystone_sync::{Arc, Mutex, Process, thread};
 use std::fs::{File, Metadata, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Seek, SeekFrom};
 use std::ops::Range;
@@ -182,6 +182,7 @@ impl FileDevice {
             size_bytes: AtomicU64::new(0),
             sector_bytes,
             is_block_device: !found.is_file(),
+            process: Process::current(),
             zeroes_ranges: AtomicBool::new(true),
             has_failed: AtomicBool::new(false),
             flush_failure: Mutex::new(&FILE_FLUSH, None),

@@ -10,7 +10,7 @@ use drystone_vfs::{Errno, FileSystem};
 impl Image {
     /// What the image consists of now; none for NILFS2.
     pub fn shape(&self) -> Option<ImageShape> {
-        self.open.engine.ext4("block groups").ok().map(shape_of)
+        self.open.engine().and_then(|engine| engine.ext4("block groups")).ok().map(shape_of)
     }
 
     /// Makes the image larger, while other threads use it. A regular file grows with it; a partition or a block

@@ -13,6 +13,7 @@ pub use growing::ImageShape;
 pub use options::ImageOptions;
 
 use crate::engine::{Engine, ImageReference, OpenImage};
+use crate::foreign::ForeignFileSystem;
 use crate::fs::Fs;
 use crate::{Error, ErrorCause, FileSystemKind, Result};
 use drystone_blockdev::BlockDevice;
@@ -23,7 +24,8 @@ use drystone_sync::Arc;
 use drystone_vfs::FileSystem;
 use std::path::{Path, PathBuf};
 
-/// An open image. No other process may open it meanwhile, unless all of them only read.
+/// An open image. No other process may open it meanwhile, unless all of them only read. A child that `fork` made can
+/// neither use nor close it: calls fail with `EBADF`, and the parent is not affected.
 ///
 /// Dropping it makes everything durable and marks it clean; [`close`](Image::close) does the same and
 /// reports errors.
@@ -82,7 +84,7 @@ impl Image {
     /// `named`: what it was opened as, and the file of this machine that it is in.
     pub(crate) fn new(engine: Engine, named: Option<(PathBuf, Option<(u64, u64)>)>) -> Image {
         let (name, host_file) = named.unzip();
-        Image { open: Arc::new(OpenImage { engine, name, host_file: host_file.flatten() }) }
+        Image { open: Arc::new(OpenImage::new(engine, name, host_file.flatten())) }
     }
 
     /// Does something with the engine; an error says what, and with which image.
@@ -91,7 +93,10 @@ impl Image {
         operation: &'static str,
         body: impl FnOnce(&Engine) -> std::result::Result<T, ErrorCause>,
     ) -> Result<T> {
-        body(&self.open.engine).map_err(|cause| error(cause, operation, self.open.name.as_deref()))
+        self.open
+            .engine()
+            .and_then(body)
+            .map_err(|cause| error(cause, operation, self.open.name.as_deref()))
     }
 
     /// Its files, used as the superuser, who may do everything.
@@ -113,35 +118,36 @@ impl Image {
 
     /// What it holds.
     pub fn kind(&self) -> FileSystemKind {
-        self.open.engine.kind()
+        self.open.kind()
     }
 
     /// The inode level below [`fs`](Image::fs): for servers, which know their callers' inodes.
     pub fn file_system(&self) -> &dyn FileSystem {
-        self.open.engine.file_system()
+        self.open.file_system()
     }
 
     /// The same, to be handed on. It must not be used any more when the image is closed.
     pub fn shared_file_system(&self) -> Arc<dyn FileSystem> {
-        match &self.open.engine {
-            Engine::Ext4(engine) => Arc::clone(engine) as Arc<dyn FileSystem>,
-            Engine::Nilfs2(engine) => Arc::clone(engine) as Arc<dyn FileSystem>,
+        match self.open.engine() {
+            Ok(Engine::Ext4(engine)) => Arc::clone(engine) as Arc<dyn FileSystem>,
+            Ok(Engine::Nilfs2(engine)) => Arc::clone(engine) as Arc<dyn FileSystem>,
+            Err(_) => Arc::new(ForeignFileSystem),
         }
     }
 
     /// What is in memory now, where the engine counts it.
     pub fn memory_use(&self) -> Option<MemoryUse> {
-        match &self.open.engine {
-            Engine::Ext4(engine) => Some(engine.memory_use()),
-            Engine::Nilfs2(_) => None,
+        match self.open.engine() {
+            Ok(Engine::Ext4(engine)) => Some(engine.memory_use()),
+            _ => None,
         }
     }
 
     /// What the journal has done since the image was opened, if it has one.
     pub fn journal_statistics(&self) -> Option<JournalStatistics> {
-        match &self.open.engine {
-            Engine::Ext4(engine) => engine.journal_statistics(),
-            Engine::Nilfs2(_) => None,
+        match self.open.engine() {
+            Ok(Engine::Ext4(engine)) => engine.journal_statistics(),
+            _ => None,
         }
     }
 
@@ -256,7 +262,7 @@ impl Image {
     /// Chooses which accesses change times of access from now on; `of_directories`: also of
     /// directories. NILFS2 keeps no times of access.
     pub fn set_access_times(&self, times: AccessTimes, of_directories: bool) {
-        if let Engine::Ext4(engine) = &self.open.engine {
+        if let Ok(Engine::Ext4(engine)) = self.open.engine() {
             engine.set_access_times(times, of_directories);
         }
     }
@@ -271,8 +277,8 @@ impl Image {
     pub fn close(self) -> Result<()> {
         let name = self.open.name.clone();
         let closed = match Arc::try_unwrap(self.open) {
-            Ok(open) => open.engine.close(),
-            Err(open) => match open.engine.file_system().sync() {
+            Ok(open) => open.engine().and_then(Engine::close),
+            Err(open) => match open.file_system().sync() {
                 Ok(()) => Err(ErrorCause::StillUsed),
                 Err(error) => Err(error.into()),
             },
