@@ -376,7 +376,8 @@ struct drystone_walk *drystone_walk_open(struct drystone_image *image,
 int drystone_walk_next(struct drystone_walk *walk, struct drystone_walk_entry *entry);
 
 /*
- Leaves out what is in the directory that came last.
+ Leaves out what is in the directory that came last. Does nothing if what came last isn't a directory, or an
+ error.
  */
 int drystone_walk_skip(struct drystone_walk *walk);
 
@@ -411,14 +412,21 @@ struct drystone_file *drystone_file_open(struct drystone_image *image,
 int drystone_file_close(struct drystone_file *file);
 
 /*
- Reads at the file's offset, and moves it. Returns how many bytes, at most `size`; 0 at the end.
+ Reads at the file's offset, and moves it. Returns how many bytes, at most `size`; 0 at the end. The rest of the
+ buffer is cleared; after an error, all of it may be.
  */
-int64_t drystone_file_read(struct drystone_file *file, void *buffer, size_t size);
+int64_t drystone_file_read(struct drystone_file *file,
+                           void *buffer,
+                           size_t size);
 
 /*
- Reads at an offset. The file's own doesn't move.
+ Reads at an offset. The file's own doesn't move. The rest of the buffer is cleared; after an error, all of it
+ may be.
  */
-int64_t drystone_file_pread(struct drystone_file *file, void *buffer, size_t size, uint64_t offset);
+int64_t drystone_file_pread(struct drystone_file *file,
+                            void *buffer,
+                            size_t size,
+                            uint64_t offset);
 
 /*
  Writes at the file's offset, or at the end with O_APPEND, and moves the offset. Returns how many bytes,
@@ -498,8 +506,9 @@ int drystone_sync(struct drystone_image *image);
 
 /*
  Makes everything durable, marks the image clean and closes it. Fails with EBUSY, and leaves the image
- open, while a handle that was made from it is open or a call runs. After any other error the image is
- closed, and is recovered when it is opened the next time.
+ open, while a call runs, while a file, a listing or a walk that was opened with this handle is open, and, if the
+ handle is that of drystone_open, while one of drystone_as_user is. After any other error the image is closed,
+ and is recovered when it is opened the next time.
  */
 int drystone_close(struct drystone_image *image);
 

@@ -22,11 +22,16 @@ pub(crate) unsafe fn path<'a>(text: *const c_char) -> Result<&'a Path, Failure> 
 
 /// Bytes to read; none if there are to be none, whatever the pointer is.
 pub(crate) unsafe fn input<'a>(data: *const c_void, size: usize) -> Result<&'a [u8], Failure> {
-    match (size, data.is_null()) {
+    values(data.cast(), size)
+}
+
+/// Numbers to read; none if there are to be none, whatever the pointer is.
+pub(crate) unsafe fn values<'a, T: Copy>(data: *const T, count: usize) -> Result<&'a [T], Failure> {
+    match (count, data.is_null()) {
         (0, _) => Ok(&[]),
         (_, true) => Err(is_null()),
-        _ if isize::try_from(size).is_err() => Err(too_large()),
-        _ => Ok(std::slice::from_raw_parts(data.cast(), size)),
+        _ if count > isize::MAX as usize / size_of::<T>() => Err(too_large()),
+        _ => Ok(std::slice::from_raw_parts(data, count)),
     }
 }
 

@@ -19,6 +19,12 @@ use std::os::unix::ffi::OsStrExt;
 /// Held while the next entry is read.
 static LISTING: LockClass = LockClass::new("C listing", 5);
 
+/// A walk, and what it came to last.
+struct Walking {
+    walk: Walk<'static>,
+    is_at_directory: bool,
+}
+
 /// A listing of a directory.
 pub struct CDirectory {
     _private: (),
@@ -108,8 +114,9 @@ pub extern "C" fn drystone_directory_close(directory: *mut CDirectory) -> c_int 
 pub unsafe extern "C" fn drystone_walk_open(image: *mut CImage, name: *const c_char) -> *mut CWalk {
     answer(|| {
         let session = session(image)?;
-        let entries = session.fs.walk(path(name)?);
-        Ok(handles::insert(Listing::new(entries, session)))
+        let walk = session.fs.walk(path(name)?);
+        let walking = Walking { walk, is_at_directory: false };
+        Ok(handles::insert(Listing::new(walking, session)))
     })
 }
 
@@ -120,7 +127,9 @@ pub unsafe extern "C" fn drystone_walk_next(walk: *mut CWalk, entry: *mut CWalkE
     answer(|| {
         let listing = walking(walk)?;
         let mut state = listing.entries.lock();
-        let Some(next) = state.0.next() else { return Ok(0) };
+        let next = state.0.walk.next();
+        state.0.is_at_directory = matches!(&next, Some(Ok(entry)) if entry.file_type().is_dir());
+        let Some(next) = next else { return Ok(0) };
         let next = next?;
         state.1 = text(next.path().as_os_str());
         let depth = u32::try_from(next.depth()).unwrap_or(u32::MAX);
@@ -130,11 +139,17 @@ pub unsafe extern "C" fn drystone_walk_next(walk: *mut CWalk, entry: *mut CWalkE
     })
 }
 
-/// Leaves out what is in the directory that came last.
+/// Leaves out what is in the directory that came last. Does nothing if what came last isn't a directory, or an
+/// error.
 #[unsafe(no_mangle)]
 pub extern "C" fn drystone_walk_skip(walk: *mut CWalk) -> c_int {
     done(|| {
-        walking(walk)?.entries.lock().0.skip_current_dir();
+        let listing = walking(walk)?;
+        let walking = &mut listing.entries.lock().0;
+        // After anything else the walk would leave out the rest of the directory that holds it.
+        if std::mem::take(&mut walking.is_at_directory) {
+            walking.walk.skip_current_dir();
+        }
         Ok(())
     })
 }
@@ -142,10 +157,10 @@ pub extern "C" fn drystone_walk_skip(walk: *mut CWalk) -> c_int {
 /// Ends a walk.
 #[unsafe(no_mangle)]
 pub extern "C" fn drystone_walk_close(walk: *mut CWalk) -> c_int {
-    done(|| handles::close::<Listing<Walk<'static>>, _>(walk))
+    done(|| handles::close::<Listing<Walking>, _>(walk))
 }
 
-fn walking(walk: *mut CWalk) -> Result<Arc<Listing<Walk<'static>>>, Failure> {
+fn walking(walk: *mut CWalk) -> Result<Arc<Listing<Walking>>, Failure> {
     handles::get(walk)
 }
 

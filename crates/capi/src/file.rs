@@ -87,7 +87,8 @@ pub extern "C" fn drystone_file_close(file: *mut CFile) -> c_int {
     done(|| handles::close::<OpenFile, _>(file))
 }
 
-/// Reads at the file's offset, and moves it. Returns how many bytes, at most `size`; 0 at the end.
+/// Reads at the file's offset, and moves it. Returns how many bytes, at most `size`; 0 at the end. The rest of the
+/// buffer is cleared; after an error, all of it may be.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn drystone_file_read(
     file: *mut CFile,
@@ -97,7 +98,8 @@ pub unsafe extern "C" fn drystone_file_read(
     answer(|| Ok((&open_file(file)?.file).read(room(buffer, size)?)? as i64))
 }
 
-/// Reads at an offset. The file's own doesn't move.
+/// Reads at an offset. The file's own doesn't move. The rest of the buffer is cleared; after an error, all of it
+/// may be.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn drystone_file_pread(
     file: *mut CFile,

@@ -6,7 +6,7 @@
     reason = "functions for C, as the crate's header says"
 )]
 
-use crate::arguments::{bytes, is_null, path, put};
+use crate::arguments::{bytes, path, put, values};
 use crate::failure::{Failure, answer, done};
 use crate::handles;
 use drystone::fsck::Severity;
@@ -22,6 +22,9 @@ pub const DRYSTONE_READ_ONLY: u32 = 1;
 pub const DRYSTONE_IGNORE_JOURNAL: u32 = 2;
 /// For drystone_mkfs: replaces what the file or device holds.
 pub const DRYSTONE_OVERWRITE: u32 = 1;
+
+/// Groups of one user in Linux (NGROUPS_MAX).
+const GROUPS_MAX: usize = 65536;
 
 /// An open image, with the rights of a user.
 pub struct CImage {
@@ -74,11 +77,12 @@ pub unsafe extern "C" fn drystone_as_user(
 ) -> *mut CImage {
     answer(|| {
         let session = session(image)?;
-        let groups = match (groups_count, groups.is_null()) {
-            (0, _) => &[],
-            (_, true) => return Err(is_null()),
-            _ => std::slice::from_raw_parts(groups, groups_count),
-        };
+        // What a call that failed returns, such as getgroups(2), is no count.
+        if groups_count > GROUPS_MAX {
+            let message = format!("{groups_count} groups are more than a user can have");
+            return Err(Failure::new(Errno::EINVAL, message));
+        }
+        let groups = values(groups, groups_count)?;
         let fs = session.fs.as_user(user, group, groups).with_umask(0);
         Ok(handles::insert(Session { fs, image: Arc::clone(&session.image), is_owner: false }))
     })
@@ -91,8 +95,9 @@ pub extern "C" fn drystone_sync(image: *mut CImage) -> c_int {
 }
 
 /// Makes everything durable, marks the image clean and closes it. Fails with EBUSY, and leaves the image
-/// open, while a handle that was made from it is open or a call runs. After any other error the image is
-/// closed, and is recovered when it is opened the next time.
+/// open, while a call runs, while a file, a listing or a walk that was opened with this handle is open, and, if the
+/// handle is that of drystone_open, while one of drystone_as_user is. After any other error the image is closed,
+/// and is recovered when it is opened the next time.
 #[unsafe(no_mangle)]
 pub extern "C" fn drystone_close(image: *mut CImage) -> c_int {
     done(|| {

@@ -38,7 +38,7 @@ static void tell(const char *message, int is_error, void *data) {
 }
 
 static drystone_image *images(const char *name, const char *missing) {
-    drystone_image *image;
+    drystone_image *image, *reader;
     int counts[2] = {0, 0};
     FILE *file;
 
@@ -65,6 +65,7 @@ static drystone_image *images(const char *name, const char *missing) {
     image = drystone_open(name, 0);
     IS(image != NULL, 1);
     NO(drystone_open(name, 0), EBUSY);
+    NO(drystone_open(name, DRYSTONE_READ_ONLY), EBUSY);
 
     /* Damage: the image isn't open. */
     OK(drystone_close(image));
@@ -81,6 +82,10 @@ static drystone_image *images(const char *name, const char *missing) {
 
     image = drystone_open(name, DRYSTONE_READ_ONLY | DRYSTONE_IGNORE_JOURNAL);
     IS(drystone_mkdir(image, "/a", 0755), -EROFS);
+    reader = drystone_open(name, DRYSTONE_READ_ONLY);
+    IS(reader != NULL, 1);
+    NO(drystone_open(name, 0), EBUSY);
+    OK(drystone_close(reader));
     OK(drystone_close(image));
     return drystone_open(name, 0);
 }
@@ -231,9 +236,11 @@ static void files(drystone_image *image) {
     IS(drystone_file_seek(file, -1, SEEK_HOLE), -EINVAL);
     IS(drystone_file_seek(file, 0, SEEK_CUR), 5);
     IS(drystone_file_seek(file, 1, SEEK_SET), 1);
+    memset(buffer, 'x', 8);
     IS(drystone_file_read(file, buffer, 8), 4);
     IS(memcmp(buffer, "ello\0\0\0", 8), 0);
     IS(drystone_file_read(file, buffer, 8), 0);
+    IS(memcmp(buffer, "\0\0\0\0\0\0\0", 8), 0);
     IS(drystone_file_read(file, NULL, 8), -EINVAL);
     IS(drystone_file_pread(file, buffer, 2, 0), 2);
     IS(memcmp(buffer, "Je", 2), 0);
@@ -315,10 +322,14 @@ static void listings(drystone_image *image) {
     IS(drystone_walk_next(walk, &visited), 1);
     IS(strcmp(visited.path, "/a"), 0);
     OK(drystone_walk_skip(walk));
+    OK(drystone_walk_skip(walk));
     IS(drystone_walk_next(walk, &visited), 1);
     IS(strcmp(visited.path, "/f"), 0);
     IS(visited.stat.mode & S_IFMT, S_IFREG);
+    /* Nothing is in a file: what follows isn't left out. */
+    OK(drystone_walk_skip(walk));
     IS(drystone_walk_next(walk, &visited), 1);
+    IS(strcmp(visited.path, "/lost+found"), 0);
     OK(drystone_walk_next(walk, &visited));
     OK(drystone_walk_close(walk));
     IS(drystone_walk_close(walk), -EBADF);
@@ -357,6 +368,9 @@ static void users(drystone_image *image) {
     drystone_image *user = drystone_as_user(image, 1000, 1000, groups, 1);
 
     NO(drystone_as_user(image, 1000, 1000, NULL, 1), EINVAL);
+    /* As getgroups says that it failed. */
+    NO(drystone_as_user(image, 1000, 1000, groups, (size_t)-1), EINVAL);
+    NO(drystone_as_user(image, 1000, 1000, groups, 65537), EINVAL);
     IS(drystone_mkdir(user, "/mine", 0755), -EACCES);
     OK(drystone_chmod(user, "/a/file", 0600));
     IS(drystone_close(image), -EBUSY);
@@ -365,7 +379,7 @@ static void users(drystone_image *image) {
 }
 
 /* A child has none of the threads that an image needs: its parent's handles are refused, and stay whole. */
-static void forks(drystone_image *image) {
+static void forks(drystone_image *image, const char *name) {
     drystone_file *file = drystone_file_open(image, "/f", O_RDWR, 0);
     pid_t child;
     int status;
@@ -380,6 +394,8 @@ static void forks(drystone_image *image) {
         IS(drystone_sync(image), -EBADF);
         IS(drystone_close(image), -EBADF);
         IS(drystone_close(NULL), -EBADF);
+        NO(drystone_open(name, 0), EBUSY);
+        NO(drystone_open(name, DRYSTONE_READ_ONLY), EBUSY);
         fflush(stdout);
         _exit(failed);
     }
@@ -409,7 +425,7 @@ int main(int count, char **arguments) {
     listings(image);
     transfers(image, here, back);
     users(image);
-    forks(image);
+    forks(image, name);
     OK(drystone_sync(image));
     OK(drystone_close(image));
     OK(drystone_check(name, NULL, NULL));
