@@ -140,6 +140,19 @@ fn every_function_does_what_the_header_says() {
 }
 
 #[test]
+fn an_image_outlives_a_library_that_is_unloaded() {
+    let folder = tempfile::tempdir().unwrap();
+    let binary = folder.path().join("unload");
+    let mut cc = compiler();
+    run(cc.arg("tests/unload.c").args(["-ldl", "-o"]).arg(&binary));
+    let image = folder.path().join("disk.img");
+    run(Command::new(&binary).arg(libraries().join("libdrystone_capi.so")).arg(&image));
+    // The thread has committed what was written.
+    let found = drystone::Image::options().read_only(true).open(&image).unwrap();
+    assert_eq!(found.fs().read("/file").unwrap(), b"content");
+}
+
+#[test]
 fn the_example_of_the_guide_links_statically() {
     let guide = fs::read_to_string("../../docs/src/guide/c.md").unwrap();
     let (_, from) = guide.split_once("```c\n").unwrap();
