@@ -17,6 +17,9 @@
 //! which has 128 of them (64 GiB of disk with clusters of 64 KiB), and when it allocates after it has dropped
 //! a cluster that was compressed or shared with a snapshot. A compressed cluster that it frees may also be
 //! used again before the table that dropped it is durable.
+//!
+//! Reference counts and tables reach the disk in any order. So an image that is written is marked as not closed,
+//! and whoever opens it next to write corrects its counts first.
 
 use super::header::Qcow2Header;
 use super::image_file::ImageFile;
@@ -55,6 +58,8 @@ pub struct ContainerDevice {
     /// Set when a flush has failed: what was written before may be lost.
     has_failed: AtomicBool,
     file: FileDevice,
+    /// Of a qcow2 that is written.
+    marked: Option<Qcow2Header>,
     /// Held for their locks.
     _backing: Vec<FileDevice>,
 }
@@ -79,6 +84,7 @@ impl ContainerDevice {
         let file = FileDevice::open(path, mode)?;
         let host = |source| ContainerError::Host { format, source: Arc::new(source) };
         let mut backing = Vec::new();
+        let mut marked = None;
         let image = match format {
             ContainerFormat::Vmdk => {
                 let storage = File::open(storage_options(path, false)).map_err(host)?;
@@ -96,7 +102,12 @@ impl ContainerDevice {
                 let is_shown_closed = !is_written && header.is_dirty();
                 storage.is_shown_closed().store(is_shown_closed, Ordering::Relaxed);
                 let builder = Qcow2::<ImageFile>::builder(storage).write(is_written);
-                FormatAccess::new(builder.open(HostFiles::new(&mut backing)).map_err(host)?)
+                let opened = builder.open(HostFiles::new(&mut backing)).map_err(host)?;
+                if is_written {
+                    header.mark(&file, true)?;
+                    marked = Some(header);
+                }
+                FormatAccess::new(opened)
             }
         };
         Ok(ContainerDevice {
@@ -106,6 +117,7 @@ impl ContainerDevice {
             writes: RwLock::new(&CONTAINER_WRITES, ()),
             has_failed: AtomicBool::new(false),
             file,
+            marked,
             _backing: backing,
         })
     }
@@ -122,6 +134,7 @@ impl ContainerDevice {
         let format = ContainerFormat::Qcow2;
         let host = |source| ContainerError::Host { format, source: Arc::new(source) };
         file.clear(0)?;
+        let handle = file.duplicate()?;
         let storage = File::try_from(file.duplicate()?).map_err(host)?;
         let builder = Qcow2::<ImageFile>::create_builder(ImageFile::new(storage)).size(size_bytes);
         let image = builder
@@ -129,6 +142,9 @@ impl ContainerDevice {
                 Ok(Qcow2::builder(storage).backing(None).write(true))
             })
             .map_err(host)?;
+        file.set_size(handle.metadata().map_err(host)?.len())?;
+        let header = Qcow2Header::check(&file)?;
+        header.mark(&file, true)?;
         Ok(ContainerDevice {
             image: Arc::new(FormatAccess::new(image)),
             size_bytes,
@@ -136,6 +152,7 @@ impl ContainerDevice {
             writes: RwLock::new(&CONTAINER_WRITES, ()),
             has_failed: AtomicBool::new(false),
             file,
+            marked: Some(header),
             _backing: Vec::new(),
         })
     }
@@ -170,12 +187,20 @@ impl ContainerDevice {
         self.file.flush()?;
         self.image.flush().map_err(|error| DeviceError::io(DeviceOperation::Flush, 0, 0, error))
     }
+
+    /// Makes everything durable, and has the image say that it is closed.
+    fn close(&self) -> DeviceResult {
+        let Some(header) = &self.marked else { return Ok(()) };
+        self.write_tables()?;
+        self.file.flush()?;
+        header.mark(&self.file, false)
+    }
 }
 
 impl Drop for ContainerDevice {
     fn drop(&mut self) {
-        // The crate writes the tables next. What isn't durable then has no caller who waits for it.
-        if self.mode == OpenMode::ReadWrite && self.file.flush().is_err() {
+        // What isn't durable has no caller who waits for it. The mark tells whoever opens the image next.
+        if self.close().is_err() {
             self.fail();
         }
     }

@@ -5,7 +5,7 @@
 //! `docs/interop/qcow2.rst` of QEMU.
 
 use super::ContainerError;
-use drystone_blockdev::BlockDevice;
+use drystone_blockdev::{BlockDevice, DeviceResult};
 use zerocopy::byteorder::big_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
@@ -61,7 +61,8 @@ pub(super) struct Qcow2Header {
     pub refcount_table_entries: u64,
     /// A count has `1 << refcount_order` bits.
     pub refcount_order: u32,
-    pub incompatible: u64,
+    version: u32,
+    incompatible: u64,
 }
 
 impl Qcow2Header {
@@ -117,12 +118,22 @@ impl Qcow2Header {
             refcount_table_offset: raw.refcount_table_offset.get(),
             refcount_table_entries: table_bytes / 8,
             refcount_order: raw.refcount_order.get(),
+            version: raw.version.get(),
             incompatible: raw.incompatible.get(),
         })
     }
 
     pub fn is_dirty(&self) -> bool {
         self.incompatible & DIRTY != 0
+    }
+
+    /// Has the image in `file` say whether its reference counts may be wrong, durably. Version 2 can't say it.
+    pub fn mark(&self, file: &dyn BlockDevice, is_dirty: bool) -> DeviceResult {
+        if self.version == 2 {
+            return Ok(());
+        }
+        let features = self.incompatible & !DIRTY | if is_dirty { DIRTY } else { 0 };
+        file.write_durable_at(INCOMPATIBLE_OFFSET, &features.to_be_bytes())
     }
 }
 

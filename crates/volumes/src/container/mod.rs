@@ -7,9 +7,10 @@
 //!
 //! The crate writes reference counts before the tables that use them, so the image survives the end of the
 //! process. It doesn't wait for the disk in between (`device` says what follows for data). After a power cut a
-//! table may thus refer to clusters that are counted as free. Opening to write finds these and counts them (`restore_counts`), before
-//! anything is allocated. Clusters that are counted but not used may remain; `qemu-img check -r leaks` frees
-//! them.
+//! table may thus refer to clusters that are counted as free. An image of version 3 is marked as not closed while
+//! it is written, so QEMU corrects the counts before it writes. Opening to write counts such clusters here
+//! (`restore_counts`), before anything is allocated. Clusters that are counted but not used may remain;
+//! `qemu-img check -r leaks` frees them.
 
 #[cfg(feature = "containers")]
 mod device;

@@ -2,7 +2,7 @@
 //! them.
 
 use super::ContainerError;
-use super::header::{DIRTY, INCOMPATIBLE_OFFSET, OFFSET_MAX, Qcow2Header, damaged};
+use super::header::{OFFSET_MAX, Qcow2Header, damaged};
 use drystone_blockdev::BlockDevice;
 
 /// Bytes of reference counts that are read at once: entries may be in any order.
@@ -54,8 +54,7 @@ pub(super) fn restore_counts(
     counts.write_back()?;
     if header.is_dirty() {
         file.flush()?;
-        let cleared = (header.incompatible & !DIRTY).to_be_bytes();
-        file.write_durable_at(INCOMPATIBLE_OFFSET, &cleared)?;
+        header.mark(file, false)?;
     }
     Ok(())
 }
