@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import errno
 import os
 import shutil
 import stat as _stat
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import IO, Any, NamedTuple
@@ -98,6 +100,33 @@ class Listing(Iterator[DirEntry]):
         self._entries = iter(())
 
 
+# What a program has opened and not forgotten.
+_images: weakref.WeakSet[Image] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """What is open at the end of the program is made durable: not all of it is forgotten before."""
+    failed: OSError | None = None
+    for image in list(_images):
+        # A forked child has none that is open: they belong to its parent.
+        if image.closed:
+            continue
+        try:
+            try:
+                image.close()
+            except OSError as error:
+                if error.errno != errno.EBUSY:
+                    raise
+                # Files are open: what they have written is kept.
+                image.sync()
+        except OSError as error:
+            # The others are closed all the same.
+            failed = failed or error
+    if failed is not None:
+        raise failed
+
+
 class Image:
     """An open image. Leaving a with statement, or close(), makes everything durable."""
 
@@ -114,11 +143,13 @@ class Image:
         self._raw = _drystone.Image(
             name, read_only=read_only, ignore_journal=ignore_journal, user=user, umask=umask
         )
+        _images.add(self)
 
     def close(self) -> None:
         """Makes everything durable and closes the image.
 
-        Files must be closed before: an OSError says so, and the image stays open.
+        Files must be closed before: an OSError (EBUSY) says so, and the image stays open. After any other
+        error it is closed, and is recovered when it is opened the next time.
         """
         self._raw.close()
 
@@ -144,9 +175,18 @@ class Image:
             self.sync()
 
     def __del__(self) -> None:
-        # One that could not be opened has nothing to close. What is forgotten is closed, too.
+        # One that could not be opened has nothing to close. What is forgotten is closed, too; sys.unraisablehook gets
+        # the error.
         if "_raw" in self.__dict__ and not self.closed:
-            warnings.warn(f"unclosed {self!r}", ResourceWarning, source=self)
+            try:
+                warnings.warn(f"unclosed {self!r}", ResourceWarning, source=self)
+            finally:
+                try:
+                    self._raw.close()
+                except OSError as error:
+                    # Files are open: it is closed with the last of them.
+                    if error.errno != errno.EBUSY:
+                        raise
 
     def __repr__(self) -> str:
         return f"<drystone.Image {self.name!r}{', closed' if self.closed else ''}>"

@@ -1,6 +1,6 @@
 //! Building images from directories, archives and layers.
 
-use crate::failure::from_drystone;
+use crate::failure::call;
 use drystone::mkfs::build::{Size, SpareRoom};
 use drystone::vfs::{Exclude, OwnerMap};
 use drystone::{BuildOptions, build_image};
@@ -37,6 +37,5 @@ pub fn build(
         .owners(OwnerMap { all: owner, ..OwnerMap::default() })
         .exclude(Exclude::new(exclude))
         .overwrite(overwrite);
-    let built = py.detach(|| build_image(&name, &sources, &options, &()));
-    built.map(|built| built.warnings).map_err(from_drystone)
+    call(py, || build_image(&name, &sources, &options, &())).map(|built| built.warnings)
 }

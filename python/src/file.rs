@@ -1,6 +1,6 @@
 //! Open files, at any offset. Buffers, offsets and text are Python's.
 
-use crate::failure::{from_drystone, from_io};
+use crate::failure::call;
 use crate::image::Open;
 use crate::slot::Slot;
 use drystone::vfs::SeekFrom;
@@ -15,7 +15,7 @@ static FILE: LockClass = LockClass::new("Python file", 2);
 /// The file, which is dropped before what keeps the image open.
 pub struct OpenFile {
     file: drystone::File<'static>,
-    _image: Arc<Open>,
+    image: Arc<Open>,
 }
 
 /// An open file.
@@ -26,7 +26,7 @@ pub struct File {
 
 impl File {
     pub fn new(file: drystone::File<'static>, image: Arc<Open>) -> File {
-        File { open: Slot::new(&FILE, "the file", OpenFile { file, _image: image }) }
+        File { open: Slot::new(&FILE, "the file", OpenFile { file, image }) }
     }
 
     fn open(&self) -> PyResult<Arc<OpenFile>> {
@@ -39,7 +39,7 @@ impl File {
         body: impl FnOnce(&drystone::File<'static>) -> drystone::Result<T> + Send,
     ) -> PyResult<T> {
         let open = self.open()?;
-        py.detach(move || body(&open.file)).map_err(from_drystone)
+        call(py, move || body(&open.file))
     }
 }
 
@@ -53,11 +53,11 @@ impl File {
         offset: u64,
     ) -> PyResult<Bound<'py, PyBytes>> {
         let open = self.open()?;
-        let end = py.detach(|| open.file.metadata()).map_err(from_drystone)?.len();
+        let end = call(py, || open.file.metadata())?.len();
         let size = size.min(usize::try_from(end.saturating_sub(offset)).unwrap_or(usize::MAX));
         let mut read = 0;
         let bytes = PyBytes::new_with(py, size, |buffer| {
-            read = py.detach(|| read_full(&open.file, buffer, offset)).map_err(from_io)?;
+            read = call(py, || read_full(&open.file, buffer, offset))?;
             Ok(())
         })?;
         match read == size {
@@ -71,7 +71,7 @@ impl File {
     /// than there are only if there is no more room: `io` keeps the rest, and must not write the others again.
     fn pwrite(&self, py: Python<'_>, data: PyBackedBytes, offset: u64) -> PyResult<usize> {
         let open = self.open()?;
-        py.detach(|| open.file.write_at(&data, offset)).map_err(from_io)
+        call(py, || open.file.write_at(&data, offset))
     }
 
     fn size(&self, py: Python<'_>) -> PyResult<u64> {
@@ -94,9 +94,16 @@ impl File {
         self.run(py, |file| file.sync_all())
     }
 
-    fn close(&self, py: Python<'_>) {
+    /// Closes the file, and an image that only this file has kept open.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
         let open = self.open.take();
-        py.detach(|| drop(open));
+        call(py, || match open.and_then(Arc::into_inner) {
+            Some(OpenFile { file, image }) => {
+                drop(file);
+                Open::release(image)
+            }
+            None => Ok(()),
+        })
     }
 }
 

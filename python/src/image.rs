@@ -2,7 +2,7 @@
 //!
 //! Calls and files keep an image open; closing it meanwhile fails.
 
-use crate::failure::{at_path, from_drystone};
+use crate::failure::{at_path, call};
 use crate::file::File;
 use crate::slot::Slot;
 use drystone::transfer::CopySummary;
@@ -30,6 +30,19 @@ pub struct Open {
     image: drystone::Image,
 }
 
+impl Open {
+    /// Makes everything durable and closes the image.
+    fn close(self) -> drystone::Result<()> {
+        drop(self.fs);
+        self.image.close()
+    }
+
+    /// Closes an image that nothing else keeps open.
+    pub fn release(open: Arc<Open>) -> drystone::Result<()> {
+        Arc::into_inner(open).map_or(Ok(()), Open::close)
+    }
+}
+
 /// An open image.
 #[pyclass(frozen)]
 pub struct Image {
@@ -47,7 +60,7 @@ impl Image {
         body: impl FnOnce(&Fs<'static>) -> drystone::Result<T> + Send,
     ) -> PyResult<T> {
         let open = self.open()?;
-        py.detach(move || body(&open.fs)).map_err(from_drystone)
+        call(py, move || body(&open.fs))
     }
 }
 
@@ -63,26 +76,24 @@ impl Image {
         user: Option<(u32, u32, Vec<u32>)>,
         umask: u32,
     ) -> PyResult<Image> {
-        let open = py.detach(|| {
+        let open = call(py, || {
             let options = drystone::Image::options().read_only(read_only);
             let image = options.ignore_journal(ignore_journal).open(name)?;
             let fs = match user {
                 Some((user, group, groups)) => image.shared_fs().as_user(user, group, &groups),
                 None => image.shared_fs(),
             };
-            Ok(Open { fs: fs.with_umask(umask), image })
-        });
-        Ok(Image { open: Slot::new(&IMAGE, "the image", open.map_err(from_drystone)?) })
+            Ok::<_, drystone::Error>(Open { fs: fs.with_umask(umask), image })
+        })?;
+        Ok(Image { open: Slot::new(&IMAGE, "the image", open) })
     }
 
     /// Makes everything durable and closes the image. One that is closed stays so.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let Some(Open { fs, image }) = self.open.take_unused()? else { return Ok(()) };
-        let closed = py.detach(move || {
-            drop(fs);
-            image.close()
-        });
-        closed.map_err(from_drystone)
+        match self.open.take_unused()? {
+            Some(open) => call(py, || open.close()),
+            None => Ok(()),
+        }
     }
 
     #[getter]
@@ -115,13 +126,11 @@ impl Image {
         let options = OpenOptions::new().read(read).write(write).append(append);
         let options = options.truncate(truncate).create(create).create_new(create_new);
         let open = self.open()?;
-        let (file, is_directory) = py
-            .detach(|| {
-                let file = open.fs.open_with(&path, options)?;
-                let is_directory = file.metadata()?.is_dir();
-                Ok((file, is_directory))
-            })
-            .map_err(from_drystone)?;
+        let (file, is_directory) = call(py, || {
+            let file = open.fs.open_with(&path, options)?;
+            let is_directory = file.metadata()?.is_dir();
+            Ok::<_, drystone::Error>((file, is_directory))
+        })?;
         match is_directory {
             true => Err(at_path(Errno::EISDIR, &path)),
             false => Ok(File::new(file, open)),
@@ -402,5 +411,5 @@ pub fn mkfs(
         let uuid = uuid::Uuid::parse_str(uuid);
         options = options.uuid(uuid.map_err(|error| PyValueError::new_err(error.to_string()))?);
     }
-    py.detach(|| drystone::Image::create(name, &options)?.close()).map_err(from_drystone)
+    call(py, || drystone::Image::create(name, &options)?.close())
 }

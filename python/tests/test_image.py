@@ -106,12 +106,68 @@ def test_an_image_that_is_forgotten_is_closed(name):
         assert image.read_text("/f") == "x"
 
 
-def test_the_end_of_a_program_closes_images(name):
-    program = "import drystone, sys; i = drystone.open(sys.argv[1]); i.write_text('/f', 'x')"
+def test_a_forgotten_image_is_closed_with_its_last_file(name):
+    image = drystone.open(name)
+    files = [image.open(f"/{number}", "wb") for number in range(2)]
+    with pytest.warns(ResourceWarning, match="unclosed"):
+        del image
+    for file in files:
+        file.write(b"x")
+        with pytest.raises(OSError) as busy:
+            drystone.open(name)
+        assert busy.value.errno == errno.EBUSY
+        file.close()
+    with drystone.open(name, read_only=True, ignore_journal=True) as image:
+        assert image.read_bytes("/0") == image.read_bytes("/1") == b"x"
+
+
+@pytest.mark.parametrize(
+    "forget",
+    [
+        "image.close()",
+        "del image",
+        "import gc; image.itself = image; del image; gc.collect()",
+        "file = image.open('/g', 'wb'); del image; file.close()",
+        "",
+    ],
+)
+def test_a_forgotten_image_tells_why_it_could_not_be_closed(name, forget):
+    program = f"""
+import drystone, resource, sys
+image = drystone.open(sys.argv[1])
+image.write_bytes("/f", bytes(100_000))
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+{forget}
+"""
+    # Not here, where the sources are.
+    ended = subprocess.run(
+        [sys.executable, "-c", program, name], cwd=name.parent, capture_output=True, text=True
+    )
+    assert "File too large" in ended.stderr, ended.stderr
+    with drystone.open(name) as image:
+        image.sync()
+
+
+@pytest.mark.parametrize("more", ["", "; i.itself = i", "; f = i.open('/g', 'w'); f.write('y')"])
+def test_the_end_of_a_program_closes_images(name, more):
+    program = "import drystone, sys; i = drystone.open(sys.argv[1]); i.write_text('/f', 'x')" + more
     ended = subprocess.run([sys.executable, "-c", program, name], cwd=name.parent)
     assert ended.returncode == 0
     with drystone.open(name, read_only=True, ignore_journal=True) as image:
         assert image.read_text("/f") == "x"
+
+
+def test_the_end_of_a_program_closes_every_image(name, tmp_path, monkeypatch):
+    def refuse():
+        raise OSError("full")
+
+    drystone.mkfs(tmp_path / "other.img", 8 << 20)
+    with drystone.open(name) as image, drystone.open(tmp_path / "other.img") as other:
+        with monkeypatch.context() as patch:
+            patch.setattr(image, "close", refuse)
+            with pytest.raises(OSError, match="full"):
+                drystone._image._close_all()
+        assert other.closed and not image.closed
 
 
 def test_read_only(name):
