@@ -9,11 +9,10 @@
 
 from __future__ import annotations
 
-import atexit
 import errno
 import os
 import stat as _stat
-import weakref
+import time
 from datetime import datetime, timezone
 from glob import has_magic
 from typing import Any
@@ -25,14 +24,9 @@ import drystone
 
 _KINDS = {_stat.S_IFREG: "file", _stat.S_IFDIR: "directory", _stat.S_IFLNK: "link"}
 
-# By id: fsspec gives them their hash later.
-_open_file_systems: weakref.WeakValueDictionary[int, DrystoneFileSystem] = (
-    weakref.WeakValueDictionary()
-)
 
-
-# A child doesn't close what belongs to its parent.
-os.register_at_fork(after_in_child=_open_file_systems.clear)
+# How long files may stay open after a reader has returned: threads of pyarrow let go of them a moment later.
+_WAIT_S = 2
 
 
 class DrystoneFileSystem(AbstractFileSystem):  # type: ignore[misc]
@@ -65,16 +59,26 @@ class DrystoneFileSystem(AbstractFileSystem):  # type: ignore[misc]
         self.fo = os.fspath(fo)
         self.auto_mkdir = auto_mkdir
         self.image = drystone.open(fo, read_only=read_only)
-        _open_file_systems[id(self)] = self
 
     def close(self) -> None:
-        """Makes everything durable and closes the image."""
-        self.image.close()
-        _open_file_systems.pop(id(self), None)
-        # The next one with these options opens the image again.
-        for token, kept in list(self._cache.items()):
-            if kept is self:
-                del self._cache[token]
+        """Makes everything durable and closes the image. Files must be closed before; those that threads of
+        pyarrow still hold are waited for."""
+        deadline = time.monotonic() + _WAIT_S
+        try:
+            while True:
+                try:
+                    self.image.close()
+                    break
+                except OSError as error:
+                    if error.errno != errno.EBUSY or time.monotonic() > deadline:
+                        raise
+                time.sleep(0.005)
+        finally:
+            # The next one with these options opens the image again. It is closed also after an error, but for open files.
+            if self.image.closed:
+                for token, kept in list(self._cache.items()):
+                    if kept is self:
+                        del self._cache[token]
 
     def sync(self) -> None:
         """Returns when everything is durable."""
@@ -274,21 +278,3 @@ class DrystoneFileSystem(AbstractFileSystem):  # type: ignore[misc]
         if not mode.startswith("r"):
             self._prepare(path)
         return self.image.open(path, mode if "b" in mode else mode + "b", block_size or -1)
-
-
-@atexit.register
-def _close_all() -> None:
-    """What is open at the end of the program is made durable."""
-    failed: OSError | None = None
-    for fs in list(_open_file_systems.values()):
-        try:
-            try:
-                fs.close()
-            except OSError:
-                # Files are open: what they have written is.
-                fs.sync()
-        except OSError as error:
-            # The others are closed all the same.
-            failed = failed or error
-    if failed is not None:
-        raise failed

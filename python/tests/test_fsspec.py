@@ -1,7 +1,9 @@
 """The file system for fsspec: its own tests, and pandas."""
 
+import errno
 import subprocess
 import sys
+import threading
 
 import drystone
 import fsspec
@@ -139,18 +141,36 @@ def test_a_link_to_a_directory_is_removed_alone(fs):
     assert not fs.lexists("/link") and fs.cat_file("/kept/f") == b"1"
 
 
-def test_the_end_closes_every_image(fs, tmp_path, monkeypatch):
-    def refuse():
-        raise OSError("full")
+def test_files_that_a_thread_is_about_to_close_are_waited_for(name):
+    fs = fsspec.filesystem("drystone", fo=str(name))
+    file = fs.open("/f", "wb")
+    thread = threading.Timer(0.1, file.close)
+    thread.start()
+    fs.close()
+    assert fs.image.closed
+    thread.join()
 
-    drystone.mkfs(tmp_path / "other.img", 8 << 20)
-    other = fsspec.filesystem("drystone", fo=str(tmp_path / "other.img"))
-    with monkeypatch.context() as patch:
-        patch.setattr(fs, "close", refuse)
-        patch.setattr(fs, "sync", refuse)
-        with pytest.raises(OSError, match="full"):
-            drystone.fsspec._close_all()
-    assert other.image.closed
+
+def test_an_image_that_could_not_be_closed_well_is_opened_again(name, monkeypatch):
+    fs = fsspec.filesystem("drystone", fo=str(name))
+    with fs.open("/f", "wb") as file:
+        file.write(b"x")
+        with pytest.raises(OSError) as busy:
+            fs.close()
+        assert busy.value.errno == errno.EBUSY
+        assert fsspec.filesystem("drystone", fo=str(name)) is fs
+    close = fs.image.close
+
+    def fail():
+        close()
+        raise OSError(errno.EIO, "lost")
+
+    monkeypatch.setattr(fs.image, "close", fail)
+    with pytest.raises(OSError, match="lost"):
+        fs.close()
+    other = fsspec.filesystem("drystone", fo=str(name))
+    assert other.cat_file("/f") == b"x"
+    other.close()
 
 
 def test_addresses(name):
