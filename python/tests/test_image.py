@@ -14,6 +14,8 @@ from pathlib import Path
 import drystone
 import pytest
 
+from nbd import Server
+
 
 def test_making_and_opening(tmp_path):
     name = tmp_path / "a.img"
@@ -103,6 +105,19 @@ def test_an_image_that_is_forgotten_is_closed(name):
     with pytest.warns(ResourceWarning, match="unclosed"):
         del image
     with drystone.open(name, read_only=True, ignore_journal=True) as image:
+        assert image.read_text("/f") == "x"
+
+
+def test_threads_run_while_a_forgotten_image_is_closed(name, tmp_path):
+    """The disk is served by threads of this program, which would wait forever."""
+    server = Server(tmp_path / "socket", name.read_bytes())
+    image = drystone.open(server.address)
+    image.write_text("/f", "x")
+    before = server.requests
+    with pytest.warns(ResourceWarning, match="unclosed"):
+        del image
+    assert server.requests > before
+    with drystone.open(server.address, read_only=True, ignore_journal=True) as image:
         assert image.read_text("/f") == "x"
 
 
