@@ -27,8 +27,8 @@ pub enum TarProblem {
         /// The sum of the bytes.
         computed: i64,
     },
-    /// A lone block of zeros between entries: an end for some programs, not for others.
-    #[error("a block of zeros is followed by another entry: the archive was cut or joined")]
+    /// A lone block of zeros, where an archive's end has two. Some programs end there, some read on.
+    #[error("a lone block of zeros, with data after it: the archive is damaged, cut or joined")]
     LoneZeroBlock,
     /// A header's number has other bytes than digits, or is out of range.
     #[error("the field \"{field}\" isn't a number, or is out of range")]

@@ -9,9 +9,9 @@
 //! headers nor ACLs; it doesn't check that an entry lies within the archive; its errors don't say
 //! where they are. For writing it offers only the fields of a header.
 //!
-//! The archive ends at the first block of zeros or the end of the file; what follows is ignored, as
-//! by tar. But a single block of zeros that is followed by another entry is an error: such an
-//! archive was damaged or joined wrongly. An archive without entries is zeros only: other files, such as
+//! The archive ends at two blocks of zeros or the end of the file; what follows is ignored, as by
+//! tar. A single block of zeros that is followed by anything else is an error: a header was lost,
+//! or archives were joined wrongly. An archive without entries is zeros only: other files, such as
 //! images, begin with zeros too. Leading slashes of names are dropped; names with `..` are
 //! refused.
 

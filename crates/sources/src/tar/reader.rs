@@ -8,7 +8,7 @@ use super::entry::{DataRun, EntryKind, TarAttributes, TarEntry, Time, clean_path
 use super::error::{TarError, TarProblem};
 use super::header::{BLOCK_BYTES, Dialect, RawTarHeader, SparseExtension, check_sum, number, text};
 use super::pax::Extended;
-use super::sparse;
+use super::{is_header, sparse};
 use crate::input::{Input, Window};
 use drystone_ext4_format::acl::Acl;
 
@@ -136,6 +136,7 @@ impl<'a> TarReader<'a> {
         before: Before,
         shown_name: &mut Option<Vec<u8>>,
     ) -> Result<TarEntry, TarProblem> {
+        let has_pax_header = before.extended.is_some();
         let extended = before.extended.unwrap_or_else(|| self.global.clone());
         let name = extended.sparse.name.clone();
         let name = name.or_else(|| extended.path.clone()).or(before.name);
@@ -163,10 +164,16 @@ impl<'a> TarReader<'a> {
             None => unsigned(&header.size, "size")?,
         };
         let kind = match header.kind {
-            b'0' | 0 | b'7' if is_directory_name => EntryKind::Directory,
+            b'0' | 0 | b'7' if is_directory_name => {
+                self.skip(size)?;
+                EntryKind::Directory
+            }
             b'0' | 0 | b'7' | b'S' => self.file(header, &extended, size)?,
             b'1' => {
-                self.skip_of_hard_link(size)?;
+                // POSIX: an entry with a PAX header has as much data as it says.
+                if has_pax_header || self.has_data_of_hard_link(size)? {
+                    self.skip(size)?;
+                }
                 EntryKind::HardLink(clean_path(&link())?)
             }
             b'2' => EntryKind::Symlink(link()),
@@ -311,20 +318,28 @@ impl<'a> TarReader<'a> {
         Ok((pieces, size))
     }
 
-    /// Skips the data of a hard link. Some programs write the data again, some only its size: if a
-    /// header follows at once, there is no data.
-    fn skip_of_hard_link(&mut self, size: u64) -> Result<(), TarProblem> {
-        if size == 0 || self.position >= self.window.length() {
-            return Ok(());
+    /// Whether data follows a hard link without a PAX header. Some programs write the data again,
+    /// some only its size: if a header follows at once, there is no data.
+    fn has_data_of_hard_link(&mut self, size: u64) -> Result<bool, TarProblem> {
+        let available = self.window.length() - self.position;
+        if size == 0 || available == 0 || is_header(&self.block(self.position)?) {
+            return Ok(false);
         }
-        let block = self.block(self.position)?;
-        if block.iter().all(|&byte| byte == 0) || check_sum(&block).is_ok() {
-            return Ok(());
+        // Zeros are the archive's end, or data that begins with them. After data comes the next
+        // entry or the end; and if the end follows either way, no entry is lost.
+        if !self.is_zeros_at(self.position)? {
+            return Ok(true);
         }
-        self.skip(size)
+        if size > available {
+            return Ok(false);
+        }
+        let end = (self.position + size).next_multiple_of(BLOCK_BYTES);
+        let is_whole = self.check_within(end, BLOCK_BYTES).is_ok();
+        Ok(self.is_zeros_at(end)? || is_whole && is_header(&self.block(end)?))
     }
 
-    /// Whether the archive ends here: at a block of zeros, or the file's end.
+    /// Whether the archive ends here: at two blocks of zeros, one before the file's end, or the
+    /// file's end.
     fn is_end(&mut self) -> Result<bool, TarProblem> {
         if self.position >= self.window.length() {
             return if self.position == 0 { Err(TarProblem::Empty) } else { Ok(true) };
@@ -336,16 +351,25 @@ impl<'a> TarReader<'a> {
             return Ok(false);
         }
         let next = self.position + BLOCK_BYTES;
-        if next + BLOCK_BYTES <= self.window.length() {
-            let block = self.block(next)?;
-            if block.iter().any(|&byte| byte != 0) && check_sum(&block).is_ok() {
-                return Err(TarProblem::LoneZeroBlock);
-            }
+        if self.position == 0 {
+            let is_blank = self.is_all_zeros()?;
+            let is_archive =
+                self.window.length() >= next + BLOCK_BYTES && is_header(&self.block(next)?);
+            return match (is_blank, is_archive) {
+                (true, _) => Ok(true),
+                (false, true) => Err(TarProblem::LoneZeroBlock),
+                (false, false) => Err(TarProblem::NotAHeader),
+            };
         }
-        if self.position == 0 && !self.is_all_zeros()? {
-            return Err(TarProblem::NotAHeader);
-        }
-        Ok(true)
+        if self.is_zeros_at(next)? { Ok(true) } else { Err(TarProblem::LoneZeroBlock) }
+    }
+
+    /// Whether the block at an offset has no other bytes than zeros, as far as the archive goes.
+    fn is_zeros_at(&mut self, offset: u64) -> Result<bool, TarProblem> {
+        let mut block = [0; BLOCK_BYTES as usize];
+        let length = self.window.length().saturating_sub(offset).min(BLOCK_BYTES);
+        self.read(offset, &mut block[..length as usize])?;
+        Ok(block.iter().all(|&byte| byte == 0))
     }
 
     /// Whether the whole archive is zeros, as an empty one is. An image may begin with zeros too, and a blank

@@ -180,10 +180,7 @@ fn what_is_wrong_is_said_with_its_place() {
             file().pax(&[("GNU.sparse.major", b"7")]).file("a", "").end(),
             "entry a at byte 1024: the sparse file's map is in a format that is not known",
         ),
-        (
-            file().data(&[0; 512]).file("later", "").end(),
-            "at byte 1024: a block of zeros is followed by another entry",
-        ),
+        (file().data(&[0; 512]).file("later", "").end(), "at byte 1024: a lone block of zeros"),
     ] {
         if expected.is_empty() {
             assert!(read(&bytes).is_ok());
@@ -280,4 +277,62 @@ fn hard_links_with_and_without_data() {
     let tree = read(&tar).unwrap();
     assert_eq!(tree.node(tree.lookup(b"a").unwrap()).links(), 3);
     assert!(tree.lookup(b"c").is_some() && tree.lookup(b"e").is_some());
+}
+
+/// Data may begin with zeros, as that of a disk image does, and may be an archive.
+#[test]
+fn data_of_hard_links_is_neither_an_end_nor_entries() {
+    let inner = Made::default().file("inside", "").end();
+    let zeros_first = [vec![0; 1024], vec![7; 1000]].concat();
+    let all_zeros = vec![0; 3000];
+    let target = || Made::default().file("a", "");
+    let is_read = |made: Made| {
+        let tree = read(&made.file("z", "").end()).unwrap();
+        assert!(tree.lookup(b"z").is_some() && tree.lookup(b"inside").is_none());
+        tree
+    };
+    for data in [&zeros_first, &all_zeros, &inner] {
+        // A PAX header's entry has as much data as it says.
+        let tree = is_read(target().pax(&[("mtime", b"1")]).entry("b", b'1', "a", data));
+        assert_eq!(tree.node(tree.lookup(b"a").unwrap()).links(), 2);
+        let size = data.len().to_string();
+        let mut made = target().pax(&[("size", size.as_bytes())]);
+        made.0.extend(header(b"b", b'1', b"a", 0));
+        is_read(made.data(data));
+        // A regular file whose name is a directory's.
+        let tree = is_read(target().entry("d/", b'0', "", data));
+        assert_eq!(tree.node(tree.lookup(b"d").unwrap()).kind(), NodeKind::Directory);
+    }
+    for data in [&zeros_first, &all_zeros] {
+        is_read(target().entry("b", b'1', "a", data));
+        assert!(read(&target().entry("b", b'1', "a", data).end()).is_ok());
+    }
+    // Only a size, at the end of the archive.
+    for size in [5, 600, 3000, u64::from(u32::MAX)] {
+        let mut made = target();
+        made.0.extend(header(b"b", b'1', b"a", size));
+        assert!(read(&made.end()).is_ok());
+    }
+}
+
+/// A header may have been lost to a bad sector, or to a hole that an interrupted download left.
+#[test]
+fn a_zeroed_header_is_no_end() {
+    let whole = Made::default().file("a", "first").file("b", "second").file("c", "third").end();
+    for at in [0, 1024, 2048] {
+        let mut damaged = whole.clone();
+        damaged[at..at + 512].fill(0);
+        let expected = match at {
+            0 => "at byte 0: this isn't a tar header".to_owned(),
+            _ => format!("at byte {at}: a lone block of zeros"),
+        };
+        let text = error(&damaged);
+        assert!(text.starts_with(&expected), "{text:?}, not {expected:?}");
+    }
+    // An end that was cut, and what two blocks of zeros keep apart.
+    let content_end = whole.len() - 1024;
+    assert!(read(&whole[..content_end + 512]).is_ok());
+    assert!(read(&whole[..content_end + 700]).is_ok());
+    assert!(read(&[&whole[..], b"more"].concat()).is_ok());
+    assert!(error(&[&whole[..content_end + 512], b"more"].concat()).contains("lone block"));
 }
