@@ -118,35 +118,40 @@ pub(crate) fn entries_of(
     inode: &Inode,
     is_strict: bool,
 ) -> Result<Result<Vec<QuotaEntry>, Corrupt>, Error> {
-    read(checker, kind, inode, |file| {
+    let blocks = blocks_of(checker, inode)?;
+    or_corrupt(QuotaFile::open(kind, blocks).and_then(|mut file| {
         if is_strict {
             file.check_strays()?;
         }
         file.entries()
-    })
+    }))
 }
 
-/// The entries of a quota file that can be read, and how many can't: none of either if its head is damaged.
+/// The entries of a quota file that can be read, whatever its head says, and how many can't.
 pub(crate) fn readable_entries_of(
     checker: &Checker<'_>,
     kind: QuotaKind,
     inode: &Inode,
 ) -> Result<(Vec<QuotaEntry>, u64), Error> {
-    let found = read(checker, kind, inode, QuotaFile::readable_entries)?;
+    let opened = match QuotaFile::open(kind, blocks_of(checker, inode)?) {
+        Err(ReadError::Corrupt(_)) => {
+            QuotaFile::open_without_head(kind, blocks_of(checker, inode)?)
+        }
+        opened => opened,
+    };
+    let found = or_corrupt(opened.and_then(|mut file| file.readable_entries()))?;
     Ok(found.unwrap_or_default())
 }
 
-fn read<'a, 'i, T>(
-    checker: &'a Checker<'i>,
-    kind: QuotaKind,
-    inode: &Inode,
-    read: impl FnOnce(&mut QuotaFile<Blocks<'a, 'i>>) -> Result<T, ReadError>,
-) -> Result<Result<T, Corrupt>, Error> {
+fn blocks_of<'a, 'i>(checker: &'a Checker<'i>, inode: &Inode) -> Result<Blocks<'a, 'i>, Error> {
     let extents = mapping::extents_of(&checker.image, inode)?;
     let length = inode.size_bytes.min(SIZE_BYTES_MAX) / BLOCK_LENGTH as u64;
     let length = u32::try_from(length).unwrap_or(u32::MAX);
-    let blocks = Blocks { checker, extents, length };
-    match QuotaFile::open(kind, blocks).and_then(|mut file| read(&mut file)) {
+    Ok(Blocks { checker, extents, length })
+}
+
+fn or_corrupt<T>(read: Result<T, ReadError>) -> Result<Result<T, Corrupt>, Error> {
+    match read {
         Ok(found) => Ok(Ok(found)),
         Err(ReadError::Corrupt(corrupt)) => Ok(Err(corrupt)),
         Err(ReadError::Other(error)) => Err(error),

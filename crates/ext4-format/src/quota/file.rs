@@ -2,30 +2,31 @@
 
 use super::raw::{RawDataBlockHeader, RawQuotaEntry, RawQuotaHeader, RawQuotaInfo};
 use super::{
-    BLOCK_LENGTH, GRACE_SECONDS_DEFAULT, MemoryQuotaBlocks, QuotaBlock, QuotaBlocks, QuotaEntry,
-    QuotaInfo, QuotaKind, VERSION,
+    BLOCK_LENGTH, MemoryQuotaBlocks, QuotaBlock, QuotaBlocks, QuotaEntry, QuotaInfo, QuotaKind,
+    VERSION,
 };
 use crate::error::{Corrupt, QuotaProblem};
 use std::collections::{BTreeMap, BTreeSet};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// The block with the root of the tree.
-const ROOT: u32 = 1;
+pub(super) const ROOT: u32 = 1;
 /// Levels of references above the data blocks.
 const DEPTH: u32 = 4;
 const HEADER_LENGTH: usize = size_of::<RawQuotaHeader>();
 const DATA_HEADER_LENGTH: usize = size_of::<RawDataBlockHeader>();
 const ENTRY_LENGTH: usize = size_of::<RawQuotaEntry>();
 /// Entries that fit a data block.
-const ENTRIES_PER_BLOCK: u16 = ((BLOCK_LENGTH - DATA_HEADER_LENGTH) / ENTRY_LENGTH) as u16;
-const REFERENCES: usize = BLOCK_LENGTH / 4;
+pub(super) const ENTRIES_PER_BLOCK: u16 =
+    ((BLOCK_LENGTH - DATA_HEADER_LENGTH) / ENTRY_LENGTH) as u16;
+pub(super) const REFERENCES: usize = BLOCK_LENGTH / 4;
 
 /// A quota file, its head checked; blocks of the tree are checked as they are used.
 #[derive(Debug)]
 pub struct QuotaFile<B> {
     kind: QuotaKind,
-    info: QuotaInfo,
-    blocks: B,
+    pub(super) info: QuotaInfo,
+    pub(super) blocks: B,
 }
 
 impl<B: QuotaBlocks> QuotaFile<B> {
@@ -60,20 +61,26 @@ impl<B: QuotaBlocks> QuotaFile<B> {
         Ok(Self { kind, info, blocks })
     }
 
+    /// Opens a file for [`readable_entries`](Self::readable_entries), whatever its head says: the root has a fixed
+    /// place, and the file's length bounds what references lead to.
+    ///
+    /// # Errors
+    /// The file is too short for a root.
+    pub fn open_without_head(kind: QuotaKind, blocks: B) -> Result<Self, B::Error> {
+        let room = blocks.length();
+        if room <= ROOT {
+            let problem = QuotaProblem::Blocks { found: 0, room };
+            return Err(Corrupt::Quota { kind, block: 0, problem }.into());
+        }
+        Ok(Self { kind, info: QuotaInfo::with_blocks(room), blocks })
+    }
+
     /// Makes an empty file and returns it open.
     ///
     /// # Errors
     /// What the storage reports.
     pub fn create(kind: QuotaKind, blocks: B) -> Result<Self, B::Error> {
-        let info = QuotaInfo {
-            space_grace_seconds: GRACE_SECONDS_DEFAULT,
-            inode_grace_seconds: GRACE_SECONDS_DEFAULT,
-            flags: 0,
-            blocks: ROOT + 1,
-            free_block: 0,
-            free_entry_block: 0,
-        };
-        let mut file = Self { kind, info, blocks };
+        let mut file = Self { kind, info: QuotaInfo::with_blocks(ROOT + 1), blocks };
         file.write_info()?;
         file.blocks.write(ROOT, &[0; BLOCK_LENGTH])?;
         Ok(file)
@@ -124,24 +131,8 @@ impl<B: QuotaBlocks> QuotaFile<B> {
         Ok(entries)
     }
 
-    /// The entries that can be read, in the order of ids, and how many references of the tree lead to none.
-    ///
-    /// # Errors
-    /// What the storage reports.
-    pub fn readable_entries(&mut self) -> Result<(Vec<QuotaEntry>, u64), B::Error> {
-        let (mut entries, mut lost) = (Vec::new(), 0);
-        self.for_each_entry(|entry| {
-            match entry {
-                Ok(entry) => entries.push(entry),
-                Err(_) => lost += 1,
-            }
-            Ok(())
-        })?;
-        Ok((entries, lost))
-    }
-
     /// Calls `visit` for each entry, and for what is wrong with each reference that leads to none.
-    fn for_each_entry(
+    pub(super) fn for_each_entry(
         &mut self,
         mut visit: impl FnMut(Result<QuotaEntry, Corrupt>) -> Result<(), Corrupt>,
     ) -> Result<(), B::Error> {
@@ -327,7 +318,7 @@ impl<B: QuotaBlocks> QuotaFile<B> {
     }
 
     /// The checked reference at an index of a tree block.
-    fn reference(
+    pub(super) fn reference(
         &self,
         block: u32,
         bytes: &QuotaBlock,
@@ -376,7 +367,7 @@ fn try_build(
 }
 
 /// Reads a structure from bytes that the caller knows to be at least as long.
-fn split<T: FromBytes>(bytes: &[u8]) -> (T, &[u8]) {
+pub(super) fn split<T: FromBytes>(bytes: &[u8]) -> (T, &[u8]) {
     match T::read_from_prefix(bytes) {
         Ok(read) => read,
         Err(_) => unreachable!("a block is longer than its structures"),
@@ -397,11 +388,11 @@ fn slot_bytes(bytes: &QuotaBlock, slot: usize) -> &[u8] {
     &bytes[at..at + ENTRY_LENGTH]
 }
 
-fn is_unused(bytes: &QuotaBlock, slot: usize) -> bool {
+pub(super) fn is_unused(bytes: &QuotaBlock, slot: usize) -> bool {
     slot_bytes(bytes, slot).iter().all(|&byte| byte == 0)
 }
 
-fn entry_at(bytes: &QuotaBlock, slot: usize) -> RawQuotaEntry {
+pub(super) fn entry_at(bytes: &QuotaBlock, slot: usize) -> RawQuotaEntry {
     split::<RawQuotaEntry>(slot_bytes(bytes, slot)).0
 }
 

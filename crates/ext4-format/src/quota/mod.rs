@@ -14,6 +14,7 @@
 mod blocks;
 mod file;
 mod raw;
+mod salvage;
 #[cfg(test)]
 mod tests;
 
@@ -75,4 +76,18 @@ pub struct QuotaInfo {
     pub free_block: u32,
     /// First data block with room, or 0.
     pub free_entry_block: u32,
+}
+
+impl QuotaInfo {
+    /// Of a file with so many blocks, none of them unused.
+    const fn with_blocks(blocks: u32) -> Self {
+        Self {
+            space_grace_seconds: GRACE_SECONDS_DEFAULT,
+            inode_grace_seconds: GRACE_SECONDS_DEFAULT,
+            flags: 0,
+            blocks,
+            free_block: 0,
+            free_entry_block: 0,
+        }
+    }
 }

@@ -58,6 +58,61 @@ fn entries_of_sound_blocks_can_be_read() {
     assert_eq!(file.readable_entries(), Ok((all[..kept].to_vec(), (100 - kept) as u64)));
 }
 
+/// Ids that differ in each of their bytes.
+fn spread() -> Vec<QuotaEntry> {
+    let mut ids: Vec<u32> = (0..40).chain([700, 70_000, 20 << 24, 20 << 24 | 5]).collect();
+    ids.sort_unstable();
+    ids.into_iter().map(|id| QuotaEntry { space_hard_limit: 9, ..entry(id, 5) }).collect()
+}
+
+fn salvaged(bytes: &[u8]) -> (Vec<QuotaEntry>, u64) {
+    let blocks = MemoryQuotaBlocks::from_bytes(bytes);
+    QuotaFile::open_without_head(QuotaKind::User, blocks).unwrap().readable_entries().unwrap()
+}
+
+#[test]
+fn a_damaged_head_costs_no_entry() {
+    let mut bytes = build(QuotaKind::User, spread());
+    bytes[..1024].fill(b'X');
+    assert!(open(&bytes).is_err());
+    assert_eq!(salvaged(&bytes), (spread(), 0));
+}
+
+/// Nor does what leads to the blocks of references for the last byte: with large blocks, all that is one block.
+#[test]
+fn entries_without_a_way_to_them_are_found() {
+    let sound = build(QuotaKind::User, spread());
+    for fill in [0, b'X', 1] {
+        let mut bytes = sound.clone();
+        bytes[..2048].fill(fill);
+        assert_eq!(salvaged(&bytes).0, spread());
+        bytes[..1024].copy_from_slice(&sound[..1024]);
+        assert_eq!(open(&bytes).unwrap().readable_entries().unwrap().0, spread());
+        // Blocks 3 and 4 are those below the root.
+        bytes[3 * 1024..5 * 1024].fill(fill);
+        assert_eq!(salvaged(&bytes).0, spread());
+    }
+}
+
+/// Without any reference, no block is taken for one of entries; that there may have been some is told.
+#[test]
+fn what_may_be_no_entry_is_not_read() {
+    let mut bytes = build(QuotaKind::User, spread());
+    for block in bytes.chunks_mut(1024).skip(1) {
+        if block[8..10] == [0, 0] || block[12..16] != [0; 4] {
+            block.fill(0);
+        }
+    }
+    assert_eq!(salvaged(&bytes), (vec![], spread().len() as u64));
+    bytes[1024..].fill(b'X');
+    assert_eq!(salvaged(&bytes), (vec![], 256));
+    // The references of these look like the header and an entry.
+    let ids = [2, 22, 60].map(|id| entry(id, 5));
+    let mut bytes = build(QuotaKind::User, ids);
+    bytes[1024..2048].fill(0);
+    assert_eq!(salvaged(&bytes).0, ids);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
@@ -88,6 +143,7 @@ proptest! {
         let mut bytes = build(QuotaKind::User, (0..30).map(|id| entry(id, 100)));
         let length = bytes.len();
         bytes[at % length] = byte;
+        salvaged(&bytes);
         if let Ok(mut file) = open(&bytes) {
             let _ = file.entries();
             let _ = file.get(id);

@@ -5,6 +5,9 @@ use crate::targeted::place_of;
 use drystone_blockdev::{BlockDevice, MemoryDevice};
 use drystone_ext4_format::InodeNumber;
 use drystone_ext4_format::inode::{Inode, InodeFlags};
+use drystone_ext4_format::quota::{
+    BLOCK_LENGTH, MemoryQuotaBlocks, QuotaEntry, QuotaFile, QuotaKind, build,
+};
 use drystone_ext4_format::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, Superblock};
 use drystone_ext4_format::xattr::{AttributeName, AttributeSet, AttributeValue};
 use drystone_fsck::{CheckOptions, Issue, Problem, QuotaIssue, RepairOutcome, check};
@@ -201,6 +204,42 @@ fn no_file_is_overwritten_by_quota_of_projects() {
     let report = repair_all(&device).unwrap();
     assert!(report.is_clean() && report.repaired > 0, "{}", told(&Ok(report)));
     assert_eq!(quota(&device), Some(InodeNumber::new(12)), "{}", told(&Ok(report)));
+}
+
+/// The first blocks of a quota file are lost: the limits are not.
+#[test]
+fn limits_outlive_the_head_of_their_file() {
+    if !have("debugfs") {
+        return;
+    }
+    let scratch = Scratch::new("fsck-quota-head").unwrap();
+    let path = make(&scratch, "-t ext4 -O quota", "write SMALL /a");
+    let arguments = ["-R", "blocks <3>"].map(OsStr::new).into_iter().chain([path.as_os_str()]);
+    let listed = run("debugfs", arguments).unwrap().output;
+    let places: Vec<u64> = listed.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    let image = fs::read(path).unwrap();
+    // As many blocks as mke2fs fills.
+    let limited = (0..14).map(|id| QuotaEntry { id, space_hard_limit: 500, ..Default::default() });
+    let content = build(QuotaKind::User, limited);
+    assert_eq!(places.len() * BLOCK_LENGTH, content.len(), "{listed}");
+    for lost in [1, 2] {
+        let device = MemoryDevice::from_bytes(&image);
+        let mut damaged = content.clone();
+        damaged[..lost * BLOCK_LENGTH].fill(0);
+        for (place, block) in places.iter().zip(damaged.chunks(BLOCK_LENGTH)) {
+            device.write_at(place * BLOCK_LENGTH as u64, block).unwrap();
+        }
+        let report = repair_all(&device).unwrap();
+        assert!(report.is_clean(), "{lost}: {}", told(&Ok(report)));
+        let mut file = vec![0; content.len()];
+        for (place, block) in places.iter().zip(file.chunks_mut(BLOCK_LENGTH)) {
+            device.read_at(place * BLOCK_LENGTH as u64, block).unwrap();
+        }
+        let blocks = MemoryQuotaBlocks::from_bytes(&file);
+        let found = QuotaFile::open(QuotaKind::User, blocks).unwrap().entries().unwrap();
+        let limits: Vec<u64> = found.iter().map(|entry| entry.space_hard_limit).collect();
+        assert_eq!(limits, [500; 14], "{lost}");
+    }
 }
 
 /// A quota file that needs another block, where there is none, stays as it is, and the report is that of a check.
