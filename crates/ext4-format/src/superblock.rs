@@ -39,6 +39,9 @@ pub const SUPERBLOCK_BYTES: usize = 1024;
 pub const FIELDS: &[Field] = RawSuperblock::FIELDS;
 
 const MAGIC: u16 = 0xef53;
+/// The creator of an image that Linux uses.
+pub const CREATOR_LINUX: u32 = 0;
+
 /// The creator of an image that GNU Hurd uses: its inodes have other fields in place of some.
 pub const CREATOR_HURD: u32 = 1;
 /// An incompatible feature without a meaning, which [`mark_half_changed`] sets.

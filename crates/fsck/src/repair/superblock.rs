@@ -80,10 +80,9 @@ pub(super) fn repair(
         // The check went on without the mark.
         SuperblockIssue::HalfChanged => write_primary(repairer),
         SuperblockIssue::Field { field, .. } => match *field {
-            // The check went on with the right number.
-            "s_inodes_count" | "s_inodes_per_group" | "s_first_meta_bg" | "s_rev_level" => {
-                write_primary(repairer)
-            }
+            // The check went on with the right one.
+            "s_inodes_count" | "s_inodes_per_group" | "s_first_meta_bg" | "s_rev_level"
+            | "s_creator_os" => write_primary(repairer),
             "s_first_ino" => {
                 repairer.edit_superblock_bytes(FIRST_INODE, &USUAL_FIRST_INODE.to_le_bytes())
             }

@@ -9,7 +9,9 @@ use drystone_blockdev::BlockDevice;
 use drystone_ext4_format::features::Incompat;
 use drystone_ext4_format::group::GroupDescriptor;
 use drystone_ext4_format::layout::Layout;
-use drystone_ext4_format::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, Superblock};
+use drystone_ext4_format::superblock::{
+    CREATOR_LINUX, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, Superblock,
+};
 use drystone_ext4_format::{Corrupt, FormatError, GroupNumber, PhysicalBlock};
 use std::ops::Range;
 
@@ -204,6 +206,28 @@ pub(super) fn backup_with_root(
         return Ok(in_place_of(primary, &copy).map(|copy| (copy, block)));
     }
     Ok(None)
+}
+
+/// Whether there are copies that can be used, and all say that the image was made for Linux.
+pub(super) fn copies_name_linux(
+    device: &dyn BlockDevice,
+    primary: &Superblock,
+) -> Result<bool, Error> {
+    let layout = primary.layout();
+    let mut is_named = false;
+    for group in layout.superblock_groups().skip(1) {
+        let Some((block, within)) = layout.superblock_location(group) else { continue };
+        let place = (block.get() << layout.log_block_size()) + within as u64;
+        let Ok(copy) = read_at(device, place)? else { continue };
+        if copy.uuid() != primary.uuid() {
+            continue;
+        }
+        if copy.creator_os() != CREATOR_LINUX {
+            return Ok(false);
+        }
+        is_named = true;
+    }
+    Ok(is_named)
 }
 
 /// Looks for a copy wherever the first ones may be.

@@ -1,8 +1,8 @@
 //! Finds a superblock that can be used: the primary one, a copy, or what can be made of the primary one.
 
 use super::copies::{
-    backup_of_second_group, backup_with_root, better_backup, find_backup, read_at,
-    with_seed_of_copy,
+    backup_of_second_group, backup_with_root, better_backup, copies_name_linux, find_backup,
+    read_at, with_seed_of_copy,
 };
 use crate::image::Error;
 use crate::issue::SuperblockIssue;
@@ -11,7 +11,8 @@ use drystone_blockdev::BlockDevice;
 use drystone_ext4_format::features::{Compat, Features, Incompat, ReadOnlyCompat};
 use drystone_ext4_format::group::GroupDescriptor;
 use drystone_ext4_format::superblock::{
-    CREATOR_HURD, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, Superblock, without_half_changed_mark,
+    CREATOR_HURD, CREATOR_LINUX, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, Superblock,
+    without_half_changed_mark,
 };
 use drystone_ext4_format::{Corrupt, FormatError, GroupNumber, PhysicalBlock};
 use drystone_ondisk::bitmap;
@@ -50,20 +51,36 @@ pub(crate) fn find(
     device: &dyn BlockDevice,
     reporter: &mut Reporter<'_>,
 ) -> Result<Option<Superblock>, Error> {
-    let found = find_usable(device, reporter)?;
+    let mut found = find_usable(device, reporter)?;
     let features = found.as_ref().map_or(Features::NONE, Superblock::features);
     let unknown = features.difference(KNOWN_FEATURES);
     if unknown != Features::NONE {
         return Err(Error::UnknownFeatures { features: unknown.to_string() });
     }
-    // Hurd has no checksums: an image that has them was damaged.
-    let is_hurd = |found: &Superblock| {
-        found.creator_os() == CREATOR_HURD && !found.features().has_metadata_checksums()
-    };
-    if found.as_ref().is_some_and(is_hurd) {
-        return Err(Error::Hurd);
+    if let Some(superblock) = found.as_mut().filter(|found| found.creator_os() == CREATOR_HURD) {
+        expect_linux(device, superblock, reporter)?;
     }
     Ok(found)
+}
+
+/// Refuses an image of GNU Hurd, and corrects a superblock that was damaged to name it: Hurd has no checksums, and all
+/// copies of the superblock name the system that the image was made for.
+fn expect_linux(
+    device: &dyn BlockDevice,
+    superblock: &mut Superblock,
+    reporter: &mut Reporter<'_>,
+) -> Result<(), Error> {
+    let has_checksums = superblock.features().has_metadata_checksums();
+    if !has_checksums && !copies_name_linux(device, superblock)? {
+        return Err(Error::Hurd);
+    }
+    // With the right checksum somebody has set it so.
+    if !has_checksums || checksum_problem(device)?.is_some() {
+        let value = CREATOR_HURD.into();
+        reporter.report(SuperblockIssue::Field { field: "s_creator_os", value });
+        superblock.set_creator_os(CREATOR_LINUX);
+    }
+    Ok(())
 }
 
 fn find_usable(

@@ -11,7 +11,7 @@ use drystone_ext4_format::{GroupNumber, InodeNumber, PhysicalBlock};
 use drystone_fsck::{CheckOptions, Issue, SuperblockIssue};
 use drystone_testkit::judges::{SMALL_IMAGES, Scratch, SmallImage, have, run};
 use drystone_testkit::metadata_map::BlockContent;
-use std::fs::File;
+use std::fs::{self, File};
 
 /// The undo log of an interrupted change was lost: what the change has left is repaired.
 #[test]
@@ -37,17 +37,42 @@ fn an_image_of_hurd_is_neither_checked_nor_repaired() {
         return;
     }
     let scratch = Scratch::new("fsck-hurd").unwrap();
-    let set = SMALL_IMAGES.iter().find(|set| set.name == "ext2").unwrap();
-    let patient = Patient::new(&scratch, set, 1);
-    let device = MemoryDevice::from_bytes(&patient.bytes);
-    let mut superblock = patient.map.superblock.clone();
-    superblock.set_creator_os(CREATOR_HURD);
-    device.write_at(1024, &superblock.encode()).unwrap();
-    let before = content(&device);
-    let checked = drystone_fsck::check(&device, &CheckOptions::default(), &mut |_| {});
-    assert!(matches!(checked, Err(drystone_fsck::Error::Hurd)));
-    assert!(matches!(repair_all(&device), Err(drystone_fsck::Error::Hurd)));
-    assert!(content(&device) == before);
+    let path = scratch.join("image");
+    File::create(&path).unwrap().set_len(16 << 20).unwrap();
+    // With copies of the superblock, and without.
+    for size in ["16M", "4M"] {
+        let arguments = ["-q", "-F", "-o", "hurd", "-b", "1024", path.to_str().unwrap(), size];
+        run("mke2fs", arguments).unwrap().expect_clean("mke2fs");
+        let before = fs::read(&path).unwrap();
+        let device = MemoryDevice::from_bytes(&before);
+        let checked = drystone_fsck::check(&device, &CheckOptions::default(), &mut |_| {});
+        assert!(matches!(checked, Err(drystone_fsck::Error::Hurd)));
+        assert!(matches!(repair_all(&device), Err(drystone_fsck::Error::Hurd)));
+        assert!(content(&device) == before);
+    }
+}
+
+/// One bit of the primary superblock alone says that an image is one of Hurd.
+#[test]
+fn damage_makes_no_image_one_of_hurd() {
+    if !have("mke2fs") {
+        return;
+    }
+    let scratch = Scratch::new("fsck-no-hurd").unwrap();
+    for name in ["ext2", "ext3", "modern"] {
+        let set = SMALL_IMAGES.iter().find(|set| set.name == name).unwrap();
+        let arguments = format!("{} -g 1024", set.arguments).leak();
+        let set = SmallImage { arguments, size_mib: set.size_mib, name, names: set.names };
+        let patient = Patient::new(&scratch, &set, 1);
+        let mut damaged = patient.bytes.clone();
+        damaged[1024 + 0x48] ^= 1;
+        let device = MemoryDevice::from_bytes(&damaged);
+        let report = repair_all(&device).unwrap();
+        let field = SuperblockIssue::Field { field: "s_creator_os", value: CREATOR_HURD.into() };
+        let is_told = |told: &Issue| *told == Issue::Superblock(field.clone());
+        assert!(report.problems.iter().any(|told| is_told(&told.problem.issue)), "{name}");
+        assert!(report.is_clean() && content(&device)[1024 + 0x48] == 0, "{name}");
+    }
 }
 
 /// A large image in a sparse file, with its root lost, alone or with all of its table. With holes that are read it
