@@ -148,18 +148,27 @@ fn change_logged<T>(
     let device = device.marked_by(mark_half_changed);
     let grown = growth.map_or(Ok(()), |(file, size_bytes)| file.resize(size_bytes));
     let changed = grown.map_err(Error::from).and_then(|()| body(&device));
-    match changed.and_then(|value| Ok(device.flush().map(|()| value)?)) {
-        Ok(value) => {
-            undo.finish(device)?;
-            Ok(value)
-        }
-        Err(error) => match undo.give_up(device, volume) {
-            Ok(()) => Err(error),
-            Err(rollback) => {
-                let (change, log) = (Box::new(error), undo.path().to_owned());
-                Err(ErrorCause::HalfChanged { change, rollback, log }.into())
+    let (error, rolled_back) = match changed.and_then(|value| Ok(device.flush().map(|()| value)?)) {
+        Ok(value) => match undo.finish(device) {
+            Ok(left) => {
+                if let Some(error) = left {
+                    let path = undo.path().display();
+                    tracing::warn!(
+                        "{path} is left of a complete change, for the next to remove: {error}"
+                    );
+                }
+                return Ok(value);
             }
+            Err(error) => (error.into(), undo.give_up_finish(volume)),
         },
+        Err(error) => (error, undo.give_up(device, volume)),
+    };
+    match rolled_back {
+        Ok(()) => Err(error),
+        Err(rollback) => {
+            let (change, log) = (Box::new(error), undo.path().to_owned());
+            Err(ErrorCause::HalfChanged { change, rollback, log }.into())
+        }
     }
 }
 
@@ -200,4 +209,101 @@ fn copy_durably(from: &Path, to: &Path) -> std::io::Result<()> {
 /// In seconds since 1970.
 pub(crate) fn now() -> u64 {
     u64::try_from(drystone_sync::clock::wall().0).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use drystone_blockdev::{DeviceOperation, Effect, Fault, Faulty, MemoryDevice, Trigger};
+
+    const IMAGE_BYTES: usize = 64 << 10;
+
+    /// An image that fails where a test says, and the log beside it.
+    struct Sample {
+        image: Arc<Faulty<MemoryDevice>>,
+        volume: ChangeableVolume,
+        undo: UndoFile,
+        _folder: tempfile::TempDir,
+    }
+
+    impl Sample {
+        fn new() -> Sample {
+            let folder = tempfile::tempdir().unwrap();
+            let image = Arc::new(Faulty::new(MemoryDevice::from_bytes(&[1; IMAGE_BYTES])));
+            let volume = ChangeableVolume::Fixed(image.clone());
+            Sample {
+                image,
+                volume,
+                undo: UndoFile::beside(&folder.path().join("image")),
+                _folder: folder,
+            }
+        }
+
+        fn change(&self, body: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
+            change_logged(&self.volume, &self.undo, None, |device| {
+                device.write_at(8192, &[2; 8192])?;
+                device.flush()?;
+                body()
+            })
+        }
+
+        fn is_as_before(&self) -> bool {
+            let mut bytes = vec![0; IMAGE_BYTES];
+            self.image.read_at(0, &mut bytes).unwrap();
+            bytes == [1; IMAGE_BYTES]
+        }
+
+        /// Puts what can't be removed as a file in the place of the log.
+        fn keep_log_from_being_removed(&self) {
+            std::fs::remove_file(self.undo.path()).unwrap();
+            std::fs::create_dir(self.undo.path()).unwrap();
+        }
+    }
+
+    /// Whatever fails at the end of a change, it is rolled back, or the error says that it wasn't.
+    #[test]
+    fn a_change_that_cannot_end_is_rolled_back() {
+        for operation in [DeviceOperation::Flush, DeviceOperation::Write] {
+            let sound = Sample::new();
+            sound.change(|| Ok(())).unwrap();
+            let last = sound.image.operations(operation) - 1;
+            for (trigger, is_rolled_back) in
+                [(Trigger::Nth(last), true), (Trigger::From(last), false)]
+            {
+                let sample = Sample::new();
+                let fault = Fault::of(operation, Effect::InputOutputError).when(trigger);
+                sample.image.inject(fault);
+                let cause = sample.change(|| Ok(())).unwrap_err().into_cause();
+                if is_rolled_back {
+                    assert!(matches!(cause, ErrorCause::Device(_)), "{cause:?}");
+                } else {
+                    let ErrorCause::HalfChanged { change, .. } = cause else { panic!("{cause:?}") };
+                    assert!(matches!(change.into_cause(), ErrorCause::Device(_)));
+                    assert!(sample.undo.path().exists());
+                    sample.image.repair();
+                    assert!(sample.undo.settle(&sample.volume).unwrap());
+                }
+                assert!(sample.is_as_before() && !sample.undo.path().exists());
+            }
+        }
+    }
+
+    /// A log that stays says nothing of the image.
+    #[test]
+    fn a_log_that_cannot_be_removed_fails_no_change() {
+        let sample = Sample::new();
+        let changed = sample.change(|| {
+            sample.keep_log_from_being_removed();
+            Ok(())
+        });
+        assert!(changed.is_ok() && !sample.is_as_before(), "{changed:?}");
+        let sample = Sample::new();
+        let changed = sample.change(|| {
+            sample.keep_log_from_being_removed();
+            Err(ErrorCause::RepairCancelled.into())
+        });
+        let cause = changed.unwrap_err().into_cause();
+        assert!(matches!(cause, ErrorCause::RepairCancelled), "{cause:?}");
+        assert!(sample.is_as_before());
+    }
 }

@@ -129,12 +129,12 @@ impl UndoFile {
     ///
     /// Those of [`roll_back`](super::roll_back).
     pub fn take_back(&self, image: &impl UndoTarget) -> Result<(), UndoError> {
-        let log = FileDevice::open(&self.path, OpenMode::ReadWrite)?;
-        self.restore(image, log, Trust::Nothing)
+        self.restore_as_found(image)?;
+        Ok(self.remove()?)
     }
 
     /// Ends a change that has failed: undoes it, as [`take_back`](Self::take_back) does. `image` is what
-    /// `device` is on.
+    /// `device` is on. A log that can't be removed then is left to the next change.
     ///
     /// # Errors
     ///
@@ -144,7 +144,25 @@ impl UndoFile {
         device: UndoDevice<D, FileDevice>,
         image: &impl UndoTarget,
     ) -> Result<(), UndoError> {
-        self.restore(image, device.into_parts().1, Trust::Image)
+        self.restore(image, device.into_parts().1, Trust::Image)?;
+        let _ = self.remove();
+        Ok(())
+    }
+
+    /// As [`give_up`](Self::give_up), after [`finish`](Self::finish) has failed.
+    ///
+    /// # Errors
+    ///
+    /// As for [`take_back`](Self::take_back). The log stays and the image has to be rolled back.
+    pub fn give_up_finish(&self, image: &impl UndoTarget) -> Result<(), UndoError> {
+        self.restore_as_found(image)?;
+        let _ = self.remove();
+        Ok(())
+    }
+
+    fn restore_as_found(&self, image: &impl UndoTarget) -> Result<(), UndoError> {
+        let log = FileDevice::open(&self.path, OpenMode::ReadWrite)?;
+        self.restore(image, log, Trust::Nothing)
     }
 
     fn restore(
@@ -157,9 +175,7 @@ impl UndoFile {
         log.resize(log.size_bytes() + LOG_BYTES_MIN)?;
         let (size_bytes, mut log) = begin_roll_back(image.device(), log, trust)?;
         image.restore_size(size_bytes)?;
-        log.append_rolled_back()?;
-        drop(log);
-        Ok(self.remove()?)
+        Ok(log.append_rolled_back()?)
     }
 
     /// Checks that the file holds a complete change. A copy that was cut short doesn't.
@@ -215,21 +231,25 @@ impl UndoFile {
         begun
     }
 
-    /// Ends a change: everything is durable and the log is gone, unless it is kept. Returns the image.
+    /// Ends a change: everything is durable and the log is gone, unless it is kept. Returns why a log that is no
+    /// longer needed could not be removed; the next change removes it.
     ///
     /// # Errors
     ///
-    /// A write failed. The log stays and the image has to be rolled back.
-    pub fn finish<D: BlockDevice>(&self, device: UndoDevice<D, FileDevice>) -> DeviceResult<D> {
-        let (image, log) = device.finish_log()?;
+    /// A write failed. The log stays and the image has to be rolled back: see
+    /// [`give_up_finish`](Self::give_up_finish).
+    pub fn finish<D: BlockDevice>(
+        &self,
+        device: UndoDevice<D, FileDevice>,
+    ) -> DeviceResult<Option<DeviceError>> {
+        let (_, log) = device.finish_log()?;
         if self.is_kept {
             let end = log.end();
             log.into_log().resize(end)?;
-        } else {
-            drop(log);
-            self.remove()?;
+            return Ok(None);
         }
-        Ok(image)
+        drop(log);
+        Ok(self.remove().err())
     }
 
     /// Removes the file if it holds a change of what was here before: the image was replaced since.
