@@ -32,10 +32,23 @@ pub(crate) struct DatFile {
 /// A block of the DAT.
 #[derive(Debug)]
 pub(crate) struct DatBlock {
-    pub(crate) key: FileBlock,
     pub(crate) place: PhysicalBlock,
-    /// Its entries; none for bitmaps and counts.
+    /// Its entries in use: a freed one may still have its bytes. None for bitmaps and counts.
     pub(crate) entries: Vec<DatEntry>,
+}
+
+/// Where a walk over the blocks of the DAT is.
+#[derive(Debug)]
+pub(crate) struct DatWalk {
+    from: Option<FileBlock>,
+    /// The bitmap that was read last, and its group; zeros for a hole.
+    bits: Option<(u64, BlockBytes)>,
+}
+
+impl DatWalk {
+    pub(crate) fn new() -> Self {
+        Self { from: Some(FileBlock(0)), bits: None }
+    }
 }
 
 impl DatFile {
@@ -83,21 +96,50 @@ impl DatFile {
         [self.layout.entry(number.0).0, self.layout.bitmap(group), descriptor]
     }
 
-    /// The first block from `from` on. It isn't kept in memory.
-    pub(crate) fn next_block(&self, from: FileBlock, volume: &Volume) -> Result<Option<DatBlock>> {
+    /// The next block of a walk. It isn't kept in memory.
+    pub(crate) fn next_block(
+        &self,
+        walk: &mut DatWalk,
+        volume: &Volume,
+    ) -> Result<Option<DatBlock>> {
+        let Some(from) = walk.from else { return Ok(None) };
         let Some(found) = self.file.map.next(from, volume)? else { return Ok(None) };
         let (key, place) = (FileBlock(found.key), PhysicalBlock(found.pointer));
         let mut entries = Vec::new();
-        if matches!(self.layout.role_of(key), EntryBlock::Entries { .. }) {
+        if let EntryBlock::Entries { first } = self.layout.role_of(key) {
             let block = match self.file.cached(key) {
                 Some(block) => Arc::clone(block),
                 None => volume.read_block(place)?,
             };
-            for bytes in block.chunks_exact(ENTRY_BYTES) {
-                entries.push(DatEntry::read(bytes)?);
+            let (group, first_bit) =
+                (self.layout.group_of(first), self.bit_of(VirtualBlock(first)).1);
+            let bits = match walk.bits.take() {
+                Some((known, bits)) if known == group => bits,
+                _ => self.bits_of(group, volume)?,
+            };
+            // A damaged map may have any key: the entries of the last ones aren't in a group.
+            let bits_left = first_bit..bits.len() * 8;
+            for (bit, bytes) in bits_left.zip(block.chunks_exact(ENTRY_BYTES)) {
+                if bitmap::test(&bits, bit) {
+                    entries.push(DatEntry::read(bytes)?);
+                }
             }
+            walk.bits = Some((group, bits));
         }
-        Ok(Some(DatBlock { key, place, entries }))
+        walk.from = key.0.checked_add(1).map(FileBlock);
+        Ok(Some(DatBlock { place, entries }))
+    }
+
+    /// The bitmap of a group. It isn't kept in memory.
+    fn bits_of(&self, group: u64, volume: &Volume) -> Result<BlockBytes> {
+        let key = self.layout.bitmap(group);
+        if let Some(bits) = self.file.cached(key) {
+            return Ok(Arc::clone(bits));
+        }
+        match self.file.map.get(key, volume)? {
+            0 => Ok(vec![0; self.block_bytes].into()),
+            pointer => volume.read(pointer),
+        }
     }
 
     fn set_entry(&mut self, number: VirtualBlock, entry: &DatEntry, volume: &Volume) -> Result<()> {

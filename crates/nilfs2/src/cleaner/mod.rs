@@ -25,13 +25,14 @@
 mod examine;
 
 use crate::checkpoints::Checkpoints;
+use crate::dat::DatWalk;
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::log::{CleanerWork, LogState};
 use crate::log_writer::LogWriter;
 use drystone_nilfs2_format::cpfile::CheckpointFlags;
 use drystone_nilfs2_format::sufile::{SegmentUsage, UsageFlags};
-use drystone_nilfs2_format::{CheckpointNumber, FileBlock, SegmentNumber};
+use drystone_nilfs2_format::{CheckpointNumber, SegmentNumber};
 use drystone_sync::MutexGuard;
 use examine::{CleanerBatch, FreedPeriods, KeptCheckpoints};
 use std::collections::HashMap;
@@ -268,11 +269,10 @@ impl<'a> Cleaner<'a> {
                 *live.entry(segment).or_default() += 1;
             }
         };
-        let mut from = Some(FileBlock(0));
-        while let Some(key) = from {
+        let mut walk = DatWalk::new();
+        loop {
             // Only the log writer changes the DAT; readers get in between two blocks.
-            let Some(block) = self.dat.read().next_block(key, &self.volume)? else { break };
-            from = block.key.0.checked_add(1).map(FileBlock);
+            let Some(block) = self.dat.read().next_block(&mut walk, &self.volume)? else { break };
             count(block.place);
             for entry in block.entries {
                 if entry.is_live() || kept.has_period_of(&entry) {

@@ -148,6 +148,30 @@ fn a_segment_with_live_blocks_is_not_freed_because_of_its_record() {
     }
 }
 
+/// Linux leaves the bytes of an entry that it frees.
+#[test]
+fn a_freed_entry_does_not_keep_a_segment() {
+    let (_, fs, a) = with_full_segment();
+    let newest = fs.checkpoints().unwrap().last().unwrap().number;
+    for number in fs.checkpoints().unwrap().iter().map(|found| found.number) {
+        if number < newest {
+            fs.delete_checkpoint(number).unwrap();
+        }
+    }
+    let old = (1..500).map(VirtualBlock).find_map(|number| {
+        let entry = fs.engine.dat.write().find(number, &fs.engine.volume).unwrap()?;
+        let segment = fs.engine.volume.geometry.segment_of(entry.block);
+        (segment == Some(FULL) && !entry.is_live()).then_some((number, entry))
+    });
+    let (number, entry) = old.unwrap();
+    let last = fs.engine.log.lock().checkpoint;
+    damage_entry(&fs, number, DatEntry { end: last, ..entry }, false);
+    assert!(Cleaner::new(&fs.engine).clean_all(3600).unwrap() > 0);
+    assert!(usage(&fs, FULL).is_clean());
+    assert_eq!((first_byte(&fs, b"a"), first_byte(&fs, b"b")), (4, 1));
+    drop(a);
+}
+
 /// A damaged log may lead to any segment.
 #[test]
 fn recovery_keeps_the_count_of_a_segment_that_is_used() {
