@@ -24,6 +24,7 @@ use drystone_nilfs2_format::error::InodeProblem;
 use drystone_nilfs2_format::inode::{INODE_BYTES, Inode};
 use drystone_nilfs2_format::{Corrupt, FileBlock, InodeNumber};
 use drystone_ondisk::bitmap;
+use drystone_sync::atomic::{AtomicU64, Ordering};
 use drystone_sync::{Arc, Mutex, RwLock};
 use search::InodeSearcher;
 use std::collections::BTreeMap;
@@ -55,6 +56,9 @@ pub(crate) struct Ifile {
     /// Those that were looked at: an inode in use may have any number.
     groups: RwLock<BTreeMap<u64, Arc<Mutex<InodeGroup>>>>,
     dirty_groups: Mutex<Vec<u64>>,
+    /// The block that was last looked at for the record of a new inode. A search for one inode looks once for each
+    /// block, since the log writer has the file locked for long.
+    record_block: AtomicU64,
     searcher: InodeSearcher,
     first_inode: InodeNumber,
 }
@@ -73,6 +77,7 @@ impl Ifile {
             block_bytes,
             groups: RwLock::new(&INODE_GROUPS, BTreeMap::new()),
             dirty_groups: Mutex::new(&DIRTY_GROUPS, Vec::new()),
+            record_block: AtomicU64::new(u64::MAX),
             searcher: InodeSearcher::new(search),
             first_inode,
         })
@@ -123,9 +128,26 @@ impl Ifile {
         Ok(Inode::check(&block[offset..], number, self.block_bytes)?)
     }
 
-    /// Has the block in memory that a new inode's record goes into, if there is one.
-    pub(crate) fn warm_record(&self, number: InodeNumber, source: Translated<'_>) -> Result<()> {
-        self.block(self.layout.entry(number.0).0, source).map(drop)
+    /// The first of the inodes from `number` to `end` whose record the log writer can't write, because the block that
+    /// it goes into can't be read; `end` if there is none.
+    fn first_unreadable(&self, mut number: u64, end: u64, source: Translated<'_>) -> u64 {
+        while number < end {
+            let (key, _) = self.layout.entry(number);
+            if self.record_block.load(Ordering::Relaxed) != key.0 {
+                if let Err(error) = self.block(key, source) {
+                    tracing::debug!(number, %error, "no inode is made in a block that can't be read");
+                    return number;
+                }
+                self.record_block.store(key.0, Ordering::Relaxed);
+            }
+            number = self.first_of_next_block(number);
+        }
+        end
+    }
+
+    fn first_of_next_block(&self, number: u64) -> u64 {
+        let per_block = self.layout.entries_per_block();
+        (number / per_block + 1) * per_block
     }
 
     fn group(&self, group: u64) -> Arc<Mutex<InodeGroup>> {
@@ -168,6 +190,7 @@ impl Ifile {
     }
 
     /// Takes the first free inode of a group from `from` on, and the free ones that follow it, `count_max` at most.
+    /// Inodes whose record couldn't be logged are left out: that would fail the log, and not the change.
     fn take(
         &self,
         number: u64,
@@ -190,20 +213,26 @@ impl Ifile {
         // A damaged group may say that it has fewer free inodes than it has.
         let count_max = count_max.min(group.free as usize);
         let Some(bits) = &mut group.bits else { unreachable!("the group was loaded just now") };
-        let Some(start) = bitmap::find_zero(bits, first as usize..per_group as usize) else {
-            return Ok(None);
+        let base = number * per_group;
+        let mut first = first as usize;
+        let inodes = loop {
+            let Some(start) = bitmap::find_zero(bits, first..per_group as usize) else {
+                return Ok(None);
+            };
+            let end_max = (start + count_max).min(per_group as usize);
+            let end = (start + 1..end_max).find(|bit| bitmap::test(bits, *bit)).unwrap_or(end_max);
+            let (start, end) = (base + start as u64, base + end as u64);
+            let end = self.first_unreadable(start, end, source);
+            if end > start {
+                break start..end;
+            }
+            first = (self.first_of_next_block(start) - base) as usize;
         };
-        let bits = Arc::make_mut(bits);
-        bitmap::set(bits, start);
-        let mut end = start + 1;
-        let end_max = (start + count_max).min(per_group as usize);
-        while end < end_max && !bitmap::set(bits, end) {
-            end += 1;
-        }
+        let (start, end) = ((inodes.start - base) as usize, (inodes.end - base) as usize);
+        bitmap::set_range(Arc::make_mut(bits), start..end);
         group.free -= (end - start) as u32;
         self.note_dirty(number, &mut group);
-        let base = number * per_group;
-        Ok(Some(base + start as u64..base + end as u64))
+        Ok(Some(inodes))
     }
 
     /// Gives inodes of one group back that were taken since the last freeze.

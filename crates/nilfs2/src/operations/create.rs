@@ -70,8 +70,6 @@ impl Operations<'_> {
         name: HashedName<'_>,
         node: &NewNode<'_>,
     ) -> Result<()> {
-        // What the log writer can't read fails the change, and not the log.
-        self.ifile.warm_record(inode.number, self.source())?;
         let block_bytes = self.volume.block_bytes();
         let content = match node {
             NewNode::Directory => Some(first_block(block_bytes, inode.number, directory.number)),
