@@ -65,6 +65,7 @@ fn nothing_is_written_after_an_unmount() {
 #[derive(Debug)]
 struct OneMoreCheckpoint {
     device: MemoryDevice,
+    commit_interval: Duration,
     is_armed: AtomicBool,
     has_data_log: AtomicBool,
     has_checkpoint: AtomicBool,
@@ -89,7 +90,7 @@ impl BlockDevice for OneMoreCheckpoint {
             }
             if flags.contains(LogFlags::DATA_SYNC) {
                 self.has_data_log.store(true, Ordering::SeqCst);
-                thread::sleep(Duration::from_millis(1500));
+                thread::sleep(self.commit_interval + Duration::from_millis(500));
             } else if flags.contains(LogFlags::SUPER_ROOT) {
                 let has_data_log = self.has_data_log.load(Ordering::SeqCst);
                 self.has_checkpoint.store(has_data_log, Ordering::SeqCst);
@@ -107,14 +108,31 @@ impl BlockDevice for OneMoreCheckpoint {
 #[cfg(not(sim))]
 #[test]
 fn a_volume_whose_cleaner_failed_last_stays_unclean() {
+    // On a slow machine, the checkpoint may be due before the data is synced.
+    let has_run = [1, 10, 60].into_iter().any(|seconds| {
+        let (device, unmounted) = unmount_while_cleaning_fails(Duration::from_secs(seconds));
+        if !device.has_data_log.load(Ordering::SeqCst) {
+            return false;
+        }
+        assert!(matches!(unmounted, Err(Error::LogStopped(_))));
+        let superblocks = read_superblocks(&*device).unwrap();
+        assert!(superblocks.iter().all(|found| !found.state().contains(VolumeState::CLEAN)));
+        true
+    });
+    assert!(has_run, "the checkpoint that was due always came before the data log");
+}
+
+#[cfg(not(sim))]
+fn unmount_while_cleaning_fails(commit_interval: Duration) -> (Arc<OneMoreCheckpoint>, Result<()>) {
     let device = Arc::new(OneMoreCheckpoint {
         device: made(16 << 20, 16),
+        commit_interval,
         is_armed: AtomicBool::new(false),
         has_data_log: AtomicBool::new(false),
         has_checkpoint: AtomicBool::new(false),
     });
     let held: Arc<dyn BlockDevice> = Arc::clone(&device) as Arc<dyn BlockDevice>;
-    let options = MountOptions::default().commit_interval(Duration::from_secs(1));
+    let options = MountOptions::default().commit_interval(commit_interval);
     let fs = Arc::new(Nilfs2::mount(held, &options).unwrap());
     let context = RequestContext::superuser();
     let a = fs.create(&context, fs.root(), b"a", NewNode::Regular, 0o644).unwrap().inode;
@@ -127,13 +145,17 @@ fn a_volume_whose_cleaner_failed_last_stays_unclean() {
     take_clean(&fs, clean, |_| false);
     LogWriter::new(&fs.engine).write_checkpoint().unwrap();
     fs.write_all(&context, a, 0, &[2; BLOCK_BYTES]).unwrap();
-    let syncing = Arc::clone(&fs);
-    let sync = thread::spawn("sync", move || syncing.sync_inode(a, true)).unwrap();
-    while !device.has_data_log.load(Ordering::SeqCst) {
+    let is_synced = Arc::new(AtomicBool::new(false));
+    let (syncing, synced) = (Arc::clone(&fs), Arc::clone(&is_synced));
+    let sync = thread::spawn("sync", move || {
+        let result = syncing.sync_inode(a, true);
+        synced.store(true, Ordering::SeqCst);
+        result
+    });
+    while !device.has_data_log.load(Ordering::SeqCst) && !is_synced.load(Ordering::SeqCst) {
         thread::yield_now();
     }
-    assert!(matches!(fs.unmount(), Err(Error::LogStopped(_))));
-    sync.join().unwrap().unwrap();
-    let superblocks = read_superblocks(&*device).unwrap();
-    assert!(superblocks.iter().all(|found| !found.state().contains(VolumeState::CLEAN)));
+    let unmounted = fs.unmount();
+    sync.unwrap().join().unwrap().unwrap();
+    (device, unmounted)
 }
