@@ -149,7 +149,8 @@ impl DatFile {
         Ok(())
     }
 
-    /// Takes a free entry. It has no block yet.
+    /// Takes a free entry. It has no block yet. One whose bit is wrong, because a file may lead to its block, is left
+    /// out.
     pub(crate) fn allocate(&mut self, volume: &Volume) -> Result<VirtualBlock> {
         let per_group = self.layout.entries_per_group();
         let mut group = self.layout.group_of(self.first_candidate);
@@ -162,14 +163,20 @@ impl DatFile {
             };
             if free > 0 {
                 let bit = match self.file.load_block(self.layout.bitmap(group), volume)? {
-                    None => Some(from),
+                    None => (from < per_group).then_some(from),
                     Some(bits) => {
                         let range = from as usize..per_group as usize;
                         bitmap::find_zero(bits, range).map(|bit| bit as u64)
                     }
                 };
                 if let Some(bit) = bit {
-                    break bit;
+                    let number = VirtualBlock(group * per_group + bit);
+                    if !self.has_live_block(number, volume) {
+                        break bit;
+                    }
+                    tracing::error!(block = number.0, "the block lives, but is marked free");
+                    from = bit + 1;
+                    continue;
                 }
             }
             group += 1;
@@ -185,6 +192,11 @@ impl DatFile {
         self.set_entry(number, &entry, volume)?;
         self.first_candidate = number.0 + 1;
         Ok(number)
+    }
+
+    /// Whether an entry says that the newest state has its block, whatever its bit says.
+    fn has_live_block(&mut self, number: VirtualBlock, volume: &Volume) -> bool {
+        self.entry(number, volume).is_ok_and(|entry| entry.is_live() && entry.block.0 != 0)
     }
 
     /// Frees an entry.
@@ -304,6 +316,12 @@ impl Translated<'_> {
             return wrong(DatProblem::Ended { end: entry.end });
         }
         Ok(())
+    }
+
+    /// Has the entry in memory of a virtual block that a file leads to.
+    pub(crate) fn warm_entry(&self, number: VirtualBlock) -> Result<()> {
+        let _reader = self.volume.enter_reader();
+        self.entry(number).map(drop)
     }
 
     fn entry(&self, number: VirtualBlock) -> Result<DatEntry> {

@@ -283,6 +283,29 @@ impl Engine {
         key: FileBlock,
         bytes: BlockBytes,
     ) -> Result<()> {
+        // What the log writer can't end fails the change, and not the log.
+        self.replace_after(inode, key, bytes, |old| self.source().check_entry(old))
+    }
+
+    /// The same for what was synced before a crash. The change was admitted then, and the log writer leaves an entry
+    /// alone that it can't end.
+    pub(crate) fn replace_salvaged(
+        &self,
+        inode: &Arc<Inode>,
+        key: FileBlock,
+        bytes: BlockBytes,
+    ) -> Result<()> {
+        self.replace_after(inode, key, bytes, |old| self.source().warm_entry(old))
+    }
+
+    /// Replaces a block after a check of what it led to, while that can't change.
+    fn replace_after(
+        &self,
+        inode: &Arc<Inode>,
+        key: FileBlock,
+        bytes: BlockBytes,
+        check: impl FnOnce(VirtualBlock) -> Result<()>,
+    ) -> Result<()> {
         let source = self.source();
         let is_cut = {
             let pages = inode.pages.lock();
@@ -294,8 +317,7 @@ impl Engine {
             let map = inode.map.read();
             let old = map.get(key, &source)?;
             if old != 0 && !self.is_read_only {
-                // What the log writer can't end fails the change, and not the log.
-                source.check_entry(VirtualBlock(old))?;
+                check(VirtualBlock(old))?;
             }
             old
         };

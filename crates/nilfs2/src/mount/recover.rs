@@ -160,7 +160,7 @@ fn replay_block(engine: &Engine, salvaged: &SalvagedBlock) -> Result<Option<&'st
     }
     let bytes = engine.volume.read_block(salvaged.block)?;
     let _content = inode.content.write();
-    engine.replace_block(&inode, salvaged.key, bytes)?;
+    engine.replace_salvaged(&inode, salvaged.key, bytes)?;
     Ok(None)
 }
 

@@ -100,6 +100,38 @@ fn a_block_in_memory_may_have_ended_or_be_free_when_it_is_logged() {
     }
 }
 
+/// A part of such a block can be written.
+#[test]
+fn what_was_synced_is_recovered_though_its_old_block_has_ended() {
+    let context = RequestContext::superuser();
+    let ended =
+        |entry: DatEntry| (DatEntry { end: CheckpointNumber(entry.start.0 + 1), ..entry }, true);
+    let (device, fs, a) = with_damaged_entry(ended);
+    fs.write_all(&context, a, BLOCK_BYTES as u64, &[2]).unwrap();
+    fs.sync_inode(a, true).unwrap();
+    let fs = mount(&crashed(&device));
+    let a = fs.lookup(&context, fs.root(), b"a").unwrap().inode;
+    let mut bytes = [0; 2];
+    fs.read(a, BLOCK_BYTES as u64, &mut bytes).unwrap();
+    assert_eq!(bytes, [2, 1]);
+}
+
+/// Two files would lead to the new block.
+#[test]
+fn an_entry_that_is_marked_free_by_mistake_is_not_given_to_another_block() {
+    let context = RequestContext::superuser();
+    let (device, fs, _) = with_damaged_entry(|entry| (entry, false));
+    let b = fs.lookup(&context, fs.root(), b"b").unwrap().inode;
+    fs.write_all(&context, b, 0, &[2; 20 * BLOCK_BYTES]).unwrap();
+    fs.sync().unwrap();
+    fs.unmount().unwrap();
+    let fs = mount(&device);
+    let a = fs.lookup(&context, fs.root(), b"a").unwrap().inode;
+    let mut byte = [0];
+    fs.read(a, BLOCK_BYTES as u64, &mut byte).unwrap();
+    assert_eq!(byte, [1]);
+}
+
 /// A volume like [`volume`] whose log has gone on from segment 0, which has `b`.
 fn with_full_segment() -> (FaultyMemory, Nilfs2, Arc<Inode>) {
     let (device, fs, [a, _]) = volume();
