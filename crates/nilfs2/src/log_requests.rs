@@ -143,11 +143,18 @@ impl LogRequests {
         self.finish(Err(error), |_| ());
     }
 
-    /// Has a checkpoint written soon.
+    /// Has a checkpoint written soon, unless the thread is about to end: changes would keep it for ever.
     pub(crate) fn wake(&self) {
         let mut state = self.state.lock();
-        state.is_woken = true;
-        self.changed.notify_one();
+        if !state.is_stopping {
+            state.is_woken = true;
+            self.changed.notify_one();
+        }
+    }
+
+    /// Has the thread, which calls this, write another checkpoint before it ends.
+    pub(crate) fn go_on(&self) {
+        self.state.lock().is_woken = true;
     }
 
     /// Has the thread end, after what was asked for.
@@ -313,10 +320,22 @@ mod tests {
     #[test]
     fn a_checkpoint_that_nothing_waits_for_is_written_before_the_end() {
         let requests = LogRequests::new();
+        requests.stop();
+        requests.go_on();
+        let task = requests.next_task(clock::now(), None);
+        assert!(matches!(task, Task::Checkpoint { .. }), "{task:?}");
+        let task = requests.next_task(clock::now(), None);
+        assert!(matches!(task, Task::Stop), "{task:?}");
+    }
+
+    #[test]
+    fn changes_do_not_keep_the_thread() {
+        let requests = LogRequests::new();
         requests.wake();
         requests.stop();
         let task = requests.next_task(clock::now(), None);
         assert!(matches!(task, Task::Checkpoint { .. }), "{task:?}");
+        requests.wake();
         let task = requests.next_task(clock::now(), None);
         assert!(matches!(task, Task::Stop), "{task:?}");
     }

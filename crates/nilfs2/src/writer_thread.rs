@@ -53,7 +53,7 @@ pub(crate) fn run(engine: &Engine, interval: Option<Duration>) {
 /// Deletes inodes that waited for room; the next checkpoint makes more.
 fn delete_waiting(engine: &Engine) {
     if engine.delete_waiting() {
-        engine.requests.wake();
+        engine.requests.go_on();
     }
 }
 
