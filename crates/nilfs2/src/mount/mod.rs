@@ -180,9 +180,11 @@ impl Opened {
             };
             if let Some((named, error)) = failure {
                 let used = state.newest.header.checkpoint;
+                // A read that failed once may have succeeded since.
+                let lost = if used < named { "; later checkpoints are lost" } else { "" };
                 tracing::warn!(
                     %named, %used, %error,
-                    "the log that a superblock names can't be used; later checkpoints are lost"
+                    "the log that a superblock names couldn't be used{lost}"
                 );
             }
             let work = RecoveryWork { state, was_unclean, old_segment };
