@@ -129,7 +129,9 @@ impl Volume {
 
     /// Writes bytes so that they are durable on return.
     pub(crate) fn write_durable_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.wait_for_room(|| self.device.write_durable_at(offset, bytes))
+        // A device that is full as it makes something durable isn't asked again: other writes may be lost.
+        self.wait_for_room(|| self.device.write_at(offset, bytes))?;
+        Ok(self.device.flush()?)
     }
 
     /// Writes zeros to a block.
