@@ -23,14 +23,16 @@ pub struct HostFiles {
 }
 
 impl HostFiles {
-    /// Adds a regular file to a tree, which must be the same tree each time.
+    /// Adds a regular file to a tree, which must be the same tree each time. The file is given back
+    /// open, for its metadata.
     pub(crate) fn add(
         &mut self,
         tree: &mut FileTree,
         path: &Path,
-    ) -> Result<(NodeContent, Metadata)> {
-        let metadata =
-            std::fs::metadata(path).and_then(regular).map_err(Error::io(&shown(path)))?;
+    ) -> Result<(NodeContent, Metadata, File)> {
+        let failed = |error| Error::io(&shown(path))(error);
+        let file = open_regular(path).map_err(failed)?;
+        let metadata = file.metadata().map_err(failed)?;
         let (source, listed) = match &self.added {
             Some(added) => added,
             None => {
@@ -38,14 +40,15 @@ impl HostFiles {
                 self.added.insert((tree.add_source(Box::new(Arc::clone(&listed)))?, listed))
             }
         };
-        let file = ListedFile { path: path.to_path_buf(), version: FileVersion::from(&metadata) };
+        let listed_file =
+            ListedFile { path: path.to_path_buf(), version: FileVersion::from(&metadata) };
         let mut files = listed.0.lock();
         let object = u32::try_from(files.len())
-            .map_err(|_| Error::io(&shown(path))(io::Error::other("more files than 2^32")))?;
-        files.push(file);
+            .map_err(|_| failed(io::Error::other("more files than 2^32")))?;
+        files.push(listed_file);
         let content =
             NodeContent::Whole { size: metadata.len(), source: *source, object, offset: 0 };
-        Ok((content, metadata))
+        Ok((content, metadata, file))
     }
 }
 
@@ -86,13 +89,8 @@ impl ContentSource for ListedFiles {
 pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
     let flags = OFlags::NONBLOCK.bits() as i32;
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
-    regular(file.metadata()?)?;
-    Ok(file)
-}
-
-fn regular(metadata: Metadata) -> io::Result<Metadata> {
-    match metadata.is_file() {
-        true => Ok(metadata),
+    match file.metadata()?.is_file() {
+        true => Ok(file),
         false => Err(io::Error::other("not a regular file")),
     }
 }

@@ -24,6 +24,7 @@ mod source;
 pub mod tar;
 mod version;
 mod warnings;
+mod xattrs;
 
 pub use archive::{Archive, Opener};
 pub use bytes::decimal_seconds;

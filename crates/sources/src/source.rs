@@ -5,12 +5,12 @@ use crate::bytes::shown;
 use crate::context::SourceContext;
 use crate::directory::{DirectoryOptions, read_directory_at};
 use crate::error::{Error, Result};
-use crate::host_files::HostFiles;
 use crate::layer::{self, Whiteouts};
 use crate::list::{LineError, for_each_line};
 #[cfg(feature = "oci")]
 use crate::oci::{self, LayoutFiles};
 use crate::tar::clean_path;
+use crate::xattrs;
 use drystone_mkfs::tree::{FileTree, InodeTimestamp, NodeMetadata, NodeToInsert};
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -123,7 +123,7 @@ impl Source {
             }
             #[cfg(feature = "oci")]
             OpenedSource::Oci(files) => oci::add(tree, &files, context, &self.at)?,
-            OpenedSource::File => self.add_file(tree, &mut context.files)?,
+            OpenedSource::File => self.add_file(tree, context)?,
         }
         Ok(())
     }
@@ -143,10 +143,19 @@ impl Source {
         Ok(read_directory_at(tree, &self.path, &self.at, &options)?)
     }
 
-    fn add_file(&self, tree: &mut FileTree, files: &mut HostFiles) -> Result<()> {
-        let (content, metadata) = files.add(tree, &self.path)?;
-        let about =
+    fn add_file(&self, tree: &mut FileTree, context: &mut SourceContext) -> Result<()> {
+        let (content, metadata, file) = context.files.add(tree, &self.path)?;
+        let mut about =
             NodeMetadata::new((metadata.mode() & 0o7777) as u16, metadata.uid(), metadata.gid());
+        let xattrs = xattrs::of_file(&file)
+            .map_err(|errno| Error::io(&shown(&self.path))(io::Error::from(errno)))?;
+        for xattr in xattrs {
+            if layer::can_be_kept(&xattr.name) {
+                about.xattrs.push(xattr);
+            } else {
+                context.warnings.attribute_left_out(&xattr.name);
+            }
+        }
         let modified = InodeTimestamp {
             seconds: metadata.mtime(),
             nanoseconds: u32::try_from(metadata.mtime_nsec()).unwrap_or(0),

@@ -179,6 +179,24 @@ impl FileTree {
         self.nodes[node.index()].attributes = self.attributes.intern(metadata);
     }
 
+    /// Gives a regular file, under all its names, another content.
+    ///
+    /// # Errors
+    /// The content is malformed.
+    ///
+    /// # Panics
+    /// If the node is no regular file.
+    pub fn set_content(&mut self, node: TreeNodeId, content: NodeContent) -> TreeResult<()> {
+        let is_file = matches!(self.nodes[node.index()].payload, Payload::File { .. });
+        assert!(is_file, "only regular files have content");
+        let payload = self.file(b"", content).map_err(|error| match error {
+            TreeError::Segments { .. } => TreeError::Segments { path: self.path_of(node) },
+            other => other,
+        })?;
+        self.nodes[node.index()].payload = payload;
+        Ok(())
+    }
+
     /// Gives a node another time.
     pub fn set_modified(&mut self, node: TreeNodeId, modified: InodeTimestamp) {
         self.nodes[node.index()].modified = modified;

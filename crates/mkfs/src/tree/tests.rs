@@ -75,6 +75,26 @@ fn hard_links_are_one_node() {
 }
 
 #[test]
+fn content_changes_under_all_names() {
+    let mut tree = FileTree::new();
+    let node = insert(&mut tree, "d/a", file("1")).unwrap();
+    tree.link(b"b", b"d/a").unwrap();
+    tree.set_content(node, NodeContent::Bytes(b"other".to_vec())).unwrap();
+    assert_eq!(tree.node(tree.lookup(b"b").unwrap()).inline_bytes(), Some(&b"other"[..]));
+    assert_eq!((tree.node(node).links(), tree.node(node).metadata()), (2, &meta()));
+    let pieces = vec![Segment {
+        logical: 9,
+        length: 2,
+        source: SourceId::new(0).unwrap(),
+        object: 0,
+        offset: 0,
+    }];
+    let error = tree.set_content(node, NodeContent::Pieces { size: 10, pieces }).unwrap_err();
+    assert!(matches!(error, TreeError::Segments { .. }));
+    assert_eq!(tree.node(node).inline_bytes(), Some(&b"other"[..]));
+}
+
+#[test]
 fn links_on_the_way_are_followed_inside_the_tree() {
     let mut tree = FileTree::new();
     insert(&mut tree, "usr/lib/x", file("1")).unwrap();

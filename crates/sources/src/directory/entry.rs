@@ -2,6 +2,7 @@
 
 use super::files::DirectoryFiles;
 use crate::version::FileVersion;
+use crate::xattrs;
 use drystone_mkfs::tree::{InodeTimestamp, NodeMetadata, SourceError, Xattr};
 use rustix::fs::{AtFlags, FileType, SeekFrom, Stat};
 use rustix::io::Errno;
@@ -57,7 +58,7 @@ pub(super) fn look(
     // There is no such call with a directory descriptor and a name; this path is equivalent.
     let mut by_descriptor = format!("/proc/self/fd/{}/", directory.as_raw_fd()).into_bytes();
     by_descriptor.extend_from_slice(name);
-    let xattrs = xattrs(&by_descriptor).map_err(failed)?;
+    let xattrs = xattrs::of_path(&by_descriptor).map_err(failed)?;
     Ok(FoundFile { name: name.to_vec(), stat, metadata: metadata(&stat, xattrs), kind })
 }
 
@@ -66,7 +67,7 @@ pub(super) fn look_at_root(files: &DirectoryFiles) -> Result<(Stat, NodeMetadata
     let failed = |errno: Errno| files.error(b"", errno);
     let stat = rustix::fs::fstat(&files.root).map_err(failed)?;
     let path = format!("/proc/self/fd/{}/.", files.root.as_raw_fd());
-    let xattrs = xattrs(path.as_bytes()).map_err(failed)?;
+    let xattrs = xattrs::of_path(path.as_bytes()).map_err(failed)?;
     Ok((stat, metadata(&stat, xattrs)))
 }
 
@@ -120,42 +121,6 @@ fn holes(
         return Err(files.error(&path, "changed while the image was built"));
     }
     Ok(Some(parts))
-}
-
-/// All extended attributes that this user may see.
-fn xattrs(path: &[u8]) -> Result<Vec<Xattr>, Errno> {
-    let mut names = [0; 1024];
-    let list = match rustix::fs::llistxattr(path, &mut names[..]) {
-        Ok(0) | Err(Errno::NOTSUP | Errno::NODATA) => return Ok(Vec::new()),
-        Ok(length) => names[..length].to_vec(),
-        Err(Errno::RANGE) => {
-            // No list is longer than 64 KiB.
-            let mut names = vec![0; 1 << 16];
-            let length = rustix::fs::llistxattr(path, &mut names[..])?;
-            names.truncate(length);
-            names
-        }
-        Err(errno) => return Err(errno),
-    };
-    let mut xattrs = Vec::new();
-    for name in list.split(|&byte| byte == 0).filter(|name| !name.is_empty()) {
-        let mut small = [0; 256];
-        let value = match rustix::fs::lgetxattr(path, name, &mut small[..]) {
-            Ok(length) => small[..length].to_vec(),
-            Err(Errno::RANGE) => {
-                // No value is longer than 64 KiB.
-                let mut value = vec![0; 1 << 16];
-                let length = rustix::fs::lgetxattr(path, name, &mut value[..])?;
-                value.truncate(length);
-                value
-            }
-            // It is gone, or may be listed but not read.
-            Err(Errno::NODATA | Errno::NOTSUP) => continue,
-            Err(errno) => return Err(errno),
-        };
-        xattrs.push(Xattr { name: name.to_vec(), value });
-    }
-    Ok(xattrs)
 }
 
 #[cfg(test)]

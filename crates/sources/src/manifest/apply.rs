@@ -46,6 +46,15 @@ pub(super) fn line(
         change(tree, node, line);
         return Ok(());
     }
+    // A file that is there gets the content under all its names.
+    if let (Some(node), New::File(Some(path))) = (there, new)
+        && let NodeKind::File { .. } = tree.node(node).kind()
+    {
+        let content = content_of(tree, files, &directory.join(path))?;
+        tree.set_content(node, content).map_err(wrong)?;
+        change(tree, node, line);
+        return Ok(());
+    }
     let (new, mode) = make(tree, files, new, directory)?;
     let metadata = NodeMetadata::new(mode, 0, 0);
     let node = tree.insert(&line.path, new, &metadata, InodeTimestamp::default()).map_err(wrong)?;
@@ -83,9 +92,7 @@ fn make(
     Ok(match new {
         New::File(None) => (NodeToInsert::File(NodeContent::Bytes(Vec::new())), 0o644),
         New::File(Some(path)) => {
-            let (content, _) =
-                files.add(tree, &directory.join(path)).map_err(|error| error.to_string())?;
-            (NodeToInsert::File(content), 0o644)
+            (NodeToInsert::File(content_of(tree, files, &directory.join(path))?), 0o644)
         }
         New::Directory => (NodeToInsert::Directory, 0o755),
         New::Symlink(target) => (NodeToInsert::Symlink(target.clone()), 0o777),
@@ -97,6 +104,15 @@ fn make(
         New::Fifo => (NodeToInsert::Fifo, 0o644),
         New::Socket => (NodeToInsert::Socket, 0o755),
     })
+}
+
+fn content_of(
+    tree: &mut FileTree,
+    files: &mut HostFiles,
+    path: &Path,
+) -> Result<NodeContent, String> {
+    let (content, _, _) = files.add(tree, path).map_err(|error| error.to_string())?;
+    Ok(content)
 }
 
 /// Changes the properties that a line mentions.

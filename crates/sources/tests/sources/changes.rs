@@ -77,6 +77,59 @@ fn manifests_change_and_make() {
     }
 }
 
+/// New content doesn't make a protected file public.
+#[test]
+fn new_content_leaves_the_rest() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("new"), "new content").unwrap();
+    let mut tree = tree(folder.path());
+    let text = "\
+/bin/tool        mode=600 gid=42 mtime=7
+/bin/other       type=hardlink target=/bin/tool
+/bin/tool        type=file content=new uid=3
+/etc/passwd      type=file content=new
+";
+    let manifest = Manifest::parse("m", folder.path(), text.as_bytes()).unwrap();
+    manifest.apply(&mut tree).unwrap();
+    let node = tree.lookup(b"bin/tool").unwrap();
+    assert_eq!(tree.lookup(b"bin/other"), Some(node));
+    assert_eq!(crate::listing::content(&tree, node), b"new content");
+    let metadata = tree.node(node).metadata();
+    assert_eq!((metadata.permissions, metadata.user, metadata.group), (0o600, 3, 42));
+    assert_eq!(metadata.xattrs[0].name, b"user.old");
+    assert_eq!(tree.node(node).modified(), InodeTimestamp::from_seconds(7));
+    let passwd = tree.lookup(b"etc/passwd").unwrap();
+    assert_eq!(crate::listing::content(&tree, passwd), b"new content");
+}
+
+/// Without its list, a file would give its group what the list's mask allows.
+#[test]
+fn listed_files_keep_attributes_and_lists() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("file");
+    std::fs::write(&path, "text").unwrap();
+    let list = crate::fixture::access_list();
+    for (name, value) in [("user.x", &b"1"[..]), ("system.posix_acl_access", &list)] {
+        rustix::fs::setxattr(&path, name, value, rustix::fs::XattrFlags::empty()).unwrap();
+    }
+    let link = folder.path().join("link");
+    std::os::unix::fs::symlink("file", &link).unwrap();
+    let sources = Source::parse_list("list", folder.path(), b"file /a\nfile:link /b\n").unwrap();
+    let mut tree = FileTree::new();
+    for source in sources {
+        source.add(&mut tree, &mut context(folder.path())).unwrap();
+    }
+    for name in ["a", "b"] {
+        let node = tree.node(tree.lookup(name.as_bytes()).unwrap());
+        let find = |name: &[u8]| {
+            let found = node.metadata().xattrs.iter().find(|xattr| xattr.name == name);
+            found.map(|xattr| &xattr.value[..])
+        };
+        assert_eq!(find(b"user.x"), Some(&b"1"[..]));
+        assert_eq!(find(b"system.posix_acl_access"), Some(&list[..]));
+    }
+}
+
 #[test]
 fn what_is_wrong_with_a_manifest_is_said_with_its_place() {
     let folder = tempfile::tempdir().unwrap();

@@ -131,6 +131,13 @@ fn attributes(root: &Path) {
         set("sub/more", "security.capability", b"\x01\0\0\x02\0\x20\0\0\0\0\0\0\0\0\0\0\0\0\0\0");
         set("link", "trusted.of.link", b"value");
     }
+    let list = access_list();
+    set("sub/deeper/large", "system.posix_acl_access", &list);
+    set("empty", "system.posix_acl_default", &list);
+}
+
+/// A list as Linux stores it.
+pub fn access_list() -> Vec<u8> {
     // acl(5): owner rwx, user 1 r-x, group r--, group 7 rw-, mask rwx, others none.
     let entries: [(u16, u16, u32); 6] = [
         (1, 7, u32::MAX),
@@ -146,8 +153,7 @@ fn attributes(root: &Path) {
         list.extend(permissions.to_le_bytes());
         list.extend(id.to_le_bytes());
     }
-    set("sub/deeper/large", "system.posix_acl_access", &list);
-    set("empty", "system.posix_acl_default", &list);
+    list
 }
 
 /// Sets the times of everything, of directories after what is in them.
