@@ -148,10 +148,9 @@ fn write(core: &JournalCore, closed: &ClosedTransaction) -> JournalResult {
                 core.want_checkpoint();
             }
         }
-        None => {
-            let blocks = frozen.iter().map(|block| (block.buffer.number(), &**block.bytes));
-            write_home(core, blocks)?;
-        }
+        None => core.when_there_is_room(|| {
+            write_home(core, frozen.iter().map(|block| (block.buffer.number(), &**block.bytes)))
+        })?,
     }
     Ok(())
 }

@@ -34,14 +34,22 @@ impl<'a> LogReader<'a> {
     pub(crate) fn read(&mut self, block: u32) -> JournalResult<&[u8]> {
         if !self.loaded.contains(&block) {
             let end = block.saturating_add(self.window_blocks).min(self.range.end);
-            let (physical, count) = self.area.run(block..end)?;
-            self.window.resize(count as usize * self.block_size_bytes, 0);
-            self.loaded = 0..0;
-            self.device.read_at(offset(physical, self.block_size_bytes), &mut self.window)?;
-            self.loaded = block..block + count;
+            // Behind the last commit may be blocks that can't be read, and nobody needs them.
+            self.load(block..end).or_else(|_| self.load(block..block + 1))?;
         }
         let start = (block - self.loaded.start) as usize * self.block_size_bytes;
         Ok(&self.window[start..start + self.block_size_bytes])
+    }
+
+    /// Reads the first blocks of a range, as many as lie side by side.
+    fn load(&mut self, blocks: Range<u32>) -> JournalResult {
+        let first = blocks.start;
+        let (physical, count) = self.area.run(blocks)?;
+        self.window.resize(count as usize * self.block_size_bytes, 0);
+        self.loaded = 0..0;
+        self.device.read_at(offset(physical, self.block_size_bytes), &mut self.window)?;
+        self.loaded = first..first + count;
+        Ok(())
     }
 
     /// The block that follows `block`, going round.

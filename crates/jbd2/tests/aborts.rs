@@ -4,11 +4,12 @@
 
 mod common;
 
-use common::{BLOCK, Fixture, USER_BLOCKS, memory, options};
+use common::{BLOCK, Fixture, USER_BLOCKS, memory, options, read_block};
 use drystone_blockdev::{
-    DeviceError, DeviceOperation, Effect, Fault, Faulty, MemoryDevice, Stepped,
+    BlockDevice, DeviceError, DeviceOperation, Effect, Fault, Faulty, MemoryDevice, Stepped,
 };
-use drystone_jbd2::JournalError;
+use drystone_cache::Cache;
+use drystone_jbd2::{Journal, JournalError};
 use drystone_sync::atomic::{AtomicBool, Ordering};
 use drystone_sync::{Arc, thread};
 use std::ops::Range;
@@ -206,6 +207,28 @@ fn a_full_medium_is_waited_for() {
         journal.commit_and_wait().unwrap();
         assert_eq!(fixture.home(3), 2);
     }
+}
+
+#[test]
+fn without_a_log_a_full_medium_is_waited_for_too() {
+    let device = Arc::new(Faulty::new(memory()));
+    let cache = Arc::new(Cache::new(device.clone(), BLOCK, 512 * BLOCK));
+    let options = options().full_medium_wait(Duration::from_secs(600));
+    let journal = Journal::unlogged(cache.clone(), options).unwrap();
+    let mut handle = journal.start(1).unwrap();
+    handle.write(&cache.read(3).unwrap(), None).unwrap().fill(7);
+    handle.stop().unwrap();
+    device.inject(Fault::of(DeviceOperation::Write, Effect::NoSpace).in_range(HOME));
+    thread::scope(|scope| {
+        let writing = scope.spawn(|| journal.commit_and_wait());
+        while device.failures() < 2 {
+            thread::yield_now();
+        }
+        device.repair();
+        writing.join().unwrap().unwrap();
+    });
+    let device: Arc<dyn BlockDevice> = device;
+    assert_eq!(read_block(&device, 3)[0], 7);
 }
 
 #[test]

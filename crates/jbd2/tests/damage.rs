@@ -158,3 +158,29 @@ fn a_copy_that_cannot_be_read_leaves_all_as_it_was() {
         assert_eq!([3, 10, 20].map(|block| read_block(&last, block)[9]), [3, 10, 20]);
     }
 }
+
+/// The log is read many blocks at a time, and what is behind its end is of no use.
+#[test]
+fn only_blocks_of_the_log_have_to_be_readable() {
+    for checksums in [false, true] {
+        let device = Arc::new(Faulty::new(memory()));
+        let fixture = Fixture::new(device.clone(), 128, options().checksums(checksums));
+        for value in 1..=4 {
+            fixture.set(5, value);
+            fixture.journal.commit_and_wait().unwrap();
+        }
+        let last = fixture.crash();
+        let is_commit =
+            |block: &u64| read_block(&last, *block)[..8] == [0xc0, 0x3b, 0x39, 0x98, 0, 0, 0, 2];
+        let commit = (USER_BLOCKS..USER_BLOCKS + 2000).rev().find(is_commit).unwrap();
+        for (block, can_recover) in [(commit + 1, false), (commit + 2, true)] {
+            let place = block * BLOCK as u64..(block + 1) * BLOCK as u64;
+            device
+                .inject(Fault::of(DeviceOperation::Read, Effect::InputOutputError).in_range(place));
+            let recovered = recover(&last, &area(128), BLOCK as u32, 0);
+            assert_eq!(recovered.is_ok(), can_recover, "{recovered:?}");
+            device.repair();
+        }
+        assert_eq!(read_block(&last, 5)[9], 4);
+    }
+}

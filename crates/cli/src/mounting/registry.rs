@@ -12,6 +12,7 @@ use anyhow::Context;
 use drystone::vfs::DeviceNumber;
 use drystone_fuse::attach;
 use drystone_sync::{Arc, LockClass, Mutex, thread};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fs::DirBuilder;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -23,6 +24,8 @@ use std::time::Duration;
 static WAITING: LockClass = LockClass::new("clients that wait for a mount's end", 10);
 /// How long a client may take to say what it wants, and a server to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// When to take clients again after the system had no descriptor for one.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// How often, and at what interval, a server that doesn't answer is called again.
 const LAST_LOOKS: u32 = 20;
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
@@ -99,7 +102,12 @@ impl MountEntry {
         let clients = Arc::clone(&waiting);
         let mount = Arc::new(mount);
         thread::spawn("registry", move || {
-            for client in listener.incoming().flatten() {
+            for client in listener.incoming() {
+                let Ok(client) = client else {
+                    // Descriptors are scarce.
+                    thread::sleep(ACCEPT_RETRY);
+                    continue;
+                };
                 let (mount, clients) = (Arc::clone(&mount), Arc::clone(&clients));
                 // A thread for each client, so that none waits for another's request. A client that
                 // sends nothing is dropped.
@@ -147,7 +155,11 @@ fn answer(
             client.write_all(WAITING_WORD)?;
             match &waiting.word {
                 Some(word) => client.write_all(word.as_bytes())?,
-                None => waiting.clients.push(client),
+                None => {
+                    // Those that gave up would keep their descriptors until the end.
+                    waiting.clients.retain(has_not_hung_up);
+                    waiting.clients.push(client);
+                }
             }
         }
         line => {
@@ -161,6 +173,12 @@ fn answer(
         }
     }
     Ok(())
+}
+
+/// Whether a client that has nothing more to say is still there.
+fn has_not_hung_up(client: &UnixStream) -> bool {
+    let mut ends = [PollFd::new(client, PollFlags::IN)];
+    !matches!(poll(&mut ends, Some(&Timespec::default())), Ok(1..))
 }
 
 /// A mount that runs.
@@ -328,6 +346,7 @@ fn ask(mut server: UnixStream) -> anyhow::Result<Status> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Read;
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     /// A server that has nothing to say.
@@ -355,6 +374,26 @@ mod tests {
         assert_eq!(registry.silent, [silent]);
         assert!(!gone.exists());
         assert!(MountRegistry::read_in(&scratch.path().join("nothing")).unwrap().silent.is_empty());
+    }
+
+    #[test]
+    fn clients_that_no_longer_wait_are_forgotten() {
+        let scratch = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(scratch.path(), PermissionsExt::from_mode(0o700)).unwrap();
+        let entry = MountEntry::new_in(scratch.path(), Mute).unwrap();
+        let wait = || {
+            let mut client = UnixStream::connect(&entry.path).unwrap();
+            client.write_all(b"wait\n").unwrap();
+            let mut answer = [0; WAITING_WORD.len()];
+            client.read_exact(&mut answer).unwrap();
+            client
+        };
+        for _ in 0..5 {
+            drop(wait());
+        }
+        let _stays = wait();
+        let _stays_too = wait();
+        assert_eq!(entry.waiting.lock().clients.len(), 2);
     }
 
     #[test]

@@ -240,9 +240,18 @@ fn end(directory: &Path, image: &Weak<Image>) {
         directory = %directory.display(),
         "in use: it disappears now and ends when the last user is gone; a second signal ends it at once"
     );
+    send_gathered(directory);
     sync(image);
     if let Err(error) = attach::unmount(directory, Unmount::Lazily) {
         tracing::error!("{error}");
+    }
+}
+
+/// Has the kernel send the server what it has gathered of writes: a second signal would lose it.
+fn send_gathered(directory: &Path) {
+    let sent = File::open(directory).and_then(|top| Ok(rustix::fs::syncfs(&top)?));
+    if let Err(error) = sent {
+        tracing::error!(%error, "what the kernel has gathered of writes can't be asked for");
     }
 }
 

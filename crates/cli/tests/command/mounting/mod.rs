@@ -157,6 +157,23 @@ fn a_mount_in_use_stays() {
     assert_eq!(mounting.line("cat disk.img:/open").good(), "still there");
 }
 
+/// Also what the kernel still had.
+#[test]
+fn what_a_signal_leaves_in_use_is_synced() {
+    let Some(mounting) = Mounting::new() else { return };
+    mounting.line("mount disk.img mnt").good();
+    let file = fs::File::create(mounting.path("open")).unwrap();
+    std::io::Write::write_all(&mut &file, b"not synced").unwrap();
+    let server = mounting.server();
+    kill_process(server, Signal::TERM).unwrap();
+    while mounting.path("open").exists() {
+        thread::sleep(Duration::from_millis(10));
+    }
+    kill_process(server, Signal::KILL).unwrap();
+    mounting.wait_closed();
+    assert_eq!(mounting.line("cat disk.img:/open").good(), "not synced");
+}
+
 #[test]
 fn signals_unmount() {
     let Some(mounting) = Mounting::new() else { return };
