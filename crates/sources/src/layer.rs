@@ -3,7 +3,8 @@
 //! A layer of an OCI image also removes things: an entry `.wh.NAME` removes `NAME` from the layers
 //! below, and `.wh..wh..opq` all that they have in its directory. Neither affects what the layer
 //! itself adds, whatever the order of its entries, so a layer over something is read twice: first
-//! for what it removes, then for what it adds.
+//! for what it removes, then for what it adds. A directory of the layer that replaces something
+//! else, such as a symbolic link, is new: its whiteouts remove nothing.
 //!
 //! # Reference
 //! OCI Image Format Specification, "Image Layer Filesystem Changeset".
@@ -12,19 +13,18 @@ use crate::archive::{Archive, Opener};
 use crate::context::SourceContext;
 use crate::error::Result;
 use crate::input::Input;
-use crate::tar::{EntryKind, TarEntry, TarError, TarProblem, TarReader, Time};
+use crate::tar::{EntryKind, TarEntry, TarError, TarProblem, TarReader, Time, WHITEOUT};
 use crate::warnings::Warnings;
 use drystone_mkfs::tree::{
     ContentSource, FileTree, InodeTimestamp, NodeContent, NodeKind, NodeMetadata, NodeToInsert,
     Segment, SourceError, SourceId, TreeError, TreeNodeId, Xattr,
 };
+use std::collections::HashSet;
 
 /// Most bytes of an attribute's value, as Linux has it.
 pub(crate) const ATTRIBUTE_BYTES_MAX: usize = 64 << 10;
 /// Most bytes of an attribute's name, with its namespace.
 pub(crate) const ATTRIBUTE_NAME_BYTES_MAX: usize = 255;
-/// How a whiteout's name begins.
-const WHITEOUT: &[u8] = b".wh.";
 /// The prefix of names that stand for a property of the directory instead of a file.
 const SPECIAL_WHITEOUT: &[u8] = b".wh..wh.";
 const OPAQUE: &[u8] = b".wh..wh..opq";
@@ -52,7 +52,10 @@ pub(crate) fn add(
     }
     let source = tree.add_source(Box::new(ArchiveContent(archive.clone())));
     let source = source.map_err(|error| located(&archive, Vec::new(), 0, problem(&error)))?;
-    let mut reader = TarReader::new(&archive.name, &archive.input);
+    let mut reader = match whiteouts {
+        Whiteouts::AreFiles => TarReader::new(&archive.name, &archive.input),
+        Whiteouts::TakeAway => TarReader::of_layer(&archive.name, &archive.input),
+    };
     while let Some(entry) = reader.next_entry()? {
         context.opener.go_on()?;
         let is_whiteout =
@@ -73,28 +76,53 @@ fn located(archive: &Archive, path: Vec<u8>, offset: u64, problem: TarProblem) -
 
 /// Applies the whiteouts.
 fn take_away(tree: &mut FileTree, archive: &Archive, at: &[u8], opener: &Opener) -> Result<()> {
-    let mut reader = TarReader::new(&archive.name, &archive.input);
+    let mut whiteouts = Vec::new();
+    // Directories of the layer where something else is below: nothing below lies in them, also
+    // not what a symbolic link there leads to.
+    let mut new_directories = HashSet::new();
+    let mut reader = TarReader::of_layer(&archive.name, &archive.input);
     while let Some(entry) = reader.next_entry()? {
         opener.go_on()?;
-        let name = base_name(&entry.path);
-        let Some(hidden) = name.strip_prefix(WHITEOUT) else { continue };
-        let directory = below(at, &entry.path[..entry.path.len() - name.len()]);
-        let done = if name == OPAQUE {
-            if let Some(directory) = tree.lookup(&directory)
-                && matches!(tree.node(directory).kind(), NodeKind::Directory)
-            {
-                tree.clear(directory);
-            }
-            Ok(())
-        } else if name.starts_with(SPECIAL_WHITEOUT) || hidden.is_empty() {
-            // Bookkeeping of aufs, with which layers were once made.
-            Ok(())
-        } else {
-            tree.remove(&below(&directory, hidden)).map(|_| ())
-        };
-        done.map_err(|error| located(archive, entry.path.clone(), entry.offset, problem(&error)))?;
+        if base_name(&entry.path).starts_with(WHITEOUT) {
+            whiteouts.push((entry.path, entry.offset));
+        } else if entry.kind == EntryKind::Directory
+            && let Some(node) = tree.lookup(&below(at, &entry.path))
+            && tree.parent(node).is_none()
+        {
+            new_directories.insert(entry.path);
+        }
+    }
+    for (path, offset) in whiteouts {
+        let slashes = path.iter().enumerate().filter(|&(_, &byte)| byte == b'/');
+        let mut parents = slashes.map(|(end, _)| &path[..end]);
+        if !parents.any(|parent| new_directories.contains(parent)) {
+            apply(tree, at, &path).map_err(|problem| located(archive, path, offset, problem))?;
+        }
     }
     Ok(())
+}
+
+/// Applies one whiteout.
+fn apply(tree: &mut FileTree, at: &[u8], path: &[u8]) -> std::result::Result<(), TarProblem> {
+    let name = base_name(path);
+    let directory = below(at, &path[..path.len() - name.len()]);
+    let hidden = &name[WHITEOUT.len()..];
+    if name == OPAQUE {
+        if let Some(directory) = tree.lookup(&directory)
+            && matches!(tree.node(directory).kind(), NodeKind::Directory)
+        {
+            tree.clear(directory);
+        }
+        return Ok(());
+    }
+    // Bookkeeping of aufs, with which layers were once made.
+    if name.starts_with(SPECIAL_WHITEOUT) || hidden.is_empty() {
+        return Ok(());
+    }
+    if hidden == b"." {
+        return Err(TarProblem::Tree("removes the directory that it is in".to_owned()));
+    }
+    tree.remove(&below(&directory, hidden)).map(|_| ()).map_err(|error| problem(&error))
 }
 
 fn insert(

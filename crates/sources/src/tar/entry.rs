@@ -81,13 +81,26 @@ pub struct TarEntry {
     pub attributes: TarAttributes,
 }
 
+/// How the name of a layer's whiteout begins; the name that it hides follows.
+pub(crate) const WHITEOUT: &[u8] = b".wh.";
+/// Most bytes of a part of a name.
+const PART_BYTES_MAX: usize = 255;
+
 /// The parts of a name as an image can have them: leading slashes, empty parts and `.` are left
 /// out.
 ///
 /// # Errors
 /// A part is `..` or too long, or there is a NUL.
 pub fn clean_path(name: &[u8]) -> Result<Vec<u8>, NameProblem> {
-    const PART_BYTES_MAX: usize = 255;
+    clean(name, |_| PART_BYTES_MAX)
+}
+
+/// The same for an entry of a layer: what a whiteout hides may have the longest name.
+pub(super) fn clean_layer_path(name: &[u8]) -> Result<Vec<u8>, NameProblem> {
+    clean(name, |part| PART_BYTES_MAX + if part.starts_with(WHITEOUT) { WHITEOUT.len() } else { 0 })
+}
+
+fn clean(name: &[u8], part_bytes_max: impl Fn(&[u8]) -> usize) -> Result<Vec<u8>, NameProblem> {
     if name.contains(&0) {
         return Err(NameProblem::Nul(name.to_vec()));
     }
@@ -96,7 +109,7 @@ pub fn clean_path(name: &[u8]) -> Result<Vec<u8>, NameProblem> {
         match part {
             b"" | b"." => continue,
             b".." => return Err(NameProblem::Parent(name.to_vec())),
-            _ if part.len() > PART_BYTES_MAX => {
+            _ if part.len() > part_bytes_max(part) => {
                 return Err(NameProblem::TooLong { length: part.len() });
             }
             _ => {}
@@ -133,5 +146,14 @@ mod tests {
         assert!(clean_path(&[b'a'; 255]).is_ok());
         assert!(matches!(clean_path(&[b'a'; 256]), Err(NameProblem::TooLong { length: 256 })));
         assert!(matches!(clean_path(b"a\0b"), Err(NameProblem::Nul(_))));
+        let whiteout = |length| [WHITEOUT, &vec![b'a'; length]].concat();
+        assert_eq!(clean_layer_path(&whiteout(255)), Ok(whiteout(255)));
+        for (result, expected) in [
+            (clean_layer_path(&whiteout(256)), 260),
+            (clean_layer_path(&[b'a'; 256]), 256),
+            (clean_path(&whiteout(252)), 256),
+        ] {
+            assert_eq!(result, Err(NameProblem::TooLong { length: expected }));
+        }
     }
 }

@@ -26,6 +26,7 @@ mod text_encodings;
 mod writer;
 
 pub(crate) use acl_text::ACCESS;
+pub(crate) use entry::WHITEOUT;
 pub use entry::{DataRun, EntryKind, TarAttributes, TarEntry, Time, clean_path};
 pub use error::{NameProblem, TarError, TarProblem};
 pub use reader::TarReader;

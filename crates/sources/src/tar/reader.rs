@@ -4,7 +4,9 @@
 //! archive before it is used, so memory and time are bounded by the archive's length.
 
 use super::acl_text::{self, IdNames};
-use super::entry::{DataRun, EntryKind, TarAttributes, TarEntry, Time, clean_path};
+use super::entry::{
+    DataRun, EntryKind, TarAttributes, TarEntry, Time, clean_layer_path, clean_path,
+};
 use super::error::{TarError, TarProblem};
 use super::header::{BLOCK_BYTES, Dialect, RawTarHeader, SparseExtension, check_sum, number, text};
 use super::pax::Extended;
@@ -36,6 +38,8 @@ pub struct TarReader<'a> {
     users: IdNames,
     groups: IdNames,
     is_at_end: bool,
+    /// Whether names may be those of whiteouts.
+    is_layer: bool,
 }
 
 /// The headers before an entry's own.
@@ -66,7 +70,13 @@ impl<'a> TarReader<'a> {
             users: IdNames::of_users(),
             groups: IdNames::of_groups(),
             is_at_end: false,
+            is_layer: false,
         }
+    }
+
+    /// The same for a layer, which may hold whiteouts of the longest names.
+    pub(crate) fn of_layer(name: &str, input: &'a dyn Input) -> TarReader<'a> {
+        TarReader { is_layer: true, ..TarReader::new(name, input) }
     }
 
     /// The next entry; `None` at the archive's end.
@@ -141,7 +151,8 @@ impl<'a> TarReader<'a> {
         let name = extended.sparse.name.clone();
         let name = name.or_else(|| extended.path.clone()).or(before.name);
         let name = name.unwrap_or_else(|| header.path());
-        let path = clean_path(shown_name.insert(name))?;
+        let clean = if self.is_layer { clean_layer_path } else { clean_path };
+        let path = clean(shown_name.insert(name))?;
         let is_directory_name = shown_name.as_ref().is_some_and(|name| name.ends_with(b"/"));
         let link = || {
             let link = extended.link_path.clone().or_else(|| before.link_name.clone());

@@ -165,6 +165,48 @@ fn layers_over_each_other() {
     check(&read(&archive, None, None).unwrap());
 }
 
+/// Reads two layers of an image.
+fn over(lower: Made, upper: Made) -> Result<FileTree, String> {
+    let layout = Layout::new();
+    let image = layout.image("amd64", &[("", lower.end()), ("", upper.end())]);
+    layout.index(&[image + "}"]);
+    layout.read(None, None)
+}
+
+#[test]
+fn whiteouts_are_not_led_away_by_replaced_links() {
+    let lower = || Made::default().file("usr/lib/old", "").entry("lib", b'2', "usr/lib", b"");
+    for whiteout in ["lib/.wh.old", "lib/.wh..wh..opq", "lib/sub/.wh.old"] {
+        let upper = Made::default().file(whiteout, "").directory("lib").file("lib/new", "");
+        let tree = over(lower(), upper).unwrap();
+        assert!(tree.lookup(b"usr/lib/old").is_some(), "{whiteout}");
+        assert!(tree.lookup(b"lib/new").is_some() && tree.lookup(b"lib/old").is_none());
+    }
+    // A link that stays leads on; a file is replaced like a link.
+    let tree = over(lower(), Made::default().file("lib/.wh.old", "")).unwrap();
+    assert!(tree.lookup(b"usr/lib/old").is_none());
+    let upper = Made::default().directory("a").file("a/.wh.b", "").file("a/c", "");
+    let tree = over(Made::default().file("a", ""), upper).unwrap();
+    assert!(tree.lookup(b"a/c").is_some());
+    let error = over(Made::default().file("d/a", ""), Made::default().file("d/.wh..", ""));
+    assert!(error.unwrap_err().contains("d/.wh.. at byte 0: removes the directory that it is in"));
+}
+
+#[test]
+fn whiteouts_of_the_longest_names() {
+    for length in [251, 252, 255] {
+        let (path, whiteout) =
+            ["", ".wh."].map(|start| format!("d/{start}{}", "n".repeat(length))).into();
+        let lower = Made::default().pax(&[("path", path.as_bytes())]).file("x", "");
+        let upper = Made::default().pax(&[("path", whiteout.as_bytes())]).file("x", "");
+        let tree = over(lower, upper).unwrap();
+        assert!(tree.lookup(b"d").is_some() && tree.lookup(path.as_bytes()).is_none());
+    }
+    let long = format!(".wh.{}", "n".repeat(256));
+    let upper = Made::default().pax(&[("path", long.as_bytes())]).file("x", "");
+    assert!(over(Made::default().file("a", ""), upper).unwrap_err().contains("255 fit"));
+}
+
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 
 /// Each index names the next one a thousand times.
