@@ -428,6 +428,8 @@ fn a_failure_stops_the_change() {
     assert!(matches!(device.flush(), Err(DeviceError::NoSpace { .. })));
     image.read_at(0, &mut found).unwrap();
     assert_eq!(found, [1; 9000]);
+    // Of several threads, any may be the one whose error is shown.
+    assert!(matches!(device.write_at(0, &[3; 10]), Err(DeviceError::NoSpace { .. })));
 }
 
 #[test]

@@ -35,7 +35,10 @@ impl<'a> LogReader<'a> {
         if !self.loaded.contains(&block) {
             let end = block.saturating_add(self.window_blocks).min(self.range.end);
             // Behind the last commit may be blocks that can't be read, and nobody needs them.
-            self.load(block..end).or_else(|_| self.load(block..block + 1))?;
+            self.load(block..end).or_else(|_| {
+                self.window_blocks = 1;
+                self.load(block..block + 1)
+            })?;
         }
         let start = (block - self.loaded.start) as usize * self.block_size_bytes;
         Ok(&self.window[start..start + self.block_size_bytes])

@@ -120,8 +120,10 @@ impl DatFile {
             // A damaged map may have any key: the entries of the last ones aren't in a group.
             let bits_left = first_bit..bits.len() * 8;
             for (bit, bytes) in bits_left.zip(block.chunks_exact(ENTRY_BYTES)) {
-                if bitmap::test(&bits, bit) {
-                    entries.push(DatEntry::read(bytes)?);
+                let entry = DatEntry::read(bytes)?;
+                // Damage may have cleared the bit: a freed entry has ended or is zeros.
+                if bitmap::test(&bits, bit) || entry.is_live() && entry.block.0 != 0 {
+                    entries.push(entry);
                 }
             }
             walk.bits = Some((group, bits));
@@ -197,6 +199,16 @@ impl DatFile {
     /// Whether an entry says that the newest state has its block, whatever its bit says.
     fn has_live_block(&mut self, number: VirtualBlock, volume: &Volume) -> bool {
         self.entry(number, volume).is_ok_and(|entry| entry.is_live() && entry.block.0 != 0)
+    }
+
+    /// Whether an entry says that the newest state has its block at this place, whatever its bit says.
+    pub(crate) fn is_live_at(
+        &mut self,
+        number: VirtualBlock,
+        place: PhysicalBlock,
+        volume: &Volume,
+    ) -> bool {
+        self.entry(number, volume).is_ok_and(|entry| entry.is_live() && entry.block == place)
     }
 
     /// Frees an entry.

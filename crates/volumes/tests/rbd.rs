@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use drystone_blockdev::{BlockDevice, DeviceError, OpenMode};
-use drystone_sync::atomic::{AtomicBool, Ordering};
+use drystone_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use drystone_sync::{Arc, clock, thread};
 use drystone_testkit::judges::Scratch;
 use drystone_volumes::{VolumeError, VolumeName, disk_content, open_as_named};
@@ -454,16 +454,26 @@ fn a_full_cluster_is_waited_for() {
     device.write_durable_at(0, &[1; 4096]).unwrap();
     set_ratios(tiny);
     wait_until(true);
+    // Until the OSD knows that it is full, it takes writes.
+    let (begun, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
     thread::scope(|scope| {
-        let writer = scope.spawn(|| device.write_durable_at(4096, &[2; 4096]));
-        thread::sleep(Duration::from_secs(3));
-        assert!(!writer.is_finished());
+        let writer = scope.spawn(|| {
+            while !is_over.load(Ordering::SeqCst) {
+                begun.fetch_add(1, Ordering::SeqCst);
+                device.write_durable_at(4096, &[2; 4096]).unwrap();
+            }
+        });
+        let waits = (0..20).any(|round| {
+            thread::sleep(Duration::from_secs(3));
+            begun.swap(0, Ordering::SeqCst) == 0 && round > 0
+        });
+        is_over.store(true, Ordering::SeqCst);
         set_ratios(usual);
-        writer.join().unwrap().unwrap();
+        writer.join().unwrap();
+        assert!(waits, "the OSD takes writes");
     });
     set_ratios(tiny);
     wait_until(true);
-    // Until the OSD knows that it is full, it takes writes.
     let start = clock::now();
     let error = loop {
         match device.write_durable_at(4096, &[3; 4096]) {

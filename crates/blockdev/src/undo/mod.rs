@@ -40,7 +40,7 @@ pub use file::{UndoFile, UndoTarget};
 pub use roll_back::{UndoError, roll_back};
 
 use crate::lock_classes::UNDO;
-use crate::{BlockDevice, DeviceError, DeviceOperation, DeviceResult, check_range};
+use crate::{BlockDevice, DeviceError, DeviceResult, check_range};
 use drystone_sync::RwLock;
 use drystone_sync::atomic::{AtomicBool, Ordering};
 use log::{LogWriter, NewPiece, PIECE_BYTES, SectorSums, pieces};
@@ -78,7 +78,8 @@ struct UndoState<L> {
     saved: PieceSet,
     /// Whether unlogged writes may not be durable yet. Set by holders of the shared lock.
     has_unlogged: AtomicBool,
-    has_failed: bool,
+    /// What failed first. All that comes later fails for its sake, and says so.
+    failure: Option<DeviceError>,
 }
 
 impl<D: BlockDevice, L: BlockDevice> UndoDevice<D, L> {
@@ -101,7 +102,7 @@ impl<D: BlockDevice, L: BlockDevice> UndoDevice<D, L> {
             held: BTreeMap::new(),
             saved: PieceSet::default(),
             has_unlogged: AtomicBool::new(false),
-            has_failed: false,
+            failure: None,
         };
         Self { image, protected_bytes, mark: None, state: RwLock::new(&UNDO, state) }
     }
@@ -157,7 +158,7 @@ impl<D: BlockDevice, L: BlockDevice> UndoDevice<D, L> {
         let is_free =
             |number: u64| !state.saved.contains(number) && !state.held.contains_key(&number);
         let are_free = || pieces(offset, data.len()).all(|(number, _, _)| is_free(number));
-        if state.has_failed || !is_marked || !are_free() {
+        if state.failure.is_some() || !is_marked || !are_free() {
             return None;
         }
         // The lock orders it before a batch looks.
@@ -343,18 +344,14 @@ impl<D: BlockDevice, L: BlockDevice> UndoDevice<D, L> {
 
 impl<L> UndoState<L> {
     fn check(&self) -> DeviceResult {
-        if self.has_failed {
-            let source =
-                std::io::Error::other("an earlier write failed; the image is to be rolled back");
-            return Err(DeviceError::io(DeviceOperation::Write, 0, 0, source));
-        }
-        Ok(())
+        self.failure.clone().map_or(Ok(()), Err)
     }
 
     /// Remembers a failure.
     fn heed(&mut self, result: DeviceResult) -> DeviceResult {
-        self.has_failed |= result.is_err();
-        result
+        result.inspect_err(|error| {
+            self.failure.get_or_insert_with(|| error.clone());
+        })
     }
 }
 

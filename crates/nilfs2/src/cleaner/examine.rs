@@ -6,7 +6,7 @@ use crate::log::{BlockContent, CleanerWork, LoggedBlock};
 use crate::recovery::{FoundLog, read_log};
 use drystone_nilfs2_format::cpfile;
 use drystone_nilfs2_format::dat::DatEntry;
-use drystone_nilfs2_format::error::UsageProblem;
+use drystone_nilfs2_format::error::{DatProblem, UsageProblem};
 use drystone_nilfs2_format::log::{Finfo, LogHeader, SummaryItem, read_sections};
 use drystone_nilfs2_format::sufile::SegmentUsage;
 use drystone_nilfs2_format::{CheckpointNumber, Corrupt, FileBlock, PhysicalBlock, SegmentNumber};
@@ -218,7 +218,14 @@ impl Cleaner<'_> {
                     }
                     SummaryItem::Data { virtual_block, .. }
                     | SummaryItem::Node { virtual_block } => {
-                        let Some(entry) = dat.find(virtual_block, &self.volume)? else { continue };
+                        let Some(entry) = dat.find(virtual_block, &self.volume)? else {
+                            if dat.is_live_at(virtual_block, block, &self.volume) {
+                                // Damage has cleared its bit.
+                                let problem = DatProblem::Free;
+                                return Err(Corrupt::Dat { block: virtual_block, problem }.into());
+                            }
+                            continue;
+                        };
                         if entry.block != block {
                             continue;
                         }

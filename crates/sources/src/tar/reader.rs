@@ -146,7 +146,6 @@ impl<'a> TarReader<'a> {
         before: Before,
         shown_name: &mut Option<Vec<u8>>,
     ) -> Result<TarEntry, TarProblem> {
-        let has_pax_header = before.extended.is_some();
         let extended = before.extended.unwrap_or_else(|| self.global.clone());
         let name = extended.sparse.name.clone();
         let name = name.or_else(|| extended.path.clone()).or(before.name);
@@ -181,8 +180,9 @@ impl<'a> TarReader<'a> {
             }
             b'0' | 0 | b'7' | b'S' => self.file(header, &extended, size)?,
             b'1' => {
-                // POSIX: an entry with a PAX header has as much data as it says.
-                if has_pax_header || self.has_data_of_hard_link(size)? {
+                // POSIX: an entry has as much data as its PAX record says. The header's field may be
+                // left of the file.
+                if extended.size.is_some() || self.has_data_of_hard_link(size)? {
                     self.skip(size)?;
                 }
                 EntryKind::HardLink(clean_path(&link())?)

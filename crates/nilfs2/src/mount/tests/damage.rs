@@ -180,6 +180,30 @@ fn a_segment_with_live_blocks_is_not_freed_because_of_its_record() {
     }
 }
 
+#[test]
+fn a_segment_with_a_live_block_that_is_marked_free_is_kept() {
+    for everything in [false, true] {
+        let (device, fs, _) = with_full_segment();
+        let engine = &fs.engine;
+        let (number, entry) = (1..500)
+            .map(VirtualBlock)
+            .find_map(|number| {
+                let entry = engine.dat.write().find(number, &engine.volume).unwrap()?;
+                let is_there = engine.volume.geometry.segment_of(entry.block) == Some(FULL);
+                let is_of_b = || engine.volume.read_block(entry.block).unwrap()[0] == 1;
+                (is_there && entry.is_live() && is_of_b()).then_some((number, entry))
+            })
+            .unwrap();
+        damage_entry(&fs, number, entry, false);
+        let cleaner = Cleaner::new(engine);
+        let cleaned = if everything { cleaner.clean_all(0) } else { cleaner.clean_some(0) };
+        cleaned.unwrap();
+        assert!(!usage(&fs, FULL).is_clean(), "everything: {everything}");
+        fs.unmount().unwrap();
+        assert_eq!(first_byte(&mount(&device), b"b"), 1);
+    }
+}
+
 /// Linux leaves the bytes of an entry that it frees.
 #[test]
 fn a_freed_entry_does_not_keep_a_segment() {
