@@ -53,8 +53,8 @@ impl Freezing for FrozenImage {
             }
             // It is read-only: nothing changes.
             Err(error) if error.errno == Errno::EROFS => Ok(()),
-            // Somebody else has frozen it, or is about to: a user of the library, or a growth. What isn't in the image yet
-            // is written first.
+            // Somebody else has frozen it, or is about to: a user of the library, or a growth. What
+            // isn't in the image yet is written first.
             Err(error) if error.errno == Errno::EBUSY => self.file_system.sync(),
             Err(error) => Err(error),
         };

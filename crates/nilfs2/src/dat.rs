@@ -37,6 +37,11 @@ pub(crate) struct DatBlock {
     pub(crate) entries: Vec<DatEntry>,
 }
 
+/// Where the newest state has the block of an entry.
+fn live_place(entry: &DatEntry) -> Option<PhysicalBlock> {
+    (entry.is_live() && entry.block.0 != 0).then_some(entry.block)
+}
+
 /// Where a walk over the blocks of the DAT is.
 #[derive(Debug)]
 pub(crate) struct DatWalk {
@@ -122,7 +127,7 @@ impl DatFile {
             for (bit, bytes) in bits_left.zip(block.chunks_exact(ENTRY_BYTES)) {
                 let entry = DatEntry::read(bytes)?;
                 // Damage may have cleared the bit: a freed entry has ended or is zeros.
-                if bitmap::test(&bits, bit) || entry.is_live() && entry.block.0 != 0 {
+                if bitmap::test(&bits, bit) || live_place(&entry).is_some() {
                     entries.push(entry);
                 }
             }
@@ -173,7 +178,7 @@ impl DatFile {
                 };
                 if let Some(bit) = bit {
                     let number = VirtualBlock(group * per_group + bit);
-                    if !self.has_live_block(number, volume) {
+                    if self.live_place(number, volume).is_none() {
                         break bit;
                     }
                     tracing::error!(block = number.0, "the block lives, but is marked free");
@@ -196,19 +201,13 @@ impl DatFile {
         Ok(number)
     }
 
-    /// Whether an entry says that the newest state has its block, whatever its bit says.
-    fn has_live_block(&mut self, number: VirtualBlock, volume: &Volume) -> bool {
-        self.entry(number, volume).is_ok_and(|entry| entry.is_live() && entry.block.0 != 0)
-    }
-
-    /// Whether an entry says that the newest state has its block at this place, whatever its bit says.
-    pub(crate) fn is_live_at(
+    /// Where the newest state has a block, whatever the bit of its entry says.
+    pub(crate) fn live_place(
         &mut self,
         number: VirtualBlock,
-        place: PhysicalBlock,
         volume: &Volume,
-    ) -> bool {
-        self.entry(number, volume).is_ok_and(|entry| entry.is_live() && entry.block == place)
+    ) -> Option<PhysicalBlock> {
+        self.entry(number, volume).ok().and_then(|entry| live_place(&entry))
     }
 
     /// Frees an entry.

@@ -219,7 +219,7 @@ impl Cleaner<'_> {
                     SummaryItem::Data { virtual_block, .. }
                     | SummaryItem::Node { virtual_block } => {
                         let Some(entry) = dat.find(virtual_block, &self.volume)? else {
-                            if dat.is_live_at(virtual_block, block, &self.volume) {
+                            if dat.live_place(virtual_block, &self.volume) == Some(block) {
                                 // Damage has cleared its bit.
                                 let problem = DatProblem::Free;
                                 return Err(Corrupt::Dat { block: virtual_block, problem }.into());

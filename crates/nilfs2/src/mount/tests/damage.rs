@@ -152,6 +152,16 @@ fn usage(fs: &Nilfs2, segment: SegmentNumber) -> SegmentUsage {
     fs.engine.log.lock().segments.usage(segment, &fs.engine.volume, &source).unwrap()
 }
 
+/// Cleans, and expects that the full segment with `b` stays.
+fn expect_kept(device: &FaultyMemory, fs: &Nilfs2, everything: bool, damage: &str) {
+    let cleaner = Cleaner::new(&fs.engine);
+    let cleaned = if everything { cleaner.clean_all(0) } else { cleaner.clean_some(0) };
+    cleaned.unwrap();
+    assert!(!usage(fs, FULL).is_clean(), "{damage}, everything: {everything}");
+    fs.unmount().unwrap();
+    assert_eq!(first_byte(&mount(device), b"b"), 1);
+}
+
 /// A damaged record may count no blocks, or not all.
 #[test]
 fn a_segment_with_live_blocks_is_not_freed_because_of_its_record() {
@@ -171,12 +181,7 @@ fn a_segment_with_live_blocks_is_not_freed_because_of_its_record() {
             let source = engine.source();
             log.segments.set_usage(FULL, damaged, &engine.volume, &source).unwrap();
         }
-        let cleaner = Cleaner::new(engine);
-        let cleaned = if everything { cleaner.clean_all(0) } else { cleaner.clean_some(0) };
-        cleaned.unwrap();
-        assert!(!usage(&fs, FULL).is_clean(), "{blocks} blocks, everything: {everything}");
-        fs.unmount().unwrap();
-        assert_eq!(first_byte(&mount(&device), b"b"), 1);
+        expect_kept(&device, &fs, everything, &format!("{blocks} blocks"));
     }
 }
 
@@ -195,12 +200,7 @@ fn a_segment_with_a_live_block_that_is_marked_free_is_kept() {
             })
             .unwrap();
         damage_entry(&fs, number, entry, false);
-        let cleaner = Cleaner::new(engine);
-        let cleaned = if everything { cleaner.clean_all(0) } else { cleaner.clean_some(0) };
-        cleaned.unwrap();
-        assert!(!usage(&fs, FULL).is_clean(), "everything: {everything}");
-        fs.unmount().unwrap();
-        assert_eq!(first_byte(&mount(&device), b"b"), 1);
+        expect_kept(&device, &fs, everything, "marked free");
     }
 }
 
