@@ -33,9 +33,9 @@ hard links, holes, symbolic links and special files. It replaces files that exis
 directories. If DST is a directory, SRC goes into it; the content of 'SRC/.' and of an image's root is \
 merged into DST. '-' alone as SRC is standard input, and as DST standard output.
 
-An entry that can't be copied is named, the rest is copied, and the exit code is 1. In an image, so is \
-an entry that a directory with the flag F takes for another one of the same copy, as makefile and \
-Makefile.
+An entry that can't be copied is named, the rest is copied, and the exit code is 1. In a directory \
+that ignores case (flag F), the second of two names that differ only in case, such as makefile and \
+Makefile, isn't copied either.
 
 Examples:
   drystone cp /usr/share disk.img:/share
