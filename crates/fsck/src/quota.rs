@@ -4,6 +4,7 @@ use crate::checker::{Checker, QuotaUse};
 use crate::image::Error;
 use crate::issue::{Issue, QuotaIssue};
 use crate::mapping;
+use drystone_ext4_format::error::QuotaProblem;
 use drystone_ext4_format::extent::Extent;
 use drystone_ext4_format::features::ReadOnlyCompat;
 use drystone_ext4_format::inode::Inode;
@@ -15,6 +16,8 @@ use std::collections::BTreeMap;
 
 /// The largest quota file; e2fsck takes a longer one for damaged.
 const SIZE_BYTES_MAX: u64 = 1 << 31;
+
+const KINDS: [QuotaKind; 3] = [QuotaKind::User, QuotaKind::Group, QuotaKind::Project];
 
 /// The blocks of a quota file in the image.
 struct Blocks<'a, 'i> {
@@ -69,7 +72,7 @@ impl QuotaBlocks for Blocks<'_, '_> {
 }
 
 /// The inode of a kind's file, unless somebody has put it elsewhere. That of projects may be any.
-pub(crate) fn usual_inode(kind: QuotaKind) -> Option<InodeNumber> {
+fn usual_inode(kind: QuotaKind) -> Option<InodeNumber> {
     match kind {
         QuotaKind::User => Some(InodeNumber::USER_QUOTA),
         QuotaKind::Group => Some(InodeNumber::GROUP_QUOTA),
@@ -127,13 +130,55 @@ pub(crate) fn entries_of(
     }))
 }
 
-/// The entries of a quota file that can be read, whatever its head says, and how many can't.
+/// Whether the file that the superblock names for a quota file may be one, though it is damaged so: a damaged
+/// superblock may name any file.
+pub(crate) fn may_be_one(
+    checker: &Checker<'_>,
+    kind: QuotaKind,
+    inode: &Inode,
+    corrupt: &Corrupt,
+) -> bool {
+    match usual_inode(kind) {
+        Some(usual) => usual == inode.number,
+        None => has_header(corrupt) || is_hidden(checker, inode),
+    }
+}
+
+/// Whether a file that is damaged so begins as a quota file of its kind. One that is too short has no blocks.
+fn has_header(corrupt: &Corrupt) -> bool {
+    match corrupt {
+        Corrupt::Quota { block: 0, problem, .. } => !matches!(
+            problem,
+            QuotaProblem::Magic { .. }
+                | QuotaProblem::Version { .. }
+                | QuotaProblem::Blocks { found: 0, .. }
+        ),
+        Corrupt::Quota { .. } => true,
+        _ => false,
+    }
+}
+
+/// Whether an inode has no name and is root's alone, as quota files are.
+fn is_hidden(checker: &Checker<'_>, inode: &Inode) -> bool {
+    const ALONE: u16 = 0o600;
+    // What serves the image counts as named once.
+    inode.mode & 0o777 == ALONE
+        && (inode.user, inode.group) == (0, 0)
+        && checker.states.names(inode.number) <= 1
+}
+
+/// The entries of a quota file that can be read, whatever is wrong with its head, and how many can't. The file of
+/// another kind has none.
 pub(crate) fn readable_entries_of(
     checker: &Checker<'_>,
     kind: QuotaKind,
     inode: &Inode,
 ) -> Result<(Vec<QuotaEntry>, u64), Error> {
     let opened = match QuotaFile::open(kind, blocks_of(checker, inode)?) {
+        Err(ReadError::Corrupt(Corrupt::Quota {
+            problem: QuotaProblem::Magic { found, .. },
+            ..
+        })) if KINDS.map(QuotaKind::magic).contains(&found) => return Ok(Default::default()),
         Err(ReadError::Corrupt(_)) => {
             QuotaFile::open_without_head(kind, blocks_of(checker, inode)?)
         }
@@ -179,11 +224,14 @@ fn check_file(
     let entries = match entries_of(checker, kind, &inode, true)? {
         Ok(entries) => entries,
         Err(corrupt) => {
+            let may_be_one = may_be_one(checker, kind, &inode, &corrupt);
             checker.reporter.report(corrupt);
-            let (_, count) = readable_entries_of(checker, kind, &inode)?;
-            if count > 0 {
-                let issue = QuotaIssue::Lost { count };
-                checker.reporter.report(Issue::Quota { kind, issue });
+            if may_be_one {
+                let (_, count) = readable_entries_of(checker, kind, &inode)?;
+                if count > 0 {
+                    let issue = QuotaIssue::Lost { count };
+                    checker.reporter.report(Issue::Quota { kind, issue });
+                }
             }
             return Ok(());
         }

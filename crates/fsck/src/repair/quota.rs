@@ -5,12 +5,10 @@ use super::maps;
 use super::repairer::{Done, Repairer};
 use crate::image::Error;
 use crate::mapping;
-use crate::quota::{entries_of, readable_entries_of, usual_inode};
-use drystone_ext4_format::error::QuotaProblem;
+use crate::quota::{entries_of, may_be_one, readable_entries_of};
 use drystone_ext4_format::extent::Extent;
-use drystone_ext4_format::inode::Inode;
 use drystone_ext4_format::quota::{QuotaEntry, QuotaKind, build};
-use drystone_ext4_format::{Corrupt, InodeNumber, LogicalBlock};
+use drystone_ext4_format::{InodeNumber, LogicalBlock};
 use std::collections::BTreeMap;
 
 pub(super) fn rebuild(repairer: &mut Repairer<'_, '_>, kind: QuotaKind) -> Result<Done, Error> {
@@ -31,14 +29,9 @@ pub(super) fn rebuild(repairer: &mut Repairer<'_, '_>, kind: QuotaKind) -> Resul
     if !inode.has_block_mapping() {
         return Ok(None);
     }
-    let found = entries_of(repairer.checker, kind, &inode, false)?;
-    // A damaged superblock may name any file.
-    let may_be_one = match (&found, usual_inode(kind)) {
-        (Ok(_), _) => true,
-        (Err(_), Some(usual)) => usual == number,
-        (Err(corrupt), None) => has_header(corrupt) || is_hidden(repairer, &inode),
-    };
-    if !may_be_one {
+    if let Err(corrupt) = entries_of(repairer.checker, kind, &inode, false)?
+        && !may_be_one(repairer.checker, kind, &inode, &corrupt)
+    {
         return give_up(repairer, kind);
     }
     let mut entries: BTreeMap<u32, QuotaEntry> = BTreeMap::new();
@@ -54,29 +47,6 @@ pub(super) fn rebuild(repairer: &mut Repairer<'_, '_>, kind: QuotaKind) -> Resul
     }
     let content = build(kind, entries.into_values());
     write_file(repairer, number, &content).map(|repaired| repaired.and(DONE))
-}
-
-/// Whether a file that is damaged so begins as a quota file of its kind. One that is too short has no blocks.
-fn has_header(corrupt: &Corrupt) -> bool {
-    match corrupt {
-        Corrupt::Quota { block: 0, problem, .. } => !matches!(
-            problem,
-            QuotaProblem::Magic { .. }
-                | QuotaProblem::Version { .. }
-                | QuotaProblem::Blocks { found: 0, .. }
-        ),
-        Corrupt::Quota { .. } => true,
-        _ => false,
-    }
-}
-
-/// Whether an inode has no name and is root's alone, as quota files are.
-fn is_hidden(repairer: &Repairer<'_, '_>, inode: &Inode) -> bool {
-    const ALONE: u16 = 0o600;
-    // What serves the image counts as named once.
-    inode.mode & 0o777 == ALONE
-        && (inode.user, inode.group) == (0, 0)
-        && repairer.checker.states.names(inode.number) <= 1
 }
 
 /// Makes these bytes the content of a file, in the blocks that it has and new ones. Without room for all of them

@@ -5,12 +5,8 @@ use crate::targeted::place_of;
 use drystone_blockdev::{BlockDevice, MemoryDevice};
 use drystone_ext4_format::InodeNumber;
 use drystone_ext4_format::inode::{Inode, InodeFlags};
-use drystone_ext4_format::quota::{
-    BLOCK_LENGTH, MemoryQuotaBlocks, QuotaEntry, QuotaFile, QuotaKind, build,
-};
-use drystone_ext4_format::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET_BYTES, Superblock};
 use drystone_ext4_format::xattr::{AttributeName, AttributeSet, AttributeValue};
-use drystone_fsck::{CheckOptions, Issue, Problem, QuotaIssue, RepairOutcome, check};
+use drystone_fsck::{CheckOptions, check};
 use drystone_testkit::contents::ImageContents;
 use drystone_testkit::judges::{Scratch, e2fsck_at, have, run};
 use drystone_testkit::metadata_map::MetadataMap;
@@ -19,7 +15,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 /// An image of 4 MiB with blocks of 1 KiB, made with these options of mke2fs, and debugfs' requests.
-fn make(scratch: &Scratch, options: &str, requests: &str) -> PathBuf {
+pub fn make(scratch: &Scratch, options: &str, requests: &str) -> PathBuf {
     let image = scratch.join("image");
     File::create(&image).unwrap().set_len(4 << 20).unwrap();
     let fixed = "-q -F -b 1024 -U 6f0f2ef4-6b3c-4b02-9a53-111111111111";
@@ -42,7 +38,7 @@ fn edit(scratch: &Scratch, image: &Path, requests: &str) {
 }
 
 /// Repairs an image until it is clean for both; its names.
-fn repaired_contents(scratch: &Scratch, damaged: &[u8]) -> ImageContents {
+pub fn repaired_contents(scratch: &Scratch, damaged: &[u8]) -> ImageContents {
     let report = || told(&repair_all(&MemoryDevice::from_bytes(damaged)));
     let repaired = repaired(damaged, false).unwrap_or_else(|why| panic!("{why}"));
     let device = repaired.unwrap_or_else(|| panic!("it is left:\n{}", report()));
@@ -137,136 +133,6 @@ fn edited_images_are_repaired() {
             assert!(found, "{what}: {name} isn't among {:?}", contents.names);
         }
     }
-}
-
-/// A superblock that names a user's file, or the file of another kind, for a quota file costs neither.
-#[test]
-fn no_file_is_overwritten_by_quota() {
-    if !have("debugfs") {
-        return;
-    }
-    let scratch = Scratch::new("fsck-quota-file").unwrap();
-    for (requests, left) in [
-        ("write SMALL /a\nssv usr_quota_inum 12", (None, Some(InodeNumber::GROUP_QUOTA))),
-        ("write SMALL /a\nssv usr_quota_inum 4", (None, Some(InodeNumber::GROUP_QUOTA))),
-        ("write SMALL /a\nssv grp_quota_inum 3", (Some(InodeNumber::USER_QUOTA), None)),
-    ] {
-        let damaged = fs::read(make(&scratch, "-t ext4 -O quota", requests)).unwrap();
-        let before = ImageContents::of(MemoryDevice::from_bytes(&damaged)).unwrap();
-        let after = repaired_contents(&scratch, &damaged);
-        let number = before.names[&b"/a"[..]];
-        assert_eq!(after.names.get(&b"/a"[..]), Some(&number), "{requests}");
-        assert!(after.files[&number] == before.files[&number], "{requests}");
-        let device = MemoryDevice::from_bytes(&damaged);
-        repair_all(&device).unwrap();
-        let mut bytes = [0; SUPERBLOCK_BYTES];
-        device.read_at(SUPERBLOCK_OFFSET_BYTES, &mut bytes).unwrap();
-        let superblock = Superblock::check(&bytes).unwrap();
-        let files = (superblock.user_quota_inode(), superblock.group_quota_inode());
-        assert_eq!(files, left, "{requests}");
-    }
-}
-
-/// The same for projects, whose file may be in any inode: one with a name, one without that is somebody's, and one that
-/// is only damaged.
-#[test]
-fn no_file_is_overwritten_by_quota_of_projects() {
-    if !have("debugfs") {
-        return;
-    }
-    let scratch = Scratch::new("fsck-project-quota-file").unwrap();
-    let options = "-t ext4 -I 256 -O quota,project";
-    let quota = |device: &MemoryDevice| {
-        let mut bytes = [0; SUPERBLOCK_BYTES];
-        device.read_at(SUPERBLOCK_OFFSET_BYTES, &mut bytes).unwrap();
-        Superblock::check(&bytes).unwrap().project_quota_inode()
-    };
-    let sound = fs::read(make(&scratch, options, "write SMALL /a")).unwrap();
-    let sound = ImageContents::of(MemoryDevice::from_bytes(&sound)).unwrap();
-    let number = sound.names[&b"/a"[..]];
-    let named = format!("write SMALL /a\nssv prj_quota_inum {number}");
-    let lost = format!("{named}\nsif /a mode 0100644\nunlink /a");
-    let name_lost = format!("/lost+found/#{number}");
-    for (requests, name) in [(named, "/a"), (lost, &name_lost)] {
-        let damaged = fs::read(make(&scratch, options, &requests)).unwrap();
-        let device = MemoryDevice::from_bytes(&damaged);
-        assert_eq!(quota(&device), Some(InodeNumber::new(number)));
-        let after = repaired_contents(&scratch, &damaged);
-        repair_all(&device).unwrap();
-        assert_eq!(quota(&device), None, "{requests}");
-        assert_eq!(after.names.get(name.as_bytes()), Some(&number), "{requests}");
-        assert!(after.files[&number].blocks == sound.files[&number].blocks, "{requests}");
-    }
-    // Its first block is lost.
-    let image = make(&scratch, options, "zap_block -f <12> 0");
-    let device = MemoryDevice::from_bytes(&fs::read(&image).unwrap());
-    assert_eq!(quota(&device), Some(InodeNumber::new(12)));
-    let report = repair_all(&device).unwrap();
-    assert!(report.is_clean() && report.repaired > 0, "{}", told(&Ok(report)));
-    assert_eq!(quota(&device), Some(InodeNumber::new(12)), "{}", told(&Ok(report)));
-}
-
-/// The first blocks of a quota file are lost: the limits are not.
-#[test]
-fn limits_outlive_the_head_of_their_file() {
-    if !have("debugfs") {
-        return;
-    }
-    let scratch = Scratch::new("fsck-quota-head").unwrap();
-    let path = make(&scratch, "-t ext4 -O quota", "write SMALL /a");
-    let arguments = ["-R", "blocks <3>"].map(OsStr::new).into_iter().chain([path.as_os_str()]);
-    let listed = run("debugfs", arguments).unwrap().output;
-    let places: Vec<u64> = listed.split_whitespace().filter_map(|word| word.parse().ok()).collect();
-    let image = fs::read(path).unwrap();
-    // As many blocks as mke2fs fills.
-    let limited = (0..14).map(|id| QuotaEntry { id, space_hard_limit: 500, ..Default::default() });
-    let content = build(QuotaKind::User, limited);
-    assert_eq!(places.len() * BLOCK_LENGTH, content.len(), "{listed}");
-    for lost in [1, 2] {
-        let device = MemoryDevice::from_bytes(&image);
-        let mut damaged = content.clone();
-        damaged[..lost * BLOCK_LENGTH].fill(0);
-        for (place, block) in places.iter().zip(damaged.chunks(BLOCK_LENGTH)) {
-            device.write_at(place * BLOCK_LENGTH as u64, block).unwrap();
-        }
-        let report = repair_all(&device).unwrap();
-        assert!(report.is_clean(), "{lost}: {}", told(&Ok(report)));
-        let mut file = vec![0; content.len()];
-        for (place, block) in places.iter().zip(file.chunks_mut(BLOCK_LENGTH)) {
-            device.read_at(place * BLOCK_LENGTH as u64, block).unwrap();
-        }
-        let blocks = MemoryQuotaBlocks::from_bytes(&file);
-        let found = QuotaFile::open(QuotaKind::User, blocks).unwrap().entries().unwrap();
-        let limits: Vec<u64> = found.iter().map(|entry| entry.space_hard_limit).collect();
-        assert_eq!(limits, [500; 14], "{lost}");
-    }
-}
-
-/// A quota file that needs another block, where there is none, stays as it is, and the report is that of a check.
-#[test]
-fn a_quota_file_without_room_stays_as_it_is() {
-    if !have("debugfs") {
-        return;
-    }
-    let scratch = Scratch::new("fsck-edited-quota").unwrap();
-    let owned: String = (0..20)
-        .map(|number| format!("write SMALL /f{number}\nsif /f{number} uid {}\n", 1000 + number))
-        .collect();
-    let image = make(&scratch, "-t ext4 -O quota -N 64", &(owned + "write LARGE /filler"));
-    let device = MemoryDevice::from_bytes(&fs::read(&image).unwrap());
-    let report = repair_all(&device).unwrap();
-    let left: Vec<&Problem> = report
-        .problems
-        .iter()
-        .filter(|problem| problem.repair != RepairOutcome::Repaired)
-        .map(|problem| &problem.problem)
-        .collect();
-    let found = check(&device, &CheckOptions::default(), &mut |_| {}).unwrap();
-    assert!(found.errors > 0 && left.iter().copied().eq(&found.problems), "{left:?}");
-    let wrong_usage = |problem: &Problem| {
-        matches!(problem.issue, Issue::Quota { issue: QuotaIssue::Usage { .. }, .. })
-    };
-    assert!(found.problems.iter().all(wrong_usage), "{:?}", found.problems);
 }
 
 /// A journal that is a file with a name is sound.

@@ -11,6 +11,7 @@ mod crowd;
 mod edited;
 mod faults;
 mod patient;
+mod quotas;
 mod repairing;
 mod sets;
 mod table;
