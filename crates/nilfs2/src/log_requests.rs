@@ -1,7 +1,8 @@
 //! Requests to the log writer's thread, and the threads that wait for them.
 //!
 //! # State
-//! Requests are numbered. A checkpoint that begins after a request for a log fulfils it.
+//! Requests are numbered. A checkpoint that begins after a request for a log fulfils it. While the thread ends, it
+//! serves what was requested before; later requests fail.
 //!
 //! # Locking
 //! One lock around the numbers, held briefly.
@@ -49,6 +50,12 @@ impl RequestState {
         }
     }
 
+    /// Fails if a request made now would not be served.
+    fn check_serving(&self) -> Result<()> {
+        self.check_running()?;
+        if self.is_stopping { Err(unmounted()) } else { Ok(()) }
+    }
+
     /// Whether nothing is left to do that was asked for.
     fn is_idle(&self) -> bool {
         self.served == self.requested
@@ -56,6 +63,10 @@ impl RequestState {
             && self.data.is_empty()
             && self.space_served == self.space_requested
     }
+}
+
+fn unmounted() -> Error {
+    Error::LogStopped("the volume was unmounted".to_owned())
 }
 
 /// See the module.
@@ -103,6 +114,7 @@ impl LogRequests {
     /// Returns when everything that was changed before is in a durable checkpoint.
     pub(crate) fn checkpoint(&self) -> Result<()> {
         let mut state = self.state.lock();
+        state.check_serving()?;
         state.requested += 1;
         let number = state.requested;
         self.changed.notify_one();
@@ -115,6 +127,7 @@ impl LogRequests {
     /// Returns when the data of an inode is in a durable log.
     pub(crate) fn data_log(&self, inode: &Arc<Inode>) -> Result<()> {
         let mut state = self.state.lock();
+        state.check_serving()?;
         state.data.push(Arc::clone(inode));
         state.data_requested += 1;
         let number = state.data_requested;
@@ -128,6 +141,7 @@ impl LogRequests {
     /// Returns when the cleaner has made room for so many blocks more, or found that it can't.
     pub(crate) fn make_space(&self, blocks: u64) -> Result<()> {
         let mut state = self.state.lock();
+        state.check_serving()?;
         state.space_requested += 1;
         state.space_blocks += blocks;
         let number = state.space_requested;
@@ -157,7 +171,7 @@ impl LogRequests {
         self.state.lock().is_woken = true;
     }
 
-    /// Has the thread end, after what was asked for.
+    /// Has the thread end, after what was asked for. Threads that go on asking can't keep it.
     pub(crate) fn stop(&self) {
         self.state.lock().is_stopping = true;
         self.changed.notify_one();
@@ -167,7 +181,6 @@ impl LogRequests {
     pub(crate) fn close(&self) -> Result<()> {
         let mut state = self.state.lock();
         let running = state.check_running();
-        let unmounted = || Error::LogStopped("the volume was unmounted".to_owned());
         state.failure.get_or_insert_with(unmounted);
         self.has_failed.store(true, Ordering::Release);
         self.served.notify_all();
@@ -338,6 +351,38 @@ mod tests {
         requests.wake();
         let task = requests.next_task(clock::now(), None);
         assert!(matches!(task, Task::Stop), "{task:?}");
+    }
+
+    #[test]
+    fn requests_do_not_keep_the_thread() {
+        let requests = LogRequests::new();
+        let record = Record { mode: 0o100_644, ..Record::metadata_file() };
+        let inode = Arc::new(Inode::new(InodeNumber(11), record, true, 1024).unwrap());
+        requests.stop();
+        let asks: [&(dyn Fn() -> Result<()> + Sync); 3] =
+            [&|| requests.checkpoint(), &|| requests.data_log(&inode), &|| requests.make_space(1)];
+        for ask in asks {
+            let has_answer = AtomicBool::new(false);
+            thread::scope(|scope| {
+                let asking = scope.spawn(|| {
+                    let answer = ask();
+                    has_answer.store(true, Ordering::Release);
+                    answer
+                });
+                while !has_answer.load(Ordering::Acquire) {
+                    match requests.next_task(clock::now(), None) {
+                        Task::Checkpoint { number, data } => {
+                            requests.finish_checkpoint(Ok(()), number, data);
+                        }
+                        Task::Data(_, number) => requests.finish_data(Ok(()), number),
+                        Task::Space(number, _) => requests.finish_space(Ok(()), number),
+                        Task::Stop => thread::yield_now(),
+                    }
+                }
+                let answer = asking.join().unwrap();
+                assert!(matches!(answer, Err(Error::LogStopped(_))), "{answer:?}");
+            });
+        }
     }
 
     #[test]
