@@ -31,7 +31,7 @@ pub(crate) fn trim(engine: &Engine, log: &mut LogState) {
 
 /// Drops clean blocks of the metadata that is read without the log.
 fn trim_translations(engine: &Engine) {
-    engine.ifile.file.write().trim(METADATA_BLOCKS_MAX);
+    engine.ifile.trim(METADATA_BLOCKS_MAX);
     engine.dat.write().file.trim(METADATA_BLOCKS_MAX);
 }
 

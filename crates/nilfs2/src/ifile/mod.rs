@@ -27,7 +27,7 @@ use drystone_ondisk::bitmap;
 use drystone_sync::atomic::{AtomicU64, Ordering};
 use drystone_sync::{Arc, Mutex, RwLock};
 use search::InodeSearcher;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 /// Which inodes of a group are in use. Loaded at the first look.
@@ -37,6 +37,9 @@ struct InodeGroup {
     bits: Option<BlockBytes>,
     free: u32,
     is_dirty: bool,
+    /// Blocks of records that couldn't be read. No inode is made there as long as the volume is mounted: a disk may
+    /// take seconds to find a block bad.
+    unreadable: BTreeSet<FileBlock>,
 }
 
 /// A group as it is to be logged.
@@ -56,8 +59,8 @@ pub(crate) struct Ifile {
     /// Those that were looked at: an inode in use may have any number.
     groups: RwLock<BTreeMap<u64, Arc<Mutex<InodeGroup>>>>,
     dirty_groups: Mutex<Vec<u64>>,
-    /// The block that was last looked at for the record of a new inode. A search for one inode looks once for each
-    /// block, since the log writer has the file locked for long.
+    /// The block that was last looked at for the record of a new inode, unless it may have left memory since. A search
+    /// for one inode looks once for each block, since the log writer has the file locked for long.
     record_block: AtomicU64,
     searcher: InodeSearcher,
     first_inode: InodeNumber,
@@ -130,12 +133,22 @@ impl Ifile {
 
     /// The first of the inodes from `number` to `end` whose record the log writer can't write, because the block that
     /// it goes into can't be read; `end` if there is none.
-    fn first_unreadable(&self, mut number: u64, end: u64, source: Translated<'_>) -> u64 {
+    fn first_unreadable(
+        &self,
+        mut number: u64,
+        end: u64,
+        unreadable: &mut BTreeSet<FileBlock>,
+        source: Translated<'_>,
+    ) -> u64 {
         while number < end {
             let (key, _) = self.layout.entry(number);
             if self.record_block.load(Ordering::Relaxed) != key.0 {
+                if unreadable.contains(&key) {
+                    return number;
+                }
                 if let Err(error) = self.block(key, source) {
-                    tracing::debug!(number, %error, "no inode is made in a block that can't be read");
+                    tracing::warn!(number, %error, "no inode is made in a block that can't be read");
+                    unreadable.insert(key);
                     return number;
                 }
                 self.record_block.store(key.0, Ordering::Relaxed);
@@ -212,7 +225,9 @@ impl Ifile {
         }
         // A damaged group may say that it has fewer free inodes than it has.
         let count_max = count_max.min(group.free as usize);
-        let Some(bits) = &mut group.bits else { unreachable!("the group was loaded just now") };
+        let InodeGroup { bits: Some(bits), unreadable, .. } = &mut *group else {
+            unreachable!("the group was loaded just now")
+        };
         let base = number * per_group;
         let mut first = first as usize;
         let inodes = loop {
@@ -222,7 +237,7 @@ impl Ifile {
             let end_max = (start + count_max).min(per_group as usize);
             let end = (start + 1..end_max).find(|bit| bitmap::test(bits, *bit)).unwrap_or(end_max);
             let (start, end) = (base + start as u64, base + end as u64);
-            let end = self.first_unreadable(start, end, source);
+            let end = self.first_unreadable(start, end, unreadable, source);
             if end > start {
                 break start..end;
             }
@@ -301,6 +316,12 @@ impl Ifile {
         group.is_dirty = false;
         let bits = Arc::clone(group.bits.as_ref()?);
         Some(FrozenGroup { group: number, bits, free: group.free })
+    }
+
+    /// Drops clean blocks if more than `blocks_max` are in memory.
+    pub(crate) fn trim(&self, blocks_max: usize) {
+        self.file.write().trim(blocks_max);
+        self.record_block.store(u64::MAX, Ordering::Relaxed);
     }
 
     /// The log writer is about to write the superblock: the published hint starts over.

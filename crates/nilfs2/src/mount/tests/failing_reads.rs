@@ -331,9 +331,7 @@ fn an_inode_without_names_and_with_a_bad_record_is_found_later() {
     let (device, fs, [a, _]) = volume();
     fs.unlink(&RequestContext::superuser(), fs.root(), b"a").unwrap();
     fs.sync().unwrap();
-    let (key, _) = fs.engine.ifile.layout.entry(a.number.0);
-    let pointer = fs.engine.ifile.file.read().map.get(key, &fs.engine.source()).unwrap();
-    let record = place_of(&fs, pointer);
+    let record = record_of(&fs, a.number);
     // The mount reads the newest log as a whole, which must not be that with the record.
     let change = SetAttributes { permissions: Some(0o700), ..SetAttributes::default() };
     fs.set_attributes(&RequestContext::superuser(), fs.root(), &change).unwrap();
@@ -362,4 +360,52 @@ fn an_append_does_not_read_the_node_before_the_last() {
     fail_reads_of(&device, node);
     fs.append(&context, number, &[8; BLOCK_BYTES]).unwrap();
     fs.sync().unwrap();
+}
+
+/// Where the record of an inode is on the device.
+fn record_of(fs: &Nilfs2, number: InodeNumber) -> std::ops::Range<u64> {
+    let (key, _) = fs.engine.ifile.layout.entry(number.0);
+    let pointer = fs.engine.ifile.file.read().map.get(key, &fs.engine.source()).unwrap();
+    place_of(fs, pointer)
+}
+
+/// A volume that is mounted with a policy, and the place of the record of `a` on its device.
+fn searching(search: InodeSearch) -> (FaultyMemory, Nilfs2, std::ops::Range<u64>) {
+    let (device, fs, [a, _]) = volume();
+    let record = record_of(&fs, a.number);
+    fs.unmount().unwrap();
+    let held = Arc::clone(&device) as Arc<dyn BlockDevice>;
+    let fs = Nilfs2::mount(held, &MountOptions::default().inode_search(search)).unwrap();
+    fs.engine.ifile.trim(0);
+    (device, fs, record)
+}
+
+#[test]
+fn a_bad_block_of_inodes_is_read_once() {
+    let context = RequestContext::superuser();
+    for search in InodeSearch::ALL {
+        let (device, fs, record) = searching(search);
+        fail_reads_of(&device, record);
+        for n in 0..20 {
+            let name = format!("new{n}");
+            fs.create(&context, fs.root(), name.as_bytes(), NewNode::Regular, 0o644).unwrap();
+        }
+        assert_eq!(device.failures(), 1, "{search:?}");
+    }
+}
+
+/// The block may have left memory since it was read for another inode.
+#[test]
+fn a_bad_block_of_inodes_that_was_read_before_takes_no_inode() {
+    let context = RequestContext::superuser();
+    for search in InodeSearch::ALL {
+        let (device, fs, _) = searching(search);
+        let make = |name: &[u8]| fs.create(&context, fs.root(), name, NewNode::Regular, 0o644);
+        let made = make(b"c").unwrap().inode;
+        fs.sync().unwrap();
+        fs.engine.ifile.trim(0);
+        fail_reads_of(&device, record_of(&fs, InodeNumber(made.0)));
+        make(b"d").unwrap();
+        fs.sync().unwrap();
+    }
 }
