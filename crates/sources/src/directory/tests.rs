@@ -1,7 +1,9 @@
 //! Directories of the host read into trees.
 
 use super::*;
-use drystone_mkfs::tree::{FileTree, NodeKind};
+use drystone_mkfs::tree::{
+    FileTree, InodeTimestamp, NodeContent, NodeKind, NodeMetadata, NodeToInsert,
+};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::Path;
@@ -97,6 +99,21 @@ fn a_walk_ends_when_it_is_asked_to() {
     std::fs::write(folder.path().join("file"), b"").unwrap();
     let ended = read_directory(&mut FileTree::new(), folder.path(), &options(&|_| false, &|| true));
     assert!(matches!(ended, Err(DirectoryError::Cancelled)), "{ended:?}");
+}
+
+/// Another file system's directory is taken as empty, and an empty one is merged like any other.
+#[test]
+fn what_earlier_sources_have_stays_where_the_walk_ends() {
+    let mut tree = FileTree::new();
+    let new = NodeToInsert::File(NodeContent::Bytes(b"text".to_vec()));
+    let about = NodeMetadata::default();
+    tree.insert(b"proc/kept", new, &about, InodeTimestamp::default()).unwrap();
+    let exclude = |path: &[u8]| path != b"proc";
+    let options = DirectoryOptions { one_file_system: true, ..options(&exclude, &|| false) };
+    read_directory(&mut tree, Path::new("/"), &options).unwrap();
+    let names: Vec<_> = tree.children(tree.lookup(b"proc").unwrap()).collect();
+    assert_eq!(names, [(&b"kept"[..], tree.lookup(b"proc/kept").unwrap())]);
+    assert_eq!(tree.node(tree.lookup(b"proc").unwrap()).metadata().permissions, 0o555);
 }
 
 #[test]

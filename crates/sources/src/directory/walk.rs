@@ -252,8 +252,6 @@ impl Inserter<'_> {
             }
             if is_directory && self.device.is_none_or(|device| device == stat.st_dev) {
                 jobs.push(ListJob { node, place: own_place, path: entry::join(path, &name) });
-            } else if is_directory {
-                self.tree.clear(node);
             }
         }
         Ok(jobs)
