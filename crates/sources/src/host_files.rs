@@ -88,7 +88,11 @@ impl ContentSource for ListedFiles {
 /// Opens a regular file; any other is refused at once, also a pipe without a writer.
 pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
     let flags = OFlags::NONBLOCK.bits() as i32;
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    regular(OpenOptions::new().read(true).custom_flags(flags).open(path)?)
+}
+
+/// An open file if it is a regular one.
+pub(crate) fn regular(file: File) -> io::Result<File> {
     match file.metadata()?.is_file() {
         true => Ok(file),
         false => Err(io::Error::other("not a regular file")),

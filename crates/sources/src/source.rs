@@ -178,7 +178,7 @@ impl Source {
             SourceKind::Any if metadata.is_dir() => Ok(OpenedSource::Directory),
             #[cfg(feature = "oci")]
             SourceKind::Any | SourceKind::Oci if metadata.is_dir() => {
-                let files = LayoutFiles::of_directory(&name, self.path.clone());
+                let files = LayoutFiles::of_directory(&name, &self.path)?;
                 let is_layout = self.kind == SourceKind::Oci || files.is_layout();
                 Ok(if is_layout { OpenedSource::Oci(files) } else { OpenedSource::Directory })
             }

@@ -109,7 +109,23 @@ pub(super) fn open_without_links(
     path: &[u8],
     flags: OFlags,
 ) -> Result<OwnedFd, Errno> {
-    let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    open_beneath(from, path, flags, ResolveFlags::NO_SYMLINKS)
+}
+
+/// Opens a path below a directory. One that leads out of it is refused with `XDEV`, whether by `..`, from
+/// the root, or through a symbolic link. A kernel that can't tell where links lead follows none.
+#[cfg(feature = "oci")]
+pub(crate) fn open_within(from: &OwnedFd, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
+    open_beneath(from, path, flags, ResolveFlags::empty())
+}
+
+fn open_beneath(
+    from: &OwnedFd,
+    path: &[u8],
+    flags: OFlags,
+    how: ResolveFlags,
+) -> Result<OwnedFd, Errno> {
+    let how = ResolveFlags::BENEATH | how;
     match rustix::fs::openat2(from, path, flags | OFlags::CLOEXEC, Mode::empty(), how) {
         // Linux has this call since 5.6, and some sandboxes forbid it.
         Err(Errno::NOSYS | Errno::PERM) => open_step_by_step(from, path, flags),
@@ -126,6 +142,9 @@ pub(super) fn open_step_by_step(
         let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         rustix::fs::openat(from, name, flags, Mode::empty())
     };
+    if path.starts_with(b"/") || path.split(|&byte| byte == b'/').any(|name| name == b"..") {
+        return Err(Errno::XDEV);
+    }
     let mut holder: Option<OwnedFd> = None;
     let mut rest = path;
     while let Some(slash) = rest.iter().position(|&byte| byte == b'/') {

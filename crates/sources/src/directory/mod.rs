@@ -14,6 +14,8 @@ mod tests;
 mod walk;
 
 use drystone_mkfs::tree::{SourceError, TreeError};
+#[cfg(feature = "oci")]
+pub(crate) use files::open_within;
 pub use walk::{read_directory, read_directory_at};
 
 /// How a directory is read.

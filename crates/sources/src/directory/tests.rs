@@ -243,5 +243,8 @@ fn steps_lead_where_one_call_does() {
         for path in [&b"link/b/file"[..], b"a/b/link", b"a/none"] {
             open(&root, path, flags).unwrap_err();
         }
+        for path in [&b"../file"[..], b"a/../../file", b"/etc/passwd"] {
+            assert_eq!(open(&root, path, flags).unwrap_err(), rustix::io::Errno::XDEV);
+        }
     }
 }

@@ -12,6 +12,12 @@ pub enum OciProblem {
         /// Path in the layout.
         path: String,
     },
+    /// A path, or a symbolic link on it, leads to a file that isn't in the layout.
+    #[error("{path} leads out of the layout")]
+    Outside {
+        /// Path in the layout.
+        path: String,
+    },
     /// A file can't be read.
     #[error("{path} can't be read: {problem}")]
     Read {

@@ -1,13 +1,17 @@
 //! The files of a layout: of a directory, or of an archive of one.
 
 use crate::archive::{Archive, Opener};
+use crate::directory::open_within;
 use crate::error::{Error, OciError, OciProblem, Result};
-use crate::host_files::open_regular;
+use crate::host_files::regular;
 use crate::input::{FileRange, Input};
 use crate::tar::{EntryKind, TarReader};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+use rustix::io::Errno;
 use std::collections::HashMap;
 use std::io;
-use std::path::PathBuf;
+use std::os::fd::OwnedFd;
+use std::path::Path;
 
 /// Most bytes of an index or manifest, as registries have it.
 const JSON_BYTES_MAX: u64 = 4 << 20;
@@ -24,14 +28,17 @@ pub(crate) struct LayoutFiles {
 
 #[derive(Debug)]
 enum LayoutPlace {
-    Directory(PathBuf),
+    Directory(OwnedFd),
     Archive { input: FileRange, entries: HashMap<Vec<u8>, EntryKind> },
 }
 
 impl LayoutFiles {
     /// Those of a directory.
-    pub fn of_directory(name: &str, path: PathBuf) -> LayoutFiles {
-        LayoutFiles { name: name.to_owned(), place: LayoutPlace::Directory(path) }
+    pub fn of_directory(name: &str, path: &Path) -> Result<LayoutFiles> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = rustix::fs::open(path, flags, Mode::empty())
+            .map_err(|errno| Error::io(name)(errno.into()))?;
+        Ok(LayoutFiles { name: name.to_owned(), place: LayoutPlace::Directory(directory) })
     }
 
     /// The files of an archive, if it holds a layout: only what belongs there, with `index.json`, or
@@ -62,7 +69,11 @@ impl LayoutFiles {
 
     fn has(&self, path: &str) -> bool {
         match &self.place {
-            LayoutPlace::Directory(directory) => directory.join(path).is_file(),
+            LayoutPlace::Directory(directory) => {
+                rustix::fs::statat(directory, path, AtFlags::empty()).is_ok_and(|stat| {
+                    FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
+                })
+            }
             LayoutPlace::Archive { entries, .. } => entries.contains_key(path.as_bytes()),
         }
     }
@@ -72,17 +83,23 @@ impl LayoutFiles {
         OciError { layout: self.name.clone(), problem }.into()
     }
 
-    /// Opens a file.
+    /// Opens a file, which must be in the layout: paths in a layout aren't trusted.
     pub fn open(&self, path: &str) -> Result<FileRange> {
         let missing = || self.error(OciProblem::Missing { path: path.to_owned() });
         match &self.place {
             LayoutPlace::Directory(directory) => {
-                let opened =
-                    open_regular(&directory.join(path)).and_then(|file| FileRange::new(file, 0));
-                opened.map_err(|error| match error.kind() {
-                    io::ErrorKind::NotFound => missing(),
-                    _ => self.unreadable(path, &error),
-                })
+                // Doesn't wait at a pipe.
+                let flags = OFlags::RDONLY | OFlags::NONBLOCK;
+                let file = match open_within(directory, path.as_bytes(), flags) {
+                    Ok(file) => regular(file.into()),
+                    Err(Errno::NOENT) => return Err(missing()),
+                    Err(Errno::XDEV) => {
+                        return Err(self.error(OciProblem::Outside { path: path.to_owned() }));
+                    }
+                    Err(errno) => Err(errno.into()),
+                };
+                let range = file.and_then(|file| FileRange::new(file, 0));
+                range.map_err(|error| self.unreadable(path, &error))
             }
             LayoutPlace::Archive { input, entries } => {
                 let mut path = path.as_bytes().to_vec();

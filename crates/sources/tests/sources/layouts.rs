@@ -5,7 +5,7 @@ use crate::listing::{ALL, content, list};
 use crate::made::Made;
 use crate::tars::context;
 use drystone_mkfs::tree::FileTree;
-use drystone_sources::Source;
+use drystone_sources::{Source, SourceKind};
 use drystone_sources::oci::Platform;
 use sha2::{Digest, Sha256};
 use std::path::Path;
@@ -358,6 +358,43 @@ fn what_docker_saves() {
     let other = Made::default().file("manifest.json", r#"{"name":"an extension"}"#).end();
     std::fs::write(&path, other).unwrap();
     assert!(read(&path, None, None).unwrap().lookup(b"manifest.json").is_some());
+}
+
+/// Paths and links of a layout lead nowhere else, as those in an archive don't.
+#[test]
+fn layouts_in_directories_end_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let saved = folder.path().join("saved");
+    std::fs::create_dir_all(saved.join("blobs")).unwrap();
+    let layer = Made::default().file("a", "1").end();
+    for place in [&saved.join("blobs/layer.tar"), &folder.path().join("outside.tar")] {
+        std::fs::write(place, &layer).unwrap();
+    }
+    let link = |target: &str, name: &str| {
+        std::os::unix::fs::symlink(target, saved.join(name)).unwrap();
+    };
+    link("blobs/../blobs/layer.tar", "inner.tar");
+    link("../outside.tar", "outer.tar");
+    link("..", "up");
+    let absolute = folder.path().join("outside.tar");
+    let config = format!(r#"{{"rootfs":{{"type":"layers","diff_ids":["{}"]}}}}"#, digest(&layer));
+    std::fs::write(saved.join("config.json"), config).unwrap();
+    let read_layer = |layer: &str| {
+        let manifest = format!(r#"[{{"Config":"config.json","Layers":["{layer}"]}}]"#);
+        std::fs::write(saved.join("manifest.json"), manifest).unwrap();
+        let mut source = Source::parse(saved.as_os_str());
+        source.kind = SourceKind::Oci;
+        let mut tree = FileTree::new();
+        let added = source.add(&mut tree, &mut context(folder.path()));
+        added.map(|()| tree).map_err(|error| error.to_string())
+    };
+    for layer in ["blobs/layer.tar", "inner.tar"] {
+        assert!(read_layer(layer).unwrap().lookup(b"a").is_some(), "{layer}");
+    }
+    for layer in ["../outside.tar", "outer.tar", "up/outside.tar", absolute.to_str().unwrap()] {
+        let error = read_layer(layer).unwrap_err();
+        assert!(error.ends_with(&format!("{layer} leads out of the layout")), "{error}");
+    }
 }
 
 #[test]
