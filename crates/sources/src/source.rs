@@ -53,7 +53,8 @@ pub struct Source {
     pub kind: SourceKind,
     /// Where it is; `-` is standard input.
     pub path: PathBuf,
-    /// The directory of the image that it goes to, or the name that a file gets; empty for the root.
+    /// The directory of the image that it goes to, also by a symbolic link, or the name that a file
+    /// gets; empty for the root.
     pub at: Vec<u8>,
 }
 
@@ -117,21 +118,33 @@ impl Source {
     /// It doesn't exist, can't be read, or can't be in an image.
     pub fn add(&self, tree: &mut FileTree, context: &mut SourceContext) -> Result<()> {
         match self.open(&context.opener)? {
-            OpenedSource::Directory => self.add_directory(tree, context)?,
+            OpenedSource::Directory => self.add_directory(tree, context),
             OpenedSource::Tar(archive) => {
-                layer::add(tree, archive, &self.at, Whiteouts::AreFiles, context)?;
+                let at = self.make_place(tree)?;
+                layer::add(tree, archive, &at, Whiteouts::AreFiles, context)
             }
             #[cfg(feature = "oci")]
-            OpenedSource::Oci(files) => oci::add(tree, &files, context, &self.at)?,
-            OpenedSource::File => self.add_file(tree, context)?,
+            OpenedSource::Oci(files) => {
+                let at = self.make_place(tree)?;
+                oci::add(tree, &files, context, &at)
+            }
+            OpenedSource::File => self.add_file(tree, context),
         }
-        Ok(())
+    }
+
+    /// The directory that it goes to, as a path without symbolic links. An entry of the source for
+    /// its own top would replace a link, and not what the link leads to.
+    fn make_place(&self, tree: &mut FileTree) -> Result<Vec<u8>> {
+        let directory = tree.make_directory(&self.at)?;
+        let path = tree.directory_path(directory);
+        Ok(path.strip_prefix(b"/").unwrap_or(&path).to_vec())
     }
 
     fn add_directory(&self, tree: &mut FileTree, context: &SourceContext) -> Result<()> {
+        let at = self.make_place(tree)?;
         let exclude = |path: &[u8]| {
             let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
-            let whole = || PathBuf::from(OsString::from_vec(layer::below(&self.at, path)));
+            let whole = || PathBuf::from(OsString::from_vec(layer::below(&at, path)));
             context.exclude.covers(name, whole)
         };
         let options = DirectoryOptions {
@@ -140,7 +153,7 @@ impl Source {
             exclude: &exclude,
             is_cancelled: &|| context.opener.is_cancelled(),
         };
-        Ok(read_directory_at(tree, &self.path, &self.at, &options)?)
+        Ok(read_directory_at(tree, &self.path, &at, &options)?)
     }
 
     fn add_file(&self, tree: &mut FileTree, context: &mut SourceContext) -> Result<()> {

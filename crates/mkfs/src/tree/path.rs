@@ -42,6 +42,15 @@ impl FileTree {
         Ok((self.make_directories(path, TreeNodeId::ROOT, parents, &mut links)?, name))
     }
 
+    /// The directory that a path leads to, also by a symbolic link at its end. What is missing is made.
+    ///
+    /// # Errors
+    /// The path is invalid, or leads to something else.
+    pub fn make_directory(&mut self, path: &[u8]) -> TreeResult<TreeNodeId> {
+        check_components(path)?;
+        self.make_directories(path, TreeNodeId::ROOT, path, &mut { LINKS_MAX })
+    }
+
     fn directory_of(&self, path: &[u8], parents: &[u8]) -> TreeResult<Option<TreeNodeId>> {
         self.descend(path, TreeNodeId::ROOT, parents, &mut { LINKS_MAX })
     }
@@ -121,13 +130,7 @@ fn components(path: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 /// The part before the last component, and that component.
 fn split(path: &[u8]) -> TreeResult<(&[u8], Option<&[u8]>)> {
-    let bad = |what| Err(TreeError::BadPath { path: path.to_vec(), what });
-    for name in components(path) {
-        if name == b".." {
-            return bad("`..` may not be part of a path");
-        }
-        check_name(name).map_err(|error| error.with_path(path))?;
-    }
+    check_components(path)?;
     let mut end = path.len();
     loop {
         let start = path[..end].iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1);
@@ -140,6 +143,17 @@ fn split(path: &[u8]) -> TreeResult<(&[u8], Option<&[u8]>)> {
         }
         end = start - 1;
     }
+}
+
+fn check_components(path: &[u8]) -> TreeResult<()> {
+    for name in components(path) {
+        if name == b".." {
+            let what = "`..` may not be part of a path";
+            return Err(TreeError::BadPath { path: path.to_vec(), what });
+        }
+        check_name(name).map_err(|error| error.with_path(path))?;
+    }
+    Ok(())
 }
 
 /// Whether a directory can have this name.

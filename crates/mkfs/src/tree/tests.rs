@@ -46,6 +46,27 @@ fn a_directory_joins_a_directory_and_a_file_replaces_one() {
 }
 
 #[test]
+fn directories_are_found_through_links() {
+    let mut tree = FileTree::new();
+    insert(&mut tree, "usr/lib/x", file("1")).unwrap();
+    for (name, target) in
+        [("lib", "usr/lib"), ("gone", "srv/new"), ("round", "round"), ("f", "usr/lib/x")]
+    {
+        insert(&mut tree, name, NodeToInsert::Symlink(target.into())).unwrap();
+    }
+    for (path, expected) in
+        [("lib", "/usr/lib"), ("/lib/a/", "/usr/lib/a"), ("gone", "/srv/new"), ("", "/")]
+    {
+        let made = tree.make_directory(path.as_bytes()).unwrap();
+        assert_eq!(tree.directory_path(made), expected.as_bytes());
+    }
+    for (path, expected) in [("round", "too many"), ("f", "isn't a directory"), ("a/..", "`..`")] {
+        let error = tree.make_directory(path.as_bytes()).unwrap_err();
+        assert!(error.to_string().contains(expected), "{error}");
+    }
+}
+
+#[test]
 fn removal_and_opaque_directories() {
     let mut tree = FileTree::new();
     for path in ["d/e/f", "d/g", "h"] {

@@ -201,6 +201,29 @@ fn lists_say_what_goes_where() {
     }
 }
 
+/// What goes to a link goes where the link leads, whether or not the source has an entry for its top.
+#[test]
+fn places_are_found_through_links() {
+    let base = Made::default().file("usr/lib/kept", "").entry("lib", b'2', "usr/lib", b"").end();
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    std::fs::write(at("base.tar"), &base).unwrap();
+    std::fs::create_dir(at("directory")).unwrap();
+    std::fs::write(at("directory/new"), "").unwrap();
+    std::fs::write(at("with-top.tar"), Made::default().directory("./").file("./new", "").end())
+        .unwrap();
+    std::fs::write(at("without.tar"), Made::default().file("new", "").end()).unwrap();
+    for source in ["directory", "with-top.tar", "without.tar"] {
+        let text = format!("base.tar\n{source} /lib\n");
+        let mut tree = FileTree::new();
+        for source in Source::parse_list("list", folder.path(), text.as_bytes()).unwrap() {
+            source.add(&mut tree, &mut context(folder.path())).unwrap();
+        }
+        let is_there = |path: &str| tree.lookup(path.as_bytes()).is_some();
+        assert!(["usr/lib/new", "lib/kept"].into_iter().all(is_there), "{source}");
+    }
+}
+
 /// More than may be open at once, and than there are numbers for sources.
 #[test]
 fn a_list_may_be_long() {
