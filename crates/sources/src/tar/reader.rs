@@ -273,6 +273,11 @@ impl<'a> TarReader<'a> {
     ) -> Result<EntryKind, TarProblem> {
         let records = &extended.sparse;
         let (pieces, size) = if header.kind == b'S' {
+            // star has its map elsewhere in the header.
+            if header.dialect() != Dialect::Gnu {
+                let what = "is a sparse file of another program than GNU tar, which is not read";
+                return Err(TarProblem::Kind { kind: header.kind, what });
+            }
             self.old_map(header)?
         } else if records.major == Some(1) && records.minor.unwrap_or(0) == 0 {
             let start = self.position;

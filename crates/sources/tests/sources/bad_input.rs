@@ -1,6 +1,6 @@
 //! Archives that are damaged or can't be in an image are refused with the place of the error.
 
-use crate::made::{Made, header, records_of};
+use crate::made::{Made, header, records_of, seal};
 use crate::tars::context;
 use drystone_mkfs::tree::{FileTree, NodeKind};
 use drystone_sources::{Error, Opener, Source};
@@ -317,6 +317,23 @@ fn data_of_hard_links_is_neither_an_end_nor_entries() {
         made.0.extend(header(b"b", b'1', b"a", size));
         assert!(read(&made.end()).is_ok());
     }
+}
+
+/// star's header of a sparse file isn't GNU tar's.
+#[test]
+fn sparse_files_of_star_are_refused() {
+    let mut block = header(b"a", b'S', b"", 4096);
+    let mut put =
+        |at: usize, text: &str| block[at..at + text.len()].copy_from_slice(text.as_bytes());
+    put(356, "00004000000 00000010000 ");
+    put(452, "00004010000 ");
+    put(476, "00000000017 00000000017 ");
+    put(508, "tar\0");
+    seal(&mut block);
+    let mut made = Made::default();
+    made.0.extend(block);
+    let text = error(&made.data(&[0; 4096]).directory("d").file("z", "").end());
+    assert!(text.starts_with("entry a at byte 0: entry type S is a sparse file of another"), "{text}");
 }
 
 /// A header may have been lost to a bad sector, or to a hole that an interrupted download left.
