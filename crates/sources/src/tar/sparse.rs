@@ -132,6 +132,9 @@ pub(crate) fn runs(
     if used > stored {
         return Err(wrong("needs more data than there is"));
     }
+    if used < stored {
+        return Err(wrong("has no place for some of the data"));
+    }
     Ok(runs)
 }
 
@@ -144,7 +147,7 @@ mod tests {
         let run = |offset, length, position| DataRun { offset, length, position };
         let pieces = [(0, 512), (512, 512), (4096, 100), (9000, 0)];
         let expected = Ok(vec![run(0, 1024, 70), run(4096, 100, 1094)]);
-        assert_eq!(runs(&pieces, 9000, 70, 1536), expected);
+        assert_eq!(runs(&pieces, 9000, 70, 1124), expected);
         assert_eq!(runs(&[], 1 << 40, 0, 0), Ok(vec![]));
     }
 
@@ -155,6 +158,8 @@ mod tests {
             (&[(5, 2), (4, 1)], "overlap"),
             (&[(u64::MAX, 2)], "overflows"),
             (&[(0, 10)], "more data"),
+            (&[(0, 8)], "no place"),
+            (&[], "no place"),
         ] {
             let problem = runs(pieces, 10, 0, 9).expect_err("makes no sense");
             assert!(problem.to_string().contains(what), "{problem}");

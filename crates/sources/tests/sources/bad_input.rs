@@ -177,6 +177,10 @@ fn what_is_wrong_is_said_with_its_place() {
             "entry a at byte 1024: the sparse file's map goes beyond the file's size",
         ),
         (
+            file().pax(&[("GNU.sparse.size", b"4")]).file("a", "text").end(),
+            "entry a at byte 1024: the sparse file's map has no place for some of the data",
+        ),
+        (
             file().pax(&[("GNU.sparse.major", b"7")]).file("a", "").end(),
             "entry a at byte 1024: the sparse file's map is in a format that is not known",
         ),
