@@ -12,6 +12,7 @@ use super::error::TarProblem;
 use super::header::{BLOCK_BYTES, LARGE_MAX, RawTarHeader, put_octal, put_text};
 use super::text_encodings::{base64, escape, percent};
 use crate::bytes::{Shown, decimal, decimal_seconds, seconds};
+use std::collections::HashSet;
 
 /// The data of an entry's extended headers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,10 +27,10 @@ pub(crate) struct Extended {
     pub modified: Option<Time>,
     pub device_major: Option<u64>,
     pub device_minor: Option<u64>,
-    /// Names and values of extended attributes, the last of a name wins.
-    pub attributes: TarAttributes,
-    /// Attributes that bsdtar wrote a second time in an encoding of its own.
-    pub encoded_attributes: TarAttributes,
+    /// Extended attributes, with names as they are stored; the last of a name wins.
+    attributes: TarAttributes,
+    /// Attributes that bsdtar wrote a second time, with values in base 64.
+    encoded_attributes: TarAttributes,
     pub access_list: Option<Vec<u8>>,
     pub default_list: Option<Vec<u8>>,
     pub label: Option<Vec<u8>>,
@@ -116,14 +117,28 @@ impl Extended {
 
     fn add_attribute(&mut self, key: &[u8], value: &[u8]) -> Option<()> {
         if let Some(name) = key.strip_prefix(b"SCHILY.xattr.") {
-            // GNU tar escapes what would end the key.
-            let name = percent(name, |byte| matches!(byte, b'%' | b'='));
-            self.attributes.push((name, value.to_vec()));
+            self.attributes.push((name.to_vec(), value.to_vec()));
         } else if let Some(name) = key.strip_prefix(b"LIBARCHIVE.xattr.") {
-            let name = percent(name, |_| true);
-            self.encoded_attributes.push((name, base64(value)?));
+            self.encoded_attributes.push((name.to_vec(), base64(value)?));
         }
         Some(())
+    }
+
+    /// Takes the extended attributes out, with their true names. Of several with the same name the
+    /// first counts: the later record, and the one whose value isn't encoded.
+    pub fn take_attributes(&mut self) -> TarAttributes {
+        let plain = std::mem::take(&mut self.attributes);
+        let encoded = std::mem::take(&mut self.encoded_attributes);
+        // GNU tar escapes what would end the key; bsdtar more, and in both records of an attribute.
+        let by_bsdtar: HashSet<&[u8]> = encoded.iter().map(|(name, _)| &name[..]).collect();
+        let plain = plain.into_iter().rev().map(|(name, value)| {
+            let is_by_bsdtar = by_bsdtar.contains(&name[..]);
+            (percent(&name, |byte| is_by_bsdtar || matches!(byte, b'%' | b'=')), value)
+        });
+        let mut attributes: TarAttributes = plain.collect();
+        let encoded = encoded.into_iter().rev();
+        attributes.extend(encoded.map(|(name, value)| (percent(&name, |_| true), value)));
+        attributes
     }
 }
 
@@ -253,10 +268,10 @@ mod tests {
         assert_eq!(extended.path.as_deref(), Some(&b"with\nnewline=and equals"[..]));
         assert_eq!(extended.size, Some(1 << 33));
         assert_eq!(extended.modified, Some(Time { seconds: -2, nanoseconds: 500_000_000 }));
-        assert_eq!(extended.attributes, [(b"user.a=b%%41".to_vec(), b"\0=\n".to_vec())]);
-        let encoded = (b"user.\xc3\xa9".to_vec(), vec![0, 1, 2, 255]);
-        assert_eq!(extended.encoded_attributes, [encoded]);
         assert_eq!(extended.user, None);
+        let plain = (b"user.a=b%%41".to_vec(), b"\0=\n".to_vec());
+        let encoded = (b"user.\xc3\xa9".to_vec(), vec![0, 1, 2, 255]);
+        assert_eq!(extended.take_attributes(), [plain, encoded]);
     }
 
     #[test]

@@ -236,12 +236,9 @@ impl<'a> TarReader<'a> {
         Ok(TarEntry { offset, path, kind, mode, user, group, modified, attributes })
     }
 
-    /// All attributes by name. If an attribute comes in several encodings, the unencoded one
-    /// counts; of two, the later.
-    fn attributes(&mut self, extended: Extended) -> Result<TarAttributes, TarProblem> {
-        let mut attributes = extended.attributes;
-        attributes.reverse();
-        attributes.extend(extended.encoded_attributes.into_iter().rev());
+    /// All attributes by name.
+    fn attributes(&mut self, mut extended: Extended) -> Result<TarAttributes, TarProblem> {
+        let mut attributes = extended.take_attributes();
         if let Some(mut label) = extended.label {
             // Archives leave out the NUL that the kernel keeps.
             if label.last() != Some(&0) {

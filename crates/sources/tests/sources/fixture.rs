@@ -127,6 +127,9 @@ fn attributes(root: &Path) {
     set("sub/one", "user.bytes", b"\0\n=\xff");
     set("sub/one", "user.empty", b"");
     set("sub", "user.na%3Dme=x", b"y");
+    // bsdtar encodes more of a name than GNU tar.
+    set("sub", "user.two words", b"");
+    set("sub", "user.two%20words", b"z");
     if is_root() {
         set("sub/more", "security.capability", b"\x01\0\0\x02\0\x20\0\0\0\0\0\0\0\0\0\0\0\0\0\0");
         set("link", "trusted.of.link", b"value");
