@@ -19,13 +19,13 @@ use drystone_mkfs::tree::{
     ContentSource, FileTree, InodeTimestamp, NodeContent, NodeKind, NodeMetadata, NodeToInsert,
     Segment, SourceError, SourceId, TreeError, TreeNodeId, Xattr,
 };
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 /// Most bytes of an attribute's value, as Linux has it.
 pub(crate) const ATTRIBUTE_BYTES_MAX: usize = 64 << 10;
 /// Most bytes of an attribute's name, with its namespace.
 pub(crate) const ATTRIBUTE_NAME_BYTES_MAX: usize = 255;
-/// The prefix of names that stand for a property of the directory instead of a file.
+/// The prefix of names that hide nothing: properties of the directory, and bookkeeping of aufs.
 const SPECIAL_WHITEOUT: &[u8] = b".wh..wh.";
 const OPAQUE: &[u8] = b".wh..wh..opq";
 
@@ -46,27 +46,46 @@ pub(crate) fn add(
     whiteouts: Whiteouts,
     context: &mut SourceContext,
 ) -> Result<()> {
+    let is_layer = whiteouts == Whiteouts::TakeAway;
     let is_over_something = tree.children(TreeNodeId::ROOT).next().is_some();
-    if whiteouts == Whiteouts::TakeAway && is_over_something {
+    if is_layer && is_over_something {
         take_away(tree, &archive, at, &context.opener)?;
     }
     let source = tree.add_source(Box::new(ArchiveContent(archive.clone())));
     let source = source.map_err(|error| located(&archive, Vec::new(), 0, problem(&error)))?;
-    let mut reader = match whiteouts {
-        Whiteouts::AreFiles => TarReader::new(&archive.name, &archive.input),
-        Whiteouts::TakeAway => TarReader::of_layer(&archive.name, &archive.input),
+    let mut reader = match is_layer {
+        true => TarReader::of_layer(&archive.name, &archive.input),
+        false => TarReader::new(&archive.name, &archive.input),
     };
+    // Targets of hard links that aufs keeps apart; only their other names are meant.
+    let mut link_targets = BTreeSet::new();
     while let Some(entry) = reader.next_entry()? {
         context.opener.go_on()?;
-        let is_whiteout =
-            whiteouts == Whiteouts::TakeAway && base_name(&entry.path).starts_with(WHITEOUT);
-        if !is_whiteout {
-            let (offset, path) = (entry.offset, entry.path.clone());
-            insert(tree, entry, at, source, &mut context.warnings)
-                .map_err(|problem| located(&archive, path, offset, problem))?;
+        let (offset, path) = (entry.offset, entry.path.clone());
+        let added = match base_name(&path).strip_prefix(WHITEOUT).filter(|_| is_layer) {
+            Some(b"." | b"..") => {
+                Err(TarProblem::Tree("hides a directory that it is in".to_owned()))
+            }
+            Some(_) => Ok(()),
+            None => insert(tree, entry, at, source, &mut context.warnings),
+        };
+        if is_layer {
+            link_targets.extend(special_directory(&path).map(<[u8]>::to_vec));
         }
+        added.map_err(|problem| located(&archive, path, offset, problem))?;
+    }
+    for directory in link_targets {
+        let removed = tree.remove(&below(at, &directory));
+        removed.map_err(|error| located(&archive, directory, 0, problem(&error)))?;
     }
     Ok(())
+}
+
+/// The directory on a path that is bookkeeping of aufs, with which layers were once made.
+fn special_directory(path: &[u8]) -> Option<&[u8]> {
+    let slashes = path.iter().enumerate().filter(|&(_, &byte)| byte == b'/');
+    let mut parents = slashes.map(|(end, _)| &path[..end]);
+    parents.find(|parent| base_name(parent).starts_with(SPECIAL_WHITEOUT))
 }
 
 fn located(archive: &Archive, path: Vec<u8>, offset: u64, problem: TarProblem) -> Box<TarError> {
@@ -115,12 +134,9 @@ fn apply(tree: &mut FileTree, at: &[u8], path: &[u8]) -> std::result::Result<(),
         }
         return Ok(());
     }
-    // Bookkeeping of aufs, with which layers were once made.
-    if name.starts_with(SPECIAL_WHITEOUT) || hidden.is_empty() {
+    // What hides no name is an error when the layer's entries are added.
+    if name.starts_with(SPECIAL_WHITEOUT) || matches!(hidden, b"" | b"." | b"..") {
         return Ok(());
-    }
-    if hidden == b"." {
-        return Err(TarProblem::Tree("removes the directory that it is in".to_owned()));
     }
     tree.remove(&below(&directory, hidden)).map(|_| ()).map_err(|error| problem(&error))
 }

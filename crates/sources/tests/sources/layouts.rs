@@ -5,8 +5,8 @@ use crate::listing::{ALL, content, list};
 use crate::made::Made;
 use crate::tars::context;
 use drystone_mkfs::tree::FileTree;
-use drystone_sources::{Source, SourceKind};
 use drystone_sources::oci::Platform;
+use drystone_sources::{Source, SourceKind};
 use sha2::{Digest, Sha256};
 use std::path::Path;
 use std::process::Command;
@@ -188,8 +188,37 @@ fn whiteouts_are_not_led_away_by_replaced_links() {
     let upper = Made::default().directory("a").file("a/.wh.b", "").file("a/c", "");
     let tree = over(Made::default().file("a", ""), upper).unwrap();
     assert!(tree.lookup(b"a/c").is_some());
-    let error = over(Made::default().file("d/a", ""), Made::default().file("d/.wh..", ""));
-    assert!(error.unwrap_err().contains("d/.wh.. at byte 0: removes the directory that it is in"));
+}
+
+#[test]
+fn whiteouts_hide_names() {
+    let plain = || Made::default().file("d/a", "");
+    for name in ["d/.wh..", "d/.wh..."] {
+        let bad = || Made::default().file(name, "");
+        for read in [over(plain(), bad()), over(bad(), plain())] {
+            let expected = format!("{name} at byte 0: hides a directory that it is in");
+            assert!(read.unwrap_err().contains(&expected));
+        }
+    }
+}
+
+/// aufs has the files with several names in a directory of its own.
+#[test]
+fn link_targets_of_aufs_are_not_in_the_image() {
+    let layer = Made::default()
+        .directory(".wh..wh.plnk")
+        .file(".wh..wh.plnk/1.2", "hello")
+        .entry("a", b'1', ".wh..wh.plnk/1.2", b"")
+        .entry("d/b", b'1', ".wh..wh.plnk/1.2", b"")
+        .file(".wh..wh.aufs", "");
+    let layout = Layout::new();
+    let image = layout.image("amd64", &[("", layer.end())]);
+    layout.index(&[image + "}"]);
+    let tree = layout.read(None, None).unwrap();
+    let paths: Vec<String> = list(&tree, ALL).into_keys().collect();
+    assert_eq!(paths, ["", "/a", "/d", "/d/b"]);
+    let node = tree.lookup(b"a").unwrap();
+    assert_eq!((tree.node(node).links(), content(&tree, node)), (2, b"hello".to_vec()));
 }
 
 #[test]
