@@ -23,6 +23,17 @@ pub enum TreeError {
         /// What is wrong with it.
         what: &'static str,
     },
+    /// A long path implies directories that aren't there.
+    #[error(
+        "a path of {length} bytes in a directory that isn't there: missing directories are made for \
+         paths of up to {length_max}"
+    )]
+    PathTooLong {
+        /// Bytes of the path.
+        length: usize,
+        /// Bytes of a path whose missing directories are made.
+        length_max: usize,
+    },
     /// A parent of the path isn't a directory.
     #[error("{}: lies under something that isn't a directory", path.escape_ascii())]
     NotADirectory {

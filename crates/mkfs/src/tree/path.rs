@@ -12,6 +12,10 @@ use drystone_ext4_format::dir::NAME_LENGTH_MAX;
 /// A directory and a name in it; no name for the root itself.
 pub(super) type PathPlace<'a> = (TreeNodeId, Option<&'a [u8]>);
 
+/// Longest path whose missing directories are made, as of a system call. A longer one lets a few bytes of
+/// an archive make any number of directories; one that lists its directories needs more bytes for each.
+const IMPLYING_PATH_LENGTH_MAX: usize = 4096;
+
 /// Symbolic links that are followed on the way to a name, as Linux has it.
 const LINKS_MAX: u32 = 40;
 
@@ -95,6 +99,10 @@ impl FileTree {
         for name in components(below) {
             let next = if name == b".." { self.parent(at) } else { self.child(at, name) };
             let Some(next) = next else {
+                if path.len() > IMPLYING_PATH_LENGTH_MAX {
+                    let (length, length_max) = (path.len(), IMPLYING_PATH_LENGTH_MAX);
+                    return Err(TreeError::PathTooLong { length, length_max });
+                }
                 let metadata = self.parents.clone();
                 let time = self.parents_time;
                 at = self.insert_in(at, name, NodeToInsert::Directory, &metadata, time)?;

@@ -82,6 +82,21 @@ fn removal_and_opaque_directories() {
     assert_eq!(names(&tree, ""), ["d", "h"]);
 }
 
+/// A tree may be of any depth, but a path alone doesn't make it so.
+#[test]
+fn long_paths_need_their_directories() {
+    let mut tree = FileTree::new();
+    let refused = |error| matches!(error, Err(TreeError::PathTooLong { .. }));
+    insert(&mut tree, &format!("{}x", "a/".repeat(2047)), file("1")).unwrap();
+    assert!(refused(insert(&mut tree, &format!("{}xy", "b/".repeat(2048)), file("1"))));
+    assert_eq!(names(&tree, ""), ["a"]);
+    for depth in 1..3000 {
+        insert(&mut tree, &"b/".repeat(depth), NodeToInsert::Directory).unwrap();
+    }
+    insert(&mut tree, &format!("{}x", "b/".repeat(2999)), file("1")).unwrap();
+    assert!(refused(insert(&mut tree, &format!("{}x", "b/".repeat(3000)), file("1"))));
+}
+
 #[test]
 fn hard_links_are_one_node() {
     let mut tree = FileTree::new();

@@ -123,6 +123,9 @@ pub enum NameProblem {
     Nul(Vec<u8>),
 }
 
+/// Most bytes of an entry's name in a message.
+const SHOWN_BYTES_MAX: usize = 4096;
+
 /// What is wrong with an archive, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TarError {
@@ -140,7 +143,9 @@ impl fmt::Display for TarError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}: ", self.archive)?;
         if let Some(entry) = &self.entry {
-            write!(formatter, "entry {} ", Shown(entry))?;
+            let shown = &entry[..entry.len().min(SHOWN_BYTES_MAX)];
+            let rest = if shown.len() < entry.len() { "…" } else { "" };
+            write!(formatter, "entry {}{rest} ", Shown(shown))?;
         }
         write!(formatter, "at byte {}: {}", self.offset, self.problem)
     }

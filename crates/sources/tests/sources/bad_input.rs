@@ -323,6 +323,23 @@ fn data_of_hard_links_is_neither_an_end_nor_entries() {
     }
 }
 
+/// A few hundred bytes of a compressed archive would make any number of directories.
+#[test]
+fn long_paths_need_their_directories() {
+    let (deep, long) = ("d".repeat(200), "a/".repeat(3_000_000));
+    let parents = |depth| vec![&deep[..]; depth].join("/");
+    let entry = |made: Made, path: &str, kind| {
+        made.pax(&[("path", path.as_bytes())]).entry("x", kind, "", b"")
+    };
+    for path in [long, format!("{}/f", parents(30))] {
+        let text = error(&entry(Made::default(), &path, b'0').end());
+        assert!(text.contains("in a directory that isn't there") && text.len() < 10_000, "{text}");
+    }
+    let listed = (1..=30).fold(Made::default(), |made, depth| entry(made, &parents(depth), b'5'));
+    let path = format!("{}/f", parents(30));
+    assert!(read(&entry(listed, &path, b'0').end()).unwrap().lookup(path.as_bytes()).is_some());
+}
+
 /// star's header of a sparse file isn't GNU tar's.
 #[test]
 fn sparse_files_of_star_are_refused() {
@@ -337,7 +354,10 @@ fn sparse_files_of_star_are_refused() {
     let mut made = Made::default();
     made.0.extend(block);
     let text = error(&made.data(&[0; 4096]).directory("d").file("z", "").end());
-    assert!(text.starts_with("entry a at byte 0: entry type S is a sparse file of another"), "{text}");
+    assert!(
+        text.starts_with("entry a at byte 0: entry type S is a sparse file of another"),
+        "{text}"
+    );
 }
 
 /// A header may have been lost to a bad sector, or to a hole that an interrupted download left.
