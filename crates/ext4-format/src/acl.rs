@@ -66,8 +66,8 @@ pub struct Acl {
 /// What a program asks to do with a file: read (4), write (2), execute (1).
 pub type Permissions = u8;
 
-/// The value of an extended attribute with other users and groups; none if it isn't a list, or there is
-/// no such list.
+/// The value of an extended attribute with other users and groups, as [`Acl::with_ids`] has them; none
+/// if it isn't a list, or there is no such list.
 #[must_use]
 pub fn with_other_ids(
     name: &[u8],
@@ -136,7 +136,9 @@ impl Acl {
         self.entries.iter().any(|e| matches!(e.tag, AclTag::User(_) | AclTag::Group(_)))
     }
 
-    /// The list with other users and groups; none if two of them become one.
+    /// The list with other users and groups. Where several become one, that one may do what all of
+    /// them may: the order in a list would decide otherwise. None if one becomes `u32::MAX`, which is
+    /// nobody.
     #[must_use]
     pub fn with_ids(&self, user: impl Fn(u32) -> u32, group: impl Fn(u32) -> u32) -> Option<Self> {
         let map = |entry: &AclEntry| {
@@ -149,6 +151,13 @@ impl Acl {
         };
         let mut entries: Vec<AclEntry> = self.entries.iter().map(map).collect();
         entries.sort_by_key(|entry| entry.tag);
+        entries.dedup_by(|later, first| {
+            let is_same = later.tag == first.tag;
+            if is_same {
+                first.permissions &= later.permissions;
+            }
+            is_same
+        });
         Self::new(entries).ok()
     }
 
@@ -302,6 +311,34 @@ mod tests {
         assert_eq!(mode, 0o640);
         assert_eq!(access.unwrap().get(AclTag::Mask), Some(4));
         assert_eq!(Acl::from_mode(0o750).inherit(0o666), (None, 0o640));
+    }
+
+    #[test]
+    fn users_that_become_one_have_one_entry() {
+        let list = Acl::new(vec![
+            entry(AclTag::Owner, 7),
+            entry(AclTag::User(1), 6),
+            entry(AclTag::User(2), 5),
+            entry(AclTag::User(3), 7),
+            entry(AclTag::OwningGroup, 0),
+            entry(AclTag::Group(1), 6),
+            entry(AclTag::Group(9), 3),
+            entry(AclTag::Mask, 7),
+            entry(AclTag::Other, 0),
+        ])
+        .unwrap();
+        let mapped = list.with_ids(|id| id.max(2), |_| 4).unwrap();
+        let expected = [
+            entry(AclTag::Owner, 7),
+            entry(AclTag::User(2), 4),
+            entry(AclTag::User(3), 7),
+            entry(AclTag::OwningGroup, 0),
+            entry(AclTag::Group(4), 2),
+            entry(AclTag::Mask, 7),
+            entry(AclTag::Other, 0),
+        ];
+        assert_eq!(mapped.entries(), expected);
+        assert_eq!(list.with_ids(|_| u32::MAX, |id| id), None);
     }
 
     #[test]
