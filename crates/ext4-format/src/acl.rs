@@ -80,6 +80,16 @@ pub fn with_other_ids(
     Some(list.with_ids(user, group)?.to_attribute())
 }
 
+/// The permissions of a file that is stored without its access list, a `system.posix_acl_access`
+/// attribute. Beside a list, the group's bits are the mask, the most that anybody named may do; alone
+/// they are what the owning group may do, which can be less.
+#[must_use]
+pub fn permissions_without_list(permissions: u16, list: &[u8]) -> u16 {
+    let list = Acl::from_attribute(list).ok();
+    let owning_group = list.and_then(|list| list.get(AclTag::OwningGroup)).unwrap_or(7);
+    permissions & !(!u16::from(owning_group) << 3 & 0o070)
+}
+
 impl Acl {
     /// A list of the given entries.
     ///
@@ -311,6 +321,14 @@ mod tests {
         assert_eq!(mode, 0o640);
         assert_eq!(access.unwrap().get(AclTag::Mask), Some(4));
         assert_eq!(Acl::from_mode(0o750).inherit(0o666), (None, 0o640));
+    }
+
+    #[test]
+    fn without_a_list_the_group_has_its_own_permissions() {
+        let list = sample().to_attribute();
+        assert_eq!(permissions_without_list(0o2760, &list), 0o2740);
+        assert_eq!(permissions_without_list(0o717, &list), 0o717);
+        assert_eq!(permissions_without_list(0o777, b"no list"), 0o777);
     }
 
     #[test]

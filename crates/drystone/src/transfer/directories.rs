@@ -227,10 +227,11 @@ impl<S: CopySource, T: CopyTarget> Copier<'_, S, T> {
         directory: &CopiedDirectory<S, T>,
         facts: &InodeFacts,
     ) -> Result<(), CopyProblem> {
-        let xattrs = self.xattrs(&directory.source, directory, &EntryName::default());
+        let name = EntryName::default();
+        let (facts, xattrs) = self.wanted(&directory.source, facts, directory, &name);
         let may_inherit =
             !directory.existed && directory.parent.as_ref().is_some_and(|parent| parent.existed);
         let made = &directory.target;
-        self.finish(made, facts, &xattrs, may_inherit, directory, &EntryName::default())
+        self.finish(made, &facts, &xattrs, may_inherit, directory, &name)
     }
 }

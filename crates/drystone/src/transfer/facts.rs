@@ -1,10 +1,11 @@
 //! The metadata that a copy keeps.
 
-use drystone_ext4_format::acl::with_other_ids;
+use drystone_ext4_format::acl::{permissions_without_list, with_other_ids};
 use drystone_vfs::{
     DeviceNumber, Errno, FileSystem, FileType, InodeAttributes, InodeNumber, NewNode, OwnerMap,
     RequestContext, Timestamp, mode,
 };
+use std::borrow::Cow;
 
 /// What the source knows of an inode.
 #[derive(Clone, Debug)]
@@ -49,6 +50,15 @@ impl InodeFacts {
     pub fn owned_by(self, map: &OwnerMap) -> InodeFacts {
         let (user, group) = map.owners(self.user, self.group);
         InodeFacts { user, group, ..self }
+    }
+
+    /// The same for a copy that doesn't get these attributes.
+    pub fn without_xattrs(&self, xattrs: &Xattrs) -> Cow<'_, InodeFacts> {
+        let permissions = permissions_without_acl(self.permissions, xattrs);
+        match permissions == self.permissions {
+            true => Cow::Borrowed(self),
+            false => Cow::Owned(InodeFacts { permissions, ..self.clone() }),
+        }
     }
 
     pub fn is_directory(&self) -> bool {
@@ -98,6 +108,13 @@ pub(crate) fn permissions_of_other_owner(
         permissions &= !mode::SET_GROUP_ID;
     }
     permissions
+}
+
+/// The permissions of what doesn't get the ACL among these attributes: with it, the group's bits stand for more
+/// than the owning group may do.
+pub(crate) fn permissions_without_acl(permissions: u16, xattrs: &Xattrs) -> u16 {
+    let acl = xattrs.iter().find(|(name, _)| name == ACCESS_ACL);
+    acl.map_or(permissions, |(_, acl)| permissions_without_list(permissions, acl))
 }
 
 /// Extended attributes: full names and values.

@@ -6,7 +6,7 @@
 
 use super::CopyOptions;
 use super::ends::{CopyTarget, EndResult};
-use super::facts::{ACCESS_ACL, DEFAULT_ACL, InodeFacts, Xattrs};
+use super::facts::{ACCESS_ACL, DEFAULT_ACL, InodeFacts, Xattrs, permissions_without_acl};
 use super::host_directory::{HostDirectory, OpenDirectories};
 use super::host_source::path_below;
 use super::problem::{Cause, CopyProblem, LostProperty, Side};
@@ -192,7 +192,8 @@ impl HostTarget {
             set(name, value)?;
         }
         if facts.file_type != FileType::Symlink {
-            handle.set_permissions(permissions)?;
+            // If the ACL can be set, it makes them what they are with it.
+            handle.set_permissions(permissions_without_acl(permissions, xattrs))?;
         }
         for (name, value) in xattrs.iter().filter(|(name, _)| is_acl(name)) {
             set(name, value)?;

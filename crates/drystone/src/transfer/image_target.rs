@@ -1,7 +1,9 @@
 //! An open image as a target.
 
 use super::ends::{CopyTarget, EndResult};
-use super::facts::{InodeFacts, Xattrs, permissions_of_other_owner, remove_inherited_acls};
+use super::facts::{
+    InodeFacts, Xattrs, permissions_of_other_owner, permissions_without_acl, remove_inherited_acls,
+};
 use super::problem::{Cause, LostProperty};
 use crate::replace::{beside, private_permissions};
 use drystone_sync::Arc;
@@ -181,6 +183,8 @@ impl<'f> CopyTarget for ImageTarget<'f> {
                 permissions_of_other_owner(facts.file_type, facts.permissions, owner, own)
             }
         };
+        // If the ACL can be set, it makes them what they are with it.
+        let permissions = permissions_without_acl(permissions, xattrs);
         let changes = SetAttributes {
             permissions: (facts.file_type != FileType::Symlink).then_some(permissions),
             user: self.keep_owners.then_some(facts.user),

@@ -9,6 +9,7 @@ use super::problem::{Cause, CopyProblem, Lacking, LostProperty, Side};
 use drystone_sync::Arc;
 use drystone_sync::atomic::Ordering;
 use drystone_vfs::{Errno, Error, FileType};
+use std::borrow::Cow;
 
 impl<S: CopySource, T: CopyTarget> Copier<'_, S, T> {
     /// Copies an inode that has one name.
@@ -141,7 +142,8 @@ impl<S: CopySource, T: CopyTarget> Copier<'_, S, T> {
             open.map_err(|cause| self.source_problem("open", directory, name, cause))?;
         }
         self.note_copied(node, facts, directory, name)?;
-        let xattrs = self.xattrs(node, directory, name);
+        let (facts, xattrs) = self.wanted(node, facts, directory, name);
+        let facts = &*facts;
         let (made, made_as) = match self.target.make(&directory.target, &name.to, facts) {
             Ok(made) => made,
             Err(cause) => {
@@ -276,17 +278,30 @@ impl<S: CopySource, T: CopyTarget> Copier<'_, S, T> {
         noted.map_err(|error| refused(error.into()))
     }
 
+    /// What a copy gets: what is known of the inode, and extended attributes.
+    pub(super) fn wanted<'i>(
+        &self,
+        node: &S::Node,
+        facts: &'i InodeFacts,
+        directory: &CopiedDirectory<S, T>,
+        name: &EntryName,
+    ) -> (Cow<'i, InodeFacts>, Xattrs) {
+        if self.options.keep_xattrs {
+            return (Cow::Borrowed(facts), self.xattrs(node, directory, name));
+        }
+        // Nobody misses attributes that can't be read.
+        let left_out = self.source.xattrs(node).unwrap_or_default();
+        (facts.without_xattrs(&left_out), Xattrs::new())
+    }
+
     /// The extended attributes to copy. If they can't be read that is told, and the rest of the
     /// file is copied all the same: it may be all that can be saved.
-    pub(super) fn xattrs(
+    fn xattrs(
         &self,
         node: &S::Node,
         directory: &CopiedDirectory<S, T>,
         name: &EntryName,
     ) -> Xattrs {
-        if !self.options.keep_xattrs {
-            return Xattrs::new();
-        }
         let told = |action| {
             move |cause| {
                 self.failed(self.source_problem(action, directory, name, cause));

@@ -1,6 +1,8 @@
 //! Writing a tree through the engine, in batches that each end with a checkpoint.
 
 use crate::Error;
+use crate::transfer::facts::ACCESS_ACL;
+use drystone_ext4_format::acl::permissions_without_list;
 use drystone_mkfs::Error as MakeError;
 use drystone_mkfs::build::{BuildMonitor, InodeOrder};
 use drystone_mkfs::tree::{FileTree, InodeTimestamp, NodeKind, Segment, TreeNodeId};
@@ -275,8 +277,12 @@ impl<'a> Writer<'a> {
         let node = self.tree.node(node);
         let metadata = node.metadata();
         let is_link = matches!(node.kind(), NodeKind::Symlink(_));
+        let acl = metadata.xattrs.iter().find(|xattr| xattr.name == ACCESS_ACL);
+        let permissions = acl.map_or(metadata.permissions, |acl| {
+            permissions_without_list(metadata.permissions, &acl.value)
+        });
         SetAttributes {
-            permissions: (!is_link).then_some(metadata.permissions),
+            permissions: (!is_link).then_some(permissions),
             user: Some(metadata.user),
             group: Some(metadata.group),
             ..SetAttributes::default()

@@ -3,7 +3,8 @@
 
 use super::*;
 use drystone_blockdev::MemoryDevice;
-use drystone_mkfs::tree::{InodeTimestamp, NodeContent, NodeMetadata, NodeToInsert};
+use drystone_ext4_format::acl::{Acl, AclEntry, AclTag};
+use drystone_mkfs::tree::{InodeTimestamp, NodeContent, NodeMetadata, NodeToInsert, Xattr};
 use drystone_nilfs2::{MountOptions, Nilfs2};
 use drystone_nilfs2_check::{Nilfs2CheckOptions, check};
 use drystone_vfs::{FileSystem, RequestContext};
@@ -55,6 +56,29 @@ fn build(tree: &FileTree, options: &Nilfs2BuildOptions) -> (Arc<dyn BlockDevice>
     let report = check(&device, &Nilfs2CheckOptions::default()).unwrap();
     assert!(report.is_clean(), "{:?}", report.problems);
     (device, report.summary.newest_checkpoint)
+}
+
+/// An ACL can't be stored. Without it, the group has what its own entry allows.
+#[test]
+fn a_file_that_loses_its_acl_is_not_opened_to_its_group() {
+    let entry = |tag, permissions| AclEntry { tag, permissions };
+    let acl = Acl::new(vec![
+        entry(AclTag::Owner, 6),
+        entry(AclTag::User(1234), 6),
+        entry(AclTag::OwningGroup, 0),
+        entry(AclTag::Mask, 6),
+        entry(AclTag::Other, 0),
+    ]);
+    let mut metadata = NodeMetadata::new(0o660, 1, 2);
+    let value = acl.unwrap().to_attribute();
+    metadata.xattrs.push(Xattr { name: b"system.posix_acl_access".to_vec(), value });
+    let mut tree = FileTree::new();
+    let file = NodeToInsert::File(NodeContent::Bytes(vec![7]));
+    tree.insert(b"f", file, &metadata, InodeTimestamp::from_seconds(7)).unwrap();
+    let (device, _) = build(&tree, &Nilfs2BuildOptions::default());
+    let fs = Nilfs2::mount(device, &MountOptions::default()).unwrap();
+    let found = fs.lookup(&RequestContext::superuser(), fs.root(), b"f").unwrap();
+    assert_eq!(found.permissions, 0o600);
 }
 
 /// The bytes don't depend on the cores that make them.

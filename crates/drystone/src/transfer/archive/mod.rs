@@ -29,6 +29,7 @@ use drystone_vfs::{Errno, Error, FileSystem, InodeGuard};
 use entry::{ArchivePath, head, kind_of};
 use output::ArchiveOutput;
 pub(crate) use selection::{LayerSelection, check_layer_name};
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
@@ -223,8 +224,8 @@ impl<'a> Archiver<'a, '_> {
             self.failed(place.problem("archive", cause));
             return Ok(());
         }
-        let xattrs = self.xattrs(&node, &place);
-        let mut written = self.output.write(&head(path, facts, &xattrs, EntryKind::Directory));
+        let (facts, xattrs) = self.wanted(&node, facts, &place);
+        let mut written = self.output.write(&head(path, &facts, &xattrs, EntryKind::Directory));
         let mut is_whole = frames.last().is_some_and(|frame| frame.is_whole);
         if let Some(selection) = self.selection {
             let below = path[top_length..].strip_suffix(b"/").unwrap_or_default();
@@ -285,7 +286,8 @@ impl<'a> Archiver<'a, '_> {
             self.failed(place.problem("archive", cause));
             return Ok(());
         }
-        let xattrs = self.xattrs(node, place);
+        let (facts, xattrs) = self.wanted(node, facts, place);
+        let facts = &*facts;
         if facts.is_regular() {
             self.file(node, facts, &xattrs, place)?;
             self.summary.files += 1;
@@ -325,10 +327,22 @@ impl<'a> Archiver<'a, '_> {
         }
     }
 
-    fn xattrs(&mut self, node: &InodeGuard<'a>, place: &ArchivePath<'_>) -> Xattrs {
-        if !self.options.keep_xattrs {
-            return Xattrs::new();
+    /// What an entry gets: what is known of the inode, and extended attributes.
+    fn wanted<'i>(
+        &mut self,
+        node: &InodeGuard<'a>,
+        facts: &'i InodeFacts,
+        place: &ArchivePath<'_>,
+    ) -> (Cow<'i, InodeFacts>, Xattrs) {
+        if self.options.keep_xattrs {
+            return (Cow::Borrowed(facts), self.xattrs(node, place));
         }
+        // Nobody misses attributes that can't be read.
+        let left_out = self.source.xattrs(node).unwrap_or_default();
+        (facts.without_xattrs(&left_out), Xattrs::new())
+    }
+
+    fn xattrs(&mut self, node: &InodeGuard<'a>, place: &ArchivePath<'_>) -> Xattrs {
         let (action, cause) = match self.source.xattrs(node) {
             Ok(xattrs) => match self.copied.note_xattrs(&xattrs, self.source.size()) {
                 Ok(()) => return with_mapped_ids(xattrs, &self.options.owners),

@@ -4,7 +4,10 @@ use super::places::{Missing, split};
 use super::{Import, ImportedAttributes, ImportedDirectory};
 use crate::replace::{beside, settle};
 use crate::transfer::CopyProblem;
-use crate::transfer::facts::{permissions_of_other_owner, remove_inherited_acls, with_mapped_ids};
+use crate::transfer::facts::{
+    ACCESS_ACL, permissions_of_other_owner, permissions_without_acl, remove_inherited_acls,
+    with_mapped_ids,
+};
 use crate::transfer::problem::{Cause, LostProperty};
 use drystone_sources::input::Input;
 use drystone_sources::tar::{DataRun, EntryKind, TarEntry};
@@ -202,11 +205,15 @@ impl Import<'_> {
         if is_new {
             remove_inherited_acls(file_system, context, inode, file_type, xattrs)?;
         }
+        let mut has_acl = false;
         for (name, value) in xattrs {
-            let set = file_system.set_xattr(context, inode, name, value, XattrMode::Set);
-            if let Err(error) = set {
-                self.not_kept(LostProperty::Xattr(name.clone()), path, error)?;
+            match file_system.set_xattr(context, inode, name, value, XattrMode::Set) {
+                Ok(()) => has_acl |= name == ACCESS_ACL,
+                Err(error) => self.not_kept(LostProperty::Xattr(name.clone()), path, error)?,
             }
+        }
+        if !has_acl {
+            permissions = permissions_without_acl(permissions, &attributes.xattrs);
         }
         let permissions = (file_type != FileType::Symlink).then_some(permissions);
         let modified = Some(SetTime::At(attributes.modified));

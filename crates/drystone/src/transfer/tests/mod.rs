@@ -3,6 +3,7 @@
 mod host_tree;
 mod replaced;
 mod swapped;
+mod without_acl;
 
 use super::{CopyItem, CopyMonitor, CopyOptions, CopyProblem, CopySummary, Endpoint, Side, copy};
 use drystone_sync::{LockClass, Mutex};
