@@ -45,6 +45,8 @@ use std::path::Path;
 
 static CONTAINER_WRITES: LockClass = LockClass::new("container writes", 935);
 
+/// What raw files and the extents of a VMDK consist of.
+const SECTOR_BYTES: u64 = 512;
 /// How many files may be behind a disk image: its backing file, the backing file of that, and so on.
 const BACKING_FILES_MAX: usize = 64;
 
@@ -98,7 +100,10 @@ impl ContainerDevice {
                     restore_counts(&file, &header)?;
                 }
                 let storage = File::open(storage_options(path, is_written)).map_err(host)?;
-                let storage = ImageFile::new(storage);
+                let storage = match is_written {
+                    true => ImageFile::new(storage),
+                    false => ImageFile::to_read(storage, header.unit_bytes()),
+                };
                 let is_shown_closed = !is_written && header.is_dirty();
                 storage.is_shown_closed().store(is_shown_closed, Ordering::Relaxed);
                 let builder = Qcow2::<ImageFile>::builder(storage).write(is_written);
@@ -242,12 +247,16 @@ impl ImplicitOpenGate<ImageFile> for HostFiles<'_> {
         let path = options.get_filename().ok_or(io::ErrorKind::InvalidInput)?.to_owned();
         // Nothing but files and block devices: opening a pipe would wait.
         let file = FileDevice::open(&path, OpenMode::ReadOnly).map_err(io::Error::other)?;
-        let storage = ImageFile::new(File::open(options.write(false))?);
-        self.unclosed = None;
-        if ContainerFormat::of(&file).map_err(io::Error::other)? == Some(ContainerFormat::Qcow2) {
-            let header = Qcow2Header::check(&file).map_err(io::Error::other)?;
-            self.unclosed = header.is_dirty().then(|| storage.is_shown_closed());
-        }
+        let options = options.write(false);
+        let header = match ContainerFormat::of(&file).map_err(io::Error::other)? {
+            Some(ContainerFormat::Qcow2) => {
+                Some(Qcow2Header::check(&file).map_err(io::Error::other)?)
+            }
+            _ => None,
+        };
+        let unit_bytes = header.map_or(Some(SECTOR_BYTES), |header| header.unit_bytes());
+        let storage = ImageFile::to_read(File::open(options)?, unit_bytes);
+        self.unclosed = header.filter(Qcow2Header::is_dirty).map(|_| storage.is_shown_closed());
         self.files.push(file);
         Ok(storage)
     }

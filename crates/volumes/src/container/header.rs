@@ -10,12 +10,15 @@ use zerocopy::byteorder::big_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 /// Bytes that a table of first-level entries may have, and one of reference counts: QEMU's limits.
-const L1_BYTES_MAX: u64 = 32 << 20;
+pub(super) const L1_BYTES_MAX: u64 = 32 << 20;
 const REFCOUNT_TABLE_BYTES_MAX: u64 = 8 << 20;
+const SNAPSHOTS_MAX: u32 = 65_536;
 /// Powers of two that clusters may have as their size.
 const CLUSTER_BITS: std::ops::RangeInclusive<u32> = 9..=21;
 /// Host offsets have 56 bits.
 pub(super) const OFFSET_MAX: u64 = 1 << 56;
+/// Bits of an entry of a table that hold an offset.
+pub(super) const OFFSET_MASK: u64 = (OFFSET_MAX - 1) & !511;
 /// Where the incompatible features are.
 pub(super) const INCOMPATIBLE_OFFSET: u64 = 72;
 pub(super) const DIRTY: u64 = 1;
@@ -61,6 +64,8 @@ pub(super) struct Qcow2Header {
     pub refcount_table_entries: u64,
     /// A count has `1 << refcount_order` bits.
     pub refcount_order: u32,
+    pub snapshots: u32,
+    pub snapshots_offset: u64,
     version: u32,
     incompatible: u64,
 }
@@ -111,6 +116,10 @@ impl Qcow2Header {
         if !is_aligned(raw.refcount_table_offset) || l1_entries > 0 && !is_aligned(raw.l1_offset) {
             return Err(damaged("a table that isn't on a cluster boundary".to_owned()));
         }
+        let snapshots = raw.snapshots.get();
+        if snapshots > SNAPSHOTS_MAX || raw.snapshots_offset.get() > OFFSET_MAX {
+            return Err(damaged(format!("{snapshots} snapshots")));
+        }
         Ok(Qcow2Header {
             cluster_bytes,
             l1_offset: raw.l1_offset.get(),
@@ -118,6 +127,8 @@ impl Qcow2Header {
             refcount_table_offset: raw.refcount_table_offset.get(),
             refcount_table_entries: table_bytes / 8,
             refcount_order: raw.refcount_order.get(),
+            snapshots,
+            snapshots_offset: raw.snapshots_offset.get(),
             version: raw.version.get(),
             incompatible: raw.incompatible.get(),
         })
@@ -125,6 +136,30 @@ impl Qcow2Header {
 
     pub fn is_dirty(&self) -> bool {
         self.incompatible & DIRTY != 0
+    }
+
+    /// Whether it says that it was closed, which version 2 can't.
+    pub fn says_closed(&self) -> bool {
+        self.version != 2 && !self.is_dirty()
+    }
+
+    /// Bytes of what is there or not, in an image of which nothing is missing: one that wasn't closed may lack
+    /// what wasn't synced.
+    pub fn unit_bytes(&self) -> Option<u64> {
+        self.says_closed().then_some(self.cluster_bytes)
+    }
+
+    /// The entries of the table of reference counts.
+    pub fn refcount_table(&self, file: &dyn BlockDevice) -> Result<Vec<u64>, ContainerError> {
+        read_table(file, self.refcount_table_offset, self.refcount_table_entries)
+    }
+
+    /// The blocks of reference counts.
+    pub fn refcount_blocks(&self, file: &dyn BlockDevice) -> Result<Vec<u64>, ContainerError> {
+        let mut blocks = self.refcount_table(file)?;
+        blocks.iter_mut().for_each(|entry| *entry &= OFFSET_MASK);
+        blocks.retain(|offset| *offset != 0);
+        Ok(blocks)
     }
 
     /// Has the image in `file` say whether its reference counts may be wrong, durably. Version 2 can't say it.
@@ -159,4 +194,18 @@ impl RawContainerHeader {
 
 pub(super) fn damaged(what: String) -> ContainerError {
     ContainerError::Damaged(what)
+}
+
+/// Reads a table of numbers. After the end of the file are zeros: a table is written after it is allocated.
+pub(super) fn read_table(
+    file: &dyn BlockDevice,
+    offset: u64,
+    entries: u64,
+) -> Result<Vec<u64>, ContainerError> {
+    let mut bytes = vec![0; entries as usize * 8];
+    let there = file.size_bytes().saturating_sub(offset).min(bytes.len() as u64);
+    file.read_at(offset, &mut bytes[..there as usize])?;
+    let numbers = bytes.chunks_exact(8);
+    // A chunk has 8 bytes.
+    Ok(numbers.map(|bytes| u64::from_be_bytes(bytes.try_into().unwrap_or_default())).collect())
 }

@@ -2,6 +2,9 @@
 //!
 //! A qcow2 that is only read may say that it wasn't closed. Its reference counts are wrong then, but reading
 //! needs none of them. The crate refuses such an image, so the header that it sees doesn't say it.
+//!
+//! The crate reads zeros after the end of a file. A file that ends before what is said to be in it is cut off, so
+//! reading that fails here.
 
 #![allow(unsafe_code, reason = "the crate's trait has unsafe methods")]
 
@@ -26,11 +29,34 @@ pub(super) struct ImageFile {
     file: File,
     /// Whether it is a qcow2 that wasn't closed, and isn't said to be.
     is_shown_closed: Arc<AtomicBool>,
+    /// Bytes in a unit of a file of which no unit is missing; the last one may be there in part.
+    unit_bytes: Option<u64>,
 }
 
 impl ImageFile {
     pub fn new(file: File) -> ImageFile {
-        ImageFile { file, is_shown_closed: Arc::new(AtomicBool::new(false)) }
+        ImageFile { file, is_shown_closed: Arc::new(AtomicBool::new(false)), unit_bytes: None }
+    }
+
+    /// A file that is only read. With `unit_bytes`, all that is read is in it; only the last unit of so many
+    /// bytes may be there in part.
+    pub fn to_read(file: File, unit_bytes: Option<u64>) -> ImageFile {
+        ImageFile { unit_bytes, ..ImageFile::new(file) }
+    }
+
+    fn check_end(&self, offset: u64, length: u64) -> io::Result<()> {
+        let Some(unit_bytes) = self.unit_bytes.filter(|_| length > 0) else { return Ok(()) };
+        let last = offset.saturating_add(length - 1) / unit_bytes * unit_bytes;
+        let size = self.file.size()?;
+        if last < size {
+            return Ok(());
+        }
+        Err(io::Error::new(
+            io::ErrorKind::UnexpectedEof,
+            format!(
+                "the file is cut off: it has {size} bytes, and what begins at byte {last} is missing"
+            ),
+        ))
     }
 
     /// Set while it is opened, if it is to be a qcow2 that was closed.
@@ -76,6 +102,7 @@ impl Storage for ImageFile {
     }
 
     unsafe fn pure_readv(&self, mut buffers: IoVectorMut<'_>, offset: u64) -> io::Result<()> {
+        self.check_end(offset, buffers.len())?;
         let place = DIRTY_BYTE.checked_sub(offset).filter(|at| *at < buffers.len());
         let Some(place) = place.filter(|_| self.is_shown_closed.load(Ordering::Relaxed)) else {
             // SAFETY: as the caller promises.

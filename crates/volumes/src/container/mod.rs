@@ -8,9 +8,10 @@
 //! The crate writes reference counts before the tables that use them, so the image survives the end of the
 //! process. It doesn't wait for the disk in between (`device` says what follows for data). After a power cut a
 //! table may thus refer to clusters that are counted as free. An image of version 3 is marked as not closed while
-//! it is written, so QEMU corrects the counts before it writes. Opening to write counts such clusters here
-//! (`restore_counts`), before anything is allocated. Clusters that are counted but not used may remain;
-//! `qemu-img check -r leaks` frees them.
+//! it is written, so QEMU corrects the counts before it writes. Opening to write counts the users of each cluster here
+//! (`restore_counts`), before anything is allocated. A cluster with compressed data or of a snapshot has several,
+//! and none may be missing: the cluster is free when the last one that is counted is gone. Counts that are too
+//! high may remain; `qemu-img check -r leaks` lowers them.
 
 #[cfg(feature = "containers")]
 mod device;
@@ -20,6 +21,8 @@ mod header;
 mod image_file;
 #[cfg(feature = "containers")]
 mod refcounts;
+#[cfg(feature = "containers")]
+mod users;
 
 use drystone_blockdev::{BlockDevice, DeviceError, FileDevice, OpenMode};
 use drystone_sync::Arc;
@@ -147,6 +150,17 @@ pub enum ContainerError {
     /// A qcow2 is damaged.
     #[error("a damaged qcow2: {0}; 'qemu-img check -r all' may repair it")]
     Damaged(String),
+    /// A file ends before something that is in it.
+    #[error(
+        "a qcow2 that is cut off: what begins at byte {used} of the file is missing, since it has {size} bytes; \
+         copy it again"
+    )]
+    CutOff {
+        /// The cluster that is missing.
+        used: u64,
+        /// The size of the file.
+        size: u64,
+    },
     /// The crate or the host says so.
     #[error("{format}: {source}")]
     Host {
