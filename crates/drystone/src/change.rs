@@ -8,7 +8,7 @@
 use crate::error::on_image;
 use crate::{Error, ErrorCause, FileSystemKind, VolumeName};
 use drystone_blockdev::{
-    BlockDevice, FileDevice, UndoDevice, UndoFile, UndoTarget, sync_directory_of,
+    BlockDevice, DeviceError, FileDevice, UndoDevice, UndoFile, UndoTarget, sync_directory_of,
 };
 use drystone_ext4_format::superblock::mark_half_changed;
 use drystone_sync::Arc;
@@ -151,12 +151,7 @@ fn change_logged<T>(
     let (error, rolled_back) = match changed.and_then(|value| Ok(device.flush().map(|()| value)?)) {
         Ok(value) => match undo.finish(device) {
             Ok(left) => {
-                if let Some(error) = left {
-                    let path = undo.path().display();
-                    tracing::warn!(
-                        "{path} is left of a complete change, for the next to remove: {error}"
-                    );
-                }
+                warn_of_log(undo, left);
                 return Ok(value);
             }
             Err(error) => (error.into(), undo.give_up_finish(volume)),
@@ -164,11 +159,24 @@ fn change_logged<T>(
         Err(error) => (error, undo.give_up(device, volume)),
     };
     match rolled_back {
-        Ok(()) => Err(error),
+        Ok(left) => {
+            warn_of_log(undo, left);
+            Err(error)
+        }
         Err(rollback) => {
             let (change, log) = (Box::new(error), undo.path().to_owned());
             Err(ErrorCause::HalfChanged { change, rollback, log }.into())
         }
+    }
+}
+
+/// Says why the log of a change that has ended isn't as it should be, which costs space alone.
+fn warn_of_log(undo: &UndoFile, left: Option<DeviceError>) {
+    if let Some(error) = left {
+        let path = undo.path().display();
+        tracing::warn!(
+            "{path} can't be removed or cut at its end, though its change is over: {error}"
+        );
     }
 }
 

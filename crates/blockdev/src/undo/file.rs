@@ -134,7 +134,7 @@ impl UndoFile {
     }
 
     /// Ends a change that has failed: undoes it, as [`take_back`](Self::take_back) does. `image` is what
-    /// `device` is on. A log that can't be removed then is left to the next change.
+    /// `device` is on. Returns why the log could not be removed then; the next change removes it.
     ///
     /// # Errors
     ///
@@ -143,10 +143,9 @@ impl UndoFile {
         &self,
         device: UndoDevice<D, FileDevice>,
         image: &impl UndoTarget,
-    ) -> Result<(), UndoError> {
+    ) -> Result<Option<DeviceError>, UndoError> {
         self.restore(image, device.into_parts().1, Trust::Image)?;
-        let _ = self.remove();
-        Ok(())
+        Ok(self.remove().err())
     }
 
     /// As [`give_up`](Self::give_up), after [`finish`](Self::finish) has failed.
@@ -154,10 +153,12 @@ impl UndoFile {
     /// # Errors
     ///
     /// As for [`take_back`](Self::take_back). The log stays and the image has to be rolled back.
-    pub fn give_up_finish(&self, image: &impl UndoTarget) -> Result<(), UndoError> {
+    pub fn give_up_finish(
+        &self,
+        image: &impl UndoTarget,
+    ) -> Result<Option<DeviceError>, UndoError> {
         self.restore_as_found(image)?;
-        let _ = self.remove();
-        Ok(())
+        Ok(self.remove().err())
     }
 
     fn restore_as_found(&self, image: &impl UndoTarget) -> Result<(), UndoError> {
@@ -232,7 +233,8 @@ impl UndoFile {
     }
 
     /// Ends a change: everything is durable and the log is gone, unless it is kept. Returns why a log that is no
-    /// longer needed could not be removed; the next change removes it.
+    /// longer needed could not be removed, which the next change removes, or why one that is kept could not be cut at
+    /// its end.
     ///
     /// # Errors
     ///
@@ -244,9 +246,9 @@ impl UndoFile {
     ) -> DeviceResult<Option<DeviceError>> {
         let (_, log) = device.finish_log()?;
         if self.is_kept {
+            // What follows is a hole, and the log is whole with it.
             let end = log.end();
-            log.into_log().resize(end)?;
-            return Ok(None);
+            return Ok(log.into_log().resize(end).err());
         }
         drop(log);
         Ok(self.remove().err())
