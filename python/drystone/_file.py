@@ -12,10 +12,39 @@ if TYPE_CHECKING:
     from ._image import Image
 
 
+def _close_forgotten(file: io.IOBase) -> None:
+    """Closes a file that the program has forgotten. sys.unraisablehook gets an error, which io drops before
+    Python 3.13."""
+    try:
+        is_closed = file.closed
+    except ValueError:
+        # It was detached from the file below, or has never had one.
+        return
+    if not is_closed:
+        file.close()
+
+
+class BufferedReader(io.BufferedReader):
+    __del__ = _close_forgotten
+
+
+class BufferedWriter(io.BufferedWriter):
+    __del__ = _close_forgotten
+
+
+class BufferedRandom(io.BufferedRandom):
+    __del__ = _close_forgotten
+
+
+class TextIOWrapper(io.TextIOWrapper):
+    __del__ = _close_forgotten
+
+
 class RawFile(io.RawIOBase):
     """An open file without buffers."""
 
     name: str
+    __del__ = _close_forgotten
 
     def __init__(self, image: Image, path: str, mode: str) -> None:
         kinds = [kind for kind in mode if kind in "rwxa"]
@@ -145,13 +174,13 @@ def open_file(
     if buffering == 0:
         return raw
     size = buffering if buffering > 1 else 128 * 1024
-    buffered: io.BufferedRandom | io.BufferedWriter | io.BufferedReader
+    buffered: BufferedRandom | BufferedWriter | BufferedReader
     if "+" in mode:
-        buffered = io.BufferedRandom(raw, size)
+        buffered = BufferedRandom(raw, size)
     elif raw.writable():
-        buffered = io.BufferedWriter(raw, size)
+        buffered = BufferedWriter(raw, size)
     else:
-        buffered = io.BufferedReader(raw, size)
+        buffered = BufferedReader(raw, size)
     if is_binary:
         return buffered
-    return io.TextIOWrapper(buffered, encoding or "utf-8", errors, newline, buffering == 1)
+    return TextIOWrapper(buffered, encoding or "utf-8", errors, newline, buffering == 1)

@@ -143,6 +143,10 @@ def test_a_forgotten_image_is_closed_with_its_last_file(name):
         "del image",
         "import gc; image.itself = image; del image; gc.collect()",
         "file = image.open('/g', 'wb'); del image; file.close()",
+        "file = image.open('/g', 'wb'); del image; del file",
+        "file = image.open('/g', 'wb', buffering=0); del image; del file",
+        "file = image.open('/f'); del image; del file",
+        "file = image.open('/g', 'w+'); del image; del file",
         "",
     ],
 )
