@@ -4,12 +4,13 @@
 //! devices need none of this: opening one exclusively claims it.
 //!
 //! # Reference
-//! `proc_pid_mountinfo(5)`; `Documentation/ABI/testing/sysfs-block-loop` of the kernel.
+//! `proc_pid_mountinfo(5)`.
 
+use crate::loop_device::{LoopFile, backing_file, device_at, is_open_elsewhere, loop_file};
 use rustix::fs::{Mode, OFlags};
 use std::ffi::OsString;
 use std::fmt;
-use std::fs::Metadata;
+use std::fs::{File, Metadata};
 use std::ops::Range;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -23,6 +24,8 @@ pub enum KernelUse {
     Mounted(PathBuf),
     /// It is behind this loop device, which is in use, or which we may not ask.
     LoopDevice(PathBuf),
+    /// Somebody has it open, perhaps this loop device, whose file has a path that leads nowhere here.
+    PerhapsLoopDevice(PathBuf),
 }
 
 impl fmt::Display for KernelUse {
@@ -33,22 +36,30 @@ impl fmt::Display for KernelUse {
                 let device = device.display();
                 write!(formatter, "in use by way of {device} ('losetup -d {device}' detaches it)")
             }
+            Self::PerhapsLoopDevice(device) => write!(
+                formatter,
+                "open elsewhere, perhaps by way of {}, whose file can't be found here",
+                device.display()
+            ),
         }
     }
 }
 
-/// Finds out how the kernel uses these bytes of the regular file that has this metadata, if it does.
-pub(crate) fn kernel_use(file: &Metadata, bytes: &Range<u64>) -> Option<KernelUse> {
+/// Finds out how the kernel uses these bytes of a regular file with this metadata, if it does. The file must be
+/// open only once.
+pub(crate) fn kernel_use(file: &File, found: &Metadata, bytes: &Range<u64>) -> Option<KernelUse> {
     let mounts = mount_table();
-    let is_file = |path: &Path| is_at(file, path);
+    let is_file = |path: &Path| is_at(found, path);
     if let Some(mount) = mounts.iter().find(|mount| mount.is_of(is_file)) {
         return Some(KernelUse::Mounted(mount.directory.clone()));
     }
     let devices = std::fs::read_dir("/sys/block").into_iter().flatten().flatten();
-    devices.map(|device| device.path()).find_map(|device| {
-        // Only a loop device that is attached has this file.
-        let is_it = is_file(&backing_file(&device)?) && shares_bytes(&loop_range(&device), bytes);
-        is_it.then(|| use_of_loop(&device, &mounts))?
+    devices.map(|device| device.path()).find_map(|device| match loop_file(&device, found) {
+        LoopFile::Has(its) if shares_bytes(&its, bytes) => use_of_loop(&device, &mounts),
+        LoopFile::MayHave(its) if shares_bytes(&its, bytes) && is_open_elsewhere(file)? => {
+            Some(KernelUse::PerhapsLoopDevice(device_at(&device)))
+        }
+        _ => None,
     })
 }
 
@@ -92,31 +103,12 @@ fn is_at(file: &Metadata, path: &Path) -> bool {
     path.metadata().is_ok_and(|found| (found.dev(), found.ino()) == (file.dev(), file.ino()))
 }
 
-/// The file of a loop device, of which `directory` in `/sys` tells; none if it isn't a loop device in use.
-fn backing_file(directory: &Path) -> Option<PathBuf> {
-    let mut backing = std::fs::read(directory.join("loop/backing_file")).ok()?;
-    backing.pop_if(|last| *last == b'\n');
-    Some(path(backing))
-}
-
-/// The bytes of its file that a loop device has, of which `directory` in `/sys` tells; all of them if it
-/// doesn't tell.
-fn loop_range(directory: &Path) -> Range<u64> {
-    let number = |name: &str| -> u64 {
-        let text = std::fs::read_to_string(directory.join("loop").join(name)).unwrap_or_default();
-        text.trim().parse().unwrap_or(0)
-    };
-    let (offset, limit) = (number("offset"), number("sizelimit"));
-    offset..if limit == 0 { u64::MAX } else { offset.saturating_add(limit) }
-}
-
 fn shares_bytes(a: &Range<u64>, b: &Range<u64>) -> bool {
     a.start < b.end && b.start < a.end
 }
 
 /// How a loop device or one of its partitions is used, according to its `directory` in `/sys`.
 fn use_of_loop(directory: &Path, mounts: &[Mount]) -> Option<KernelUse> {
-    let name = directory.file_name()?;
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     let partitions = entries.map(|entry| entry.path());
     let numbers: Vec<Vec<u8>> = partitions
@@ -129,7 +121,7 @@ fn use_of_loop(directory: &Path, mounts: &[Mount]) -> Option<KernelUse> {
     }
     // Mounts in other namespaces, devices built on it, and programs that write it have claimed it.
     // If we aren't allowed to ask, it may be in use.
-    let device = Path::new("/dev").join(name);
+    let device = device_at(directory);
     let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let is_free = rustix::fs::open(&device, flags, Mode::empty()).is_ok();
     (!is_free).then_some(KernelUse::LoopDevice(device))
@@ -221,17 +213,8 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_device_may_have_a_part_of_its_file() {
-        let folder = tempfile::tempdir().unwrap();
-        let told = folder.path().join("loop");
-        assert_eq!(loop_range(folder.path()), 0..u64::MAX);
-        std::fs::create_dir(&told).unwrap();
-        std::fs::write(told.join("offset"), "1048576\n").unwrap();
-        std::fs::write(told.join("sizelimit"), "0\n").unwrap();
-        assert_eq!(loop_range(folder.path()), 1 << 20..u64::MAX);
-        std::fs::write(told.join("sizelimit"), "4096\n").unwrap();
-        let range = loop_range(folder.path());
-        assert_eq!(range, 1 << 20..(1 << 20) + 4096);
+    fn bytes_are_shared_or_not() {
+        let range = 1 << 20..(1 << 20) + 4096;
         for (other, is_shared) in [
             (0..u64::MAX, true),
             (0..1 << 20, false),
@@ -246,6 +229,7 @@ mod tests {
     #[test]
     fn a_file_of_its_own_is_not_used() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        assert_eq!(kernel_use(&file.as_file().metadata().unwrap(), &(0..u64::MAX)), None);
+        let found = file.as_file().metadata().unwrap();
+        assert_eq!(kernel_use(file.as_file(), &found, &(0..u64::MAX)), None);
     }
 }

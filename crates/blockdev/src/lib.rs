@@ -26,6 +26,7 @@ mod file;
 mod group_flush;
 mod kernel_use;
 pub mod lock_classes;
+mod loop_device;
 mod memory;
 mod overlay;
 mod read_only;

@@ -207,7 +207,7 @@ impl FileDevice {
         }
         if mode == OpenMode::ReadWrite
             && found.is_file()
-            && let Some(usage) = kernel_use(&found, &extent.bytes())
+            && let Some(usage) = kernel_use(&device.file, &found, &extent.bytes())
         {
             return Err(DeviceError::InUseByKernel { path: path.to_owned(), usage });
         }
