@@ -4,7 +4,7 @@
 //! that the caller may mount, and passes the descriptor back over a socket.
 
 use crate::dirty_limit;
-pub use crate::mount_table::{device_on, is_mounted};
+pub use crate::mount_table::{device_on, is_mounted, is_on};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};

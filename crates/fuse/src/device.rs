@@ -6,9 +6,9 @@
 use crate::backlog::Backlog;
 use crate::busy_polling::BusyPolling;
 use crate::leader_followers::LeaderFollowers;
+use crate::long_requests::LongRequests;
 use crate::service::{self, Service};
 use crate::stand_ins::StandIns;
-use crate::syncs::Syncs;
 use crate::wire::{
     BUFFER_LENGTH_MIN, Layouts, Malformed, Message, Opcode, ReplyHeader, Request, RequestHeader,
     forgotten, read_header,
@@ -75,22 +75,22 @@ pub(crate) struct Readers<'s, 'a> {
     /// Requests that were put aside.
     pub write_backs: &'s WriteBacks<'a>,
     /// Those of them that wait for the disk.
-    pub syncs: &'s Syncs<'a>,
+    pub long_requests: &'s LongRequests<'a>,
     /// Which of the threads waits for the next message.
     pub leader_followers: LeaderFollowers,
     /// What goes on when the image is no longer frozen.
     pub thaws: &'s Thaws,
-    /// Replace threads that wait for long.
+    /// Threads beside those that are busy for long.
     pub stand_ins: Arc<StandIns>,
 }
 
-/// Answers messages until the mount is gone, or another thread does it instead.
+/// Answers messages until the mount is gone, or enough other threads wait for them.
 pub(crate) fn serve<'a>(device: BorrowedFd<'a>, readers: &Readers<'_, 'a>) {
     let mut buffer = vec![0; readers.payload_length + BUFFER_LENGTH_MIN];
     let can_help = readers.leader_followers.can_help();
     let (mut count, mut in_a_row) = (0_u32, 0_u32);
     let (mut polling, mut answered) = (BusyPolling::default(), clock::now());
-    let this = readers.stand_ins.replace_if_waiting();
+    readers.stand_ins.ask_before_waits();
     while readers.leader_followers.take() {
         if can_help && count >= SAMPLE {
             count = 0;
@@ -120,6 +120,9 @@ pub(crate) fn serve<'a>(device: BorrowedFd<'a>, readers: &Readers<'_, 'a>) {
         let moves_content = operation.is_some_and(moves_content);
         let takes_long = operation.is_some_and(takes_long);
         readers.leader_followers.leave(takes_long || (moves_content && polling.expects_long()));
+        if readers.leader_followers.all_are_busy().is_some() {
+            readers.stand_ins.watch();
+        }
         let taken = clock::now();
         // Programs don't wait for the answer to a release, so the next message may come from the same
         // program. Only messages of other programs count.
@@ -131,12 +134,10 @@ pub(crate) fn serve<'a>(device: BorrowedFd<'a>, readers: &Readers<'_, 'a>) {
             Ok(_) => {}
             Err(error) => tracing::warn!("a message from the kernel: {error}"),
         }
-        if this.is_replaced() {
-            return;
-        }
         answered = clock::now();
         polling.served(moves_content, answered.duration_since(taken));
     }
+    readers.stand_ins.one_ends();
 }
 
 /// True if there is a message already.
@@ -196,10 +197,10 @@ fn serve_one<'a>(
                     };
                     send(device, &header, result, &put_aside);
                 });
-            } else if Syncs::is_sync(&header) {
-                readers
-                    .syncs
-                    .put(header, fixed.to_vec(), move |result| send(device, &header, result, &[]));
+            } else if LongRequests::is_sync(&header) {
+                readers.long_requests.put(header, (fixed.to_vec(), Vec::new()), move |answer| {
+                    send(device, &header, answer.map(<[u8]>::len), answer.unwrap_or_default());
+                });
             } else {
                 let result = service::answer(service, &header, fixed, payload, used);
                 let outdated = service::outdated(service, &header, fixed, result);

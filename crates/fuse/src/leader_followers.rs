@@ -7,10 +7,13 @@
 //! request keeps the leader busy, and then steps in. If requests pile up, all threads may wait at the device
 //! for a while, because a single leader would delay every request whenever something else uses its core.
 //!
+//! Threads may be [added](crate::stand_ins) while others are busy. A thread that comes back and finds as many idle
+//! ones as there should be isn't needed any more.
+//!
 //! # State
 //!
-//! How many threads are at the device, and how many follow. From a long request on all threads may
-//! wait at the device, until there have been only short ones for a while.
+//! How many threads are at the device, and how many follow; the others are busy. From a long request on all
+//! threads may wait at the device, until there have been only short ones for a while.
 //!
 //! # Locking
 //!
@@ -36,9 +39,11 @@ const WELCOME: usize = 64;
 
 /// Which threads wait at the device.
 pub(crate) struct LeaderFollowers {
-    /// All threads.
-    threads: usize,
+    /// How many threads there should be.
+    threads: AtomicUsize,
     at_device: AtomicUsize,
+    /// Changes with the lock of the followers held.
+    following: AtomicUsize,
     /// Requests so far.
     taken: AtomicU64,
     /// For how many more requests all threads may wait at the device.
@@ -54,7 +59,6 @@ pub(crate) struct LeaderFollowers {
 
 #[derive(Default)]
 struct Followers {
-    threads: usize,
     /// How many followers are to go to the device.
     calls: usize,
     one_looks: bool,
@@ -65,8 +69,9 @@ impl LeaderFollowers {
     /// For `threads` threads.
     pub(crate) fn among(threads: usize) -> LeaderFollowers {
         LeaderFollowers {
-            threads,
+            threads: AtomicUsize::new(threads),
             at_device: AtomicUsize::new(0),
+            following: AtomicUsize::new(0),
             taken: AtomicU64::new(0),
             welcome: AtomicUsize::new(0),
             is_quiet: AtomicBool::new(false),
@@ -76,12 +81,21 @@ impl LeaderFollowers {
         }
     }
 
-    /// Returns when the caller is to wait at the device; false if the mount is gone.
+    /// One more thread comes for good.
+    pub(crate) fn add(&self) {
+        self.threads.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns when the caller is to wait at the device; false if it isn't needed: enough other threads are
+    /// idle, or the mount is gone.
     pub(crate) fn take(&self) -> bool {
         let is_free = |count: usize| (count == 0).then_some(1);
         let less = |count: usize| count.checked_sub(1);
         if self.at_device.fetch_update(Ordering::AcqRel, Ordering::Relaxed, is_free).is_ok() {
             return true;
+        }
+        if self.idle() >= self.threads.load(Ordering::Relaxed) {
+            return false;
         }
         let is_welcome = self.welcome.load(Ordering::Relaxed) > 0
             && self.welcome.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok();
@@ -94,7 +108,7 @@ impl LeaderFollowers {
 
     /// The caller has taken a request; `takes_long` if it may wait before it answers.
     pub(crate) fn leave(&self, takes_long: bool) {
-        let left = self.at_device.fetch_sub(1, Ordering::AcqRel) - 1;
+        let left = self.at_device.fetch_sub(1, Ordering::SeqCst) - 1;
         self.taken.fetch_add(1, Ordering::SeqCst);
         if takes_long {
             self.welcome.store(WELCOME, Ordering::Relaxed);
@@ -114,9 +128,20 @@ impl LeaderFollowers {
         self.at_device.load(Ordering::Relaxed) <= 1
     }
 
+    /// How many threads wait for requests, at the device or as followers.
+    fn idle(&self) -> usize {
+        self.at_device.load(Ordering::SeqCst) + self.following.load(Ordering::SeqCst)
+    }
+
+    /// If all threads are busy, the number of requests that they have taken so far. As long as it stays the
+    /// same, no thread is at the device.
+    pub(crate) fn all_are_busy(&self) -> Option<u64> {
+        (self.idle() == 0).then(|| self.taken.load(Ordering::SeqCst))
+    }
+
     /// True if it matters whether requests pile up.
     pub(crate) fn can_help(&self) -> bool {
-        self.threads > 1
+        self.threads.load(Ordering::Relaxed) > 1
     }
 
     /// Lets a follower step in, and others after it, because requests pile up.
@@ -135,7 +160,7 @@ impl LeaderFollowers {
     /// Sends a follower to the device, if one is left.
     fn call_one(&self) {
         let mut followers = self.followers.lock();
-        if followers.calls < followers.threads {
+        if followers.calls < self.following.load(Ordering::Relaxed) {
             followers.calls += 1;
             if followers.one_looks { self.looked.notify_one() } else { self.called.notify_one() }
         }
@@ -144,7 +169,7 @@ impl LeaderFollowers {
     /// Returns when the caller is to go to the device; false if the mount is gone.
     fn follow(&self) -> bool {
         let mut followers = self.followers.lock();
-        followers.threads += 1;
+        self.following.fetch_add(1, Ordering::SeqCst);
         let mut quiet_ticks = 0;
         let goes = loop {
             if followers.has_ended {
@@ -177,7 +202,7 @@ impl LeaderFollowers {
             }
             quiet_ticks = if is_unchanged { quiet_ticks + 1 } else { 0 };
         };
-        followers.threads -= 1;
+        self.following.fetch_sub(1, Ordering::SeqCst);
         // Another follower checks from now on.
         self.called.notify_one();
         goes
@@ -191,12 +216,12 @@ mod tests {
 
     /// A thread that waits to become the leader; the result is whether it did.
     fn following(leader_followers: &Arc<LeaderFollowers>) -> thread::JoinHandle<bool> {
-        let before = leader_followers.followers.lock().threads;
+        let before = leader_followers.following.load(Ordering::Relaxed);
         let other = {
             let leader_followers = Arc::clone(leader_followers);
             thread::spawn("other", move || leader_followers.take()).unwrap()
         };
-        while leader_followers.followers.lock().threads == before {
+        while leader_followers.following.load(Ordering::Relaxed) == before {
             thread::yield_now();
         }
         other
@@ -239,6 +264,24 @@ mod tests {
         let other = following(&leader_followers);
         leader_followers.leave(false);
         assert!(other.join().unwrap());
+    }
+
+    #[test]
+    fn a_thread_that_comes_back_to_enough_others_ends() {
+        let leader_followers = Arc::new(LeaderFollowers::among(2));
+        assert!(leader_followers.take());
+        leader_followers.leave(false);
+        let taken = leader_followers.all_are_busy();
+        assert!(taken.is_some());
+        // Two more come meanwhile.
+        assert!(leader_followers.take());
+        assert_eq!(leader_followers.all_are_busy(), None);
+        let other = following(&leader_followers);
+        assert!(!leader_followers.take());
+        leader_followers.add();
+        let back = following(&leader_followers);
+        leader_followers.end();
+        assert!(!other.join().unwrap() && !back.join().unwrap());
     }
 
     #[test]

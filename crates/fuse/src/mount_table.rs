@@ -25,19 +25,38 @@ pub fn device_on(target: &Path) -> Option<DeviceNumber> {
     seen_on(target, &std::fs::read("/proc/self/mountinfo").ok()?)
 }
 
-/// [`device_on`] from the text of `mountinfo`.
-fn seen_on(target: &Path, table: &[u8]) -> Option<DeviceNumber> {
+/// True if a mount with this device number is on `target`; another one may hide it.
+pub fn is_on(target: &Path, device: DeviceNumber) -> bool {
+    let Ok(table) = std::fs::read("/proc/self/mountinfo") else { return false };
+    all_on(target, &table).iter().any(|mount| mount.device == device)
+}
+
+/// A mount in the table.
+struct ListedMount<'t> {
+    number: &'t [u8],
+    parent: &'t [u8],
+    device: DeviceNumber,
+}
+
+/// The mounts on `target` from the text of `mountinfo`.
+fn all_on<'t>(target: &Path, table: &'t [u8]) -> Vec<ListedMount<'t>> {
     let mounts = table.split(|byte| *byte == b'\n').filter_map(|line| {
         let words: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
         let [number, parent, device, _root, path, ..] = words[..] else { return None };
-        (unescaped(path) == target.as_os_str()).then_some((number, parent, device))
+        let (major, minor) = std::str::from_utf8(device).ok()?.split_once(':')?;
+        let device = DeviceNumber { major: major.parse().ok()?, minor: minor.parse().ok()? };
+        (unescaped(path) == target.as_os_str()).then_some(ListedMount { number, parent, device })
     });
-    let mounts: Vec<_> = mounts.collect();
+    mounts.collect()
+}
+
+/// [`device_on`] from the text of `mountinfo`.
+fn seen_on(target: &Path, table: &[u8]) -> Option<DeviceNumber> {
+    let mounts = all_on(target, table);
     // A later mount on the same directory hides an earlier one.
-    let is_seen = |number: &[u8]| mounts.iter().all(|(_, parent, _)| *parent != number);
-    let (_, _, device) = mounts.iter().rfind(|(number, _, _)| is_seen(number))?;
-    let (major, minor) = std::str::from_utf8(device).ok()?.split_once(':')?;
-    Some(DeviceNumber { major: major.parse().ok()?, minor: minor.parse().ok()? })
+    let is_seen =
+        |mount: &&ListedMount<'_>| mounts.iter().all(|other| other.parent != mount.number);
+    mounts.iter().rfind(is_seen).map(|mount| mount.device)
 }
 
 /// Decodes a path in which blanks and backslashes are octal numbers.
@@ -82,5 +101,7 @@ mod tests {
         assert_eq!(seen(b"/mnt/\xff"), Some(57));
         assert_eq!(seen(b"/"), Some(1));
         assert_eq!(seen(b"/mnt"), None);
+        let all = all_on(Path::new("/mnt/a b"), table);
+        assert_eq!(all.iter().map(|mount| mount.device.minor).collect::<Vec<_>>(), [52, 54, 53]);
     }
 }

@@ -42,6 +42,13 @@ pub trait Service: Send + Sync {
         false
     }
 
+    /// True if the request may take so long that those after it shouldn't wait for it. Neither it nor its
+    /// answer has more than a short payload, and it [outdates](Service::outdated) nothing.
+    fn takes_long(&self, header: &RequestHeader, fixed: &[u8]) -> bool {
+        let _ = (header, fixed);
+        false
+    }
+
     /// Returns when changes don't wait any longer.
     fn wait_thawed(&self) {}
 

@@ -3,17 +3,17 @@
 //! All threads and their rings are made before the kernel is told how requests will come. If the machine
 //! runs out of threads, descriptors or memory, the session can still do without rings. The threads
 //! answer requests once all are there and the session goes on, and end with the mount. The calling thread then
-//! starts others for those that wait for long.
+//! starts others beside those that are busy for long.
 //!
 //! # Locking
 //! One lock around the state of the start, taken alone.
 
 use crate::device::{self, Readers, Thaws};
 use crate::leader_followers::LeaderFollowers;
+use crate::long_requests::LongRequests;
 use crate::service::Service;
 use crate::session_options::{SessionError, SessionOptions};
 use crate::stand_ins::StandIns;
-use crate::syncs::Syncs;
 use crate::uring::Queue;
 use crate::wire::Layouts;
 use crate::write_back::{WriteBacks, drop_content};
@@ -40,23 +40,23 @@ pub(crate) fn serve(
 ) -> Result<(), SessionError> {
     let beside_rings = !queues.is_empty();
     let device_threads = device_threads(options, beside_rings);
-    let (write_backs, syncs) = (WriteBacks::beside(options.background_max), Syncs::new());
-    let thaws = Thaws::new();
-    let sync_threads = Syncs::threads_beside(queues.len() + device_threads);
+    let write_backs = WriteBacks::beside(options.background_max);
+    let (long_requests, thaws) = (LongRequests::new(), Thaws::new());
+    let long_threads = LongRequests::threads_beside(queues.len() + device_threads);
     let readers = Readers {
         service,
         layouts,
         payload_length: options.payload_length(rustix::param::page_size()),
         beside_rings,
         write_backs: &write_backs,
-        syncs: &syncs,
+        long_requests: &long_requests,
         leader_followers: LeaderFollowers::among(device_threads),
         thaws: &thaws,
         stand_ins: StandIns::new(),
     };
     let start = Start::new();
     thread::scope(|scope| {
-        let _ends = (write_backs.ends(), syncs.ends(), thaws.ends());
+        let _ends = (write_backs.ends(), long_requests.ends(), thaws.ends());
         spawn(scope, "write-back", || write_backs.run(|content| drop_content(device, content)))?;
         spawn(scope, "held answers", || write_backs.watch())?;
         if beside_rings {
@@ -67,8 +67,8 @@ pub(crate) fn serve(
                 }
             })?;
         }
-        for _ in 0..sync_threads {
-            spawn(scope, "sync", || syncs.run(service))?;
+        for _ in 0..long_threads {
+            spawn(scope, "long requests", || long_requests.run(service))?;
         }
         thread::scope(|scope| {
             let (start, readers) = (&start, &readers);
@@ -92,7 +92,7 @@ pub(crate) fn serve(
             }
             if begin()? {
                 opening.open();
-                readers.stand_ins.run(start_device_thread);
+                readers.stand_ins.run(&readers.leader_followers, start_device_thread);
             }
             Ok(())
         })
@@ -122,7 +122,11 @@ fn serve_ring<'a>(queue: Queue, device: BorrowedFd<'a>, readers: &Readers<'_, 'a
     if start.wait()
         && let Err(error) = made.serve(readers)
     {
-        tracing::error!("the kernel doesn't take a ring, and may wait for it: {error}");
+        tracing::error!(
+            "the kernel doesn't take a ring, and goes on with the device unless it has begun to use other \
+             rings: {error}"
+        );
+        readers.leader_followers.add();
         device::serve(device, readers);
     }
 }

@@ -6,11 +6,21 @@ use crate::freeze_gate::HeldImage;
 use crate::inode::Inode;
 use crate::{file, permission};
 use drystone_ext4_format::inode::InodeFlags;
-use drystone_sync::Arc;
+use drystone_sync::{Arc, thread};
 use drystone_vfs::{
     Access, Errno, FileSystemStatistics, FileType, InodeAttributes, InodeNumber, NAME_LENGTH_MAX,
     OpenFlags, RequestContext, SetAttributes,
 };
+use std::time::Duration;
+
+/// How long to wait for deletions, each time before another attempt. In all it is little for a program that fills an
+/// image while it has a file open that it has deleted.
+const DELETION_WAITS: [Duration; 4] = [
+    Duration::from_millis(1),
+    Duration::from_millis(2),
+    Duration::from_millis(4),
+    Duration::from_millis(8),
+];
 
 impl Engine {
     pub(crate) fn do_open(
@@ -99,18 +109,38 @@ impl Engine {
         self.inodes.shed(inode);
     }
 
-    /// Runs `operation`. If it found no space while data waits, whose claims may be more than it needs,
-    /// writes that data and runs `operation` once more. Called without locks.
+    /// Runs `operation`. If it found no space, tries again when there may be some. Called without locks.
     #[inline]
     pub(crate) fn with_room<T>(&self, operation: impl Fn() -> Result<T>) -> Result<T> {
         match operation() {
-            Err(Error::NoSpace) if self.delayed_allocation.is_any() => {
-                // Data that can't be written goes on waiting, and a sync reports the error.
-                let _ = self.done(file::flush_all(self));
-                operation()
-            }
+            Err(Error::NoSpace) => self.again_with_room(operation),
             result => result,
         }
+    }
+
+    /// Writes data that waits, since its claims may be more than it needs. Then waits a moment for files whose names
+    /// are gone: FUSE gives back the last reference to such a file a little after the unlink has returned.
+    #[cold]
+    fn again_with_room<T>(&self, operation: impl Fn() -> Result<T>) -> Result<T> {
+        if self.delayed_allocation.is_any() {
+            // Data that can't be written goes on waiting, and a sync reports the error.
+            let _ = self.done(file::flush_all(self));
+            match operation() {
+                Err(Error::NoSpace) => {}
+                result => return result,
+            }
+        }
+        for wait in DELETION_WAITS {
+            if !self.orphans.is_any() {
+                break;
+            }
+            thread::sleep(wait);
+            match operation() {
+                Err(Error::NoSpace) => {}
+                result => return result,
+            }
+        }
+        Err(Error::NoSpace)
     }
 
     pub(crate) fn do_closed(&self, number: InodeNumber) {

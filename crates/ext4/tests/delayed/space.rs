@@ -86,6 +86,39 @@ fn what_is_deleted_gives_its_claims_back() {
     judge(&device, "after deletions");
 }
 
+/// A server learns a little later than a program that a file is gone for good.
+#[test]
+fn a_file_without_names_is_waited_for() {
+    let device = image(16);
+    let fs = open_with(&device, false);
+    let context = RequestContext::superuser();
+    let is_written = (0..20).any(|round| {
+        let name = format!("gone {round}");
+        let file = new_file(&fs, &name);
+        let length = (20 - round) * 10 * BLOCK;
+        fs.fallocate(&context, file, FallocateMode::Allocate { keep_size: true }, 0, length)
+            .unwrap();
+        let filler = new_file(&fs, &format!("filler {round}"));
+        let full = (0..).find_map(|block| {
+            fs.write(&context, filler, block * BLOCK, &[1; BLOCK as usize]).err()
+        });
+        assert_eq!(full, Some(Errno::ENOSPC.into()));
+        fs.unlink(&context, fs.root(), name.as_bytes()).unwrap();
+        let written = thread::scope(|scope| {
+            scope.spawn(|| {
+                thread::sleep(Duration::from_millis(2));
+                fs.forget(file, 1);
+            });
+            fs.write(&context, filler, 1 << 30, &[1; BLOCK as usize])
+        });
+        written.is_ok()
+    });
+    // The other thread may be late, but not always.
+    assert!(is_written);
+    fs.close().unwrap();
+    judge(&device, "after a file was waited for");
+}
+
 /// Data that is cut off while it waits is never written, and its claims come back.
 #[test]
 fn what_is_cut_off_needs_no_blocks() {

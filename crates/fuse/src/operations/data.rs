@@ -12,7 +12,10 @@ use std::borrow::Cow;
 /// Most bytes that one `copy_file_range` moves: programs ask again, and can be interrupted between.
 const COPY_BYTES_MAX: u64 = 16 << 20;
 /// Bytes copied at a time.
-const COPY_CHUNK_BYTES: usize = 1 << 20;
+pub(crate) const COPY_CHUNK_BYTES: usize = 1 << 20;
+
+/// Freeing or allocating so many bytes takes no longer than the change of a thread would.
+pub(crate) const LONG_RANGE_BYTES: u64 = 16 << 20;
 
 /// Bits of `fallocate`'s mode.
 const FALLOCATE_KEEP_SIZE: u32 = 0x01;
@@ -276,6 +279,13 @@ impl Operations {
         // As for writes.
         context.keeps_times = self.options.writeback_cache;
         context
+    }
+
+    /// Whether a file gets so much shorter with this size that it may take long.
+    pub(crate) fn cuts_much(&self, node: NodeId, size: u64) -> bool {
+        self.file_system
+            .attributes(self.inode(node))
+            .is_ok_and(|attributes| attributes.size.saturating_sub(size) > LONG_RANGE_BYTES)
     }
 
     /// True if the kernel may hold content of the file that it hasn't written yet.

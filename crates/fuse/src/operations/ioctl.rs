@@ -82,6 +82,11 @@ pub(crate) fn ioctl_sets_flags(number: u32) -> bool {
     matches!(decode(number), Some(Asked::SetFlags | Asked::SetExtended))
 }
 
+/// Whether an ioctl makes the image larger.
+pub(crate) fn ioctl_grows(number: u32) -> bool {
+    decode(number) == Some(Asked::Grow)
+}
+
 /// True if an ioctl makes a file immutable or append-only.
 fn sets_guard(number: u32, input: &[u8]) -> bool {
     let Ok(flags) = word(input, 0) else { return false };

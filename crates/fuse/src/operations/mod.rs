@@ -41,13 +41,14 @@ mod writers;
 mod xattrs;
 
 pub use data::WriteFlags;
-pub(crate) use data::truncates;
+pub(crate) use data::{COPY_CHUNK_BYTES, LONG_RANGE_BYTES, truncates};
 pub use directory::{DIRECTORY_ENTRY_BYTES, DIRECTORY_PLUS_ENTRY_BYTES, Listed};
 pub use ioctl::IoctlReply;
-pub(crate) use ioctl::ioctl_sets_flags;
+pub(crate) use ioctl::{ioctl_grows, ioctl_sets_flags};
 pub use names::{Created, encode_device};
 pub(crate) use refusals::outdated_by_refusal;
 
+use crate::write_back::{Content, drop_content};
 use crate::{CountedOperation, Counters, ServingOptions};
 use direct::DirectWrites;
 use drystone_sync::Arc;
@@ -163,6 +164,24 @@ impl Operations {
     /// Where to send notifications from now on: to the device of the mount, or nowhere.
     pub(crate) fn tell_through(&self, device: Option<OwnedFd>) {
         self.notices.tell_through(device);
+    }
+
+    /// Has the kernel send what it has gathered of writes, and returns when they are answered. Not for a thread
+    /// that answers requests. (`syncfs` doesn't wait for the answers.)
+    pub fn receive_gathered(&self) {
+        let Some(device) = self.notices.device() else { return };
+        for inode in self.writers.all() {
+            match drop_content(&device, &Content::all(self.node(inode).0)) {
+                // The kernel has forgotten the inode, or the mount is gone.
+                Ok(()) | Err(rustix::io::Errno::NOENT | rustix::io::Errno::NODEV) => {}
+                Err(error) => {
+                    tracing::warn!(
+                        inode = inode.0,
+                        "the kernel doesn't send what it has gathered: {error}"
+                    );
+                }
+            }
+        }
     }
 
     /// Whether changes that begin now wait because the image is frozen.

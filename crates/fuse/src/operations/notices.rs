@@ -32,6 +32,11 @@ impl Notices {
         *self.device.lock() = device;
     }
 
+    /// Another descriptor of the way to the kernel, for notifications that wait for requests.
+    pub(super) fn device(&self) -> Option<OwnedFd> {
+        self.device.lock().as_ref().and_then(|device| device.try_clone().ok())
+    }
+
     /// Makes the kernel ask again for a node's attributes; cached content stays.
     pub(super) fn outdate_attributes(&self, node: NodeId) {
         let message = DropContent { node: node.0, offset: -1, length: 0 };

@@ -50,6 +50,14 @@ impl Writers {
         forget();
     }
 
+    /// The files that are open for writing.
+    pub(super) fn all(&self) -> Vec<InodeNumber> {
+        self.shards
+            .iter()
+            .flat_map(|shard| shard.lock().keys().copied().collect::<Vec<_>>())
+            .collect()
+    }
+
     /// True if the file is open for writing.
     pub(super) fn has(&self, inode: InodeNumber) -> bool {
         self.shard(inode).lock().contains_key(&inode)
@@ -79,6 +87,7 @@ mod tests {
         assert!(writers.has(a) && writers.has(b));
         assert!(is_last(a));
         assert!(!writers.has(a) && writers.has(b));
+        assert_eq!(writers.all(), [b]);
         // A file that was never counted changes nothing.
         assert!(is_last(a));
         assert!(!writers.has(a));

@@ -8,13 +8,15 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 static MAILBOX: LockClass = LockClass::new("requests of a ring that have waited", 5);
 
 /// How the wait of a request ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Waited {
     /// It can be served.
     GoesOn,
     /// The image isn't frozen any more; there may be something else to wait for.
     Thawed,
-    /// Its answer: bytes in its payload, or an errno below zero.
+    /// Another thread has served it: the answer's payload, or an errno below zero.
+    Served(Result<Box<[u8]>, i32>),
+    /// The answer can be given: bytes in its payload, or an errno below zero.
     Answered(Result<usize, i32>),
 }
 

@@ -8,8 +8,12 @@
 //! # State
 //! All rings are made, each on its thread, before the kernel is told that there will be rings: it lets
 //! every request wait until each queue has one. Every entry is either the kernel's (from a command to
-//! its completion) or ours (from there to the next command). A request that has to wait, for the kernel
-//! to write, for a sync or for the end of a freeze, stays in its entry, which stays ours: the thread goes on with the others. Syncs
+//! its completion) or ours (from there to the next command).
+//!
+//! The kernel never moves a request to another entry, and gives a thread's entries to most requests of its core, one
+//! after the other. So a thread doesn't do what may take long: the request stays in its entry, which stays ours,
+//! and the thread goes on with the others. That holds for requests that wait for the kernel to write, for the end of
+//! a freeze or for another thread that [serves](LongRequests) them. Syncs
 //! may take all entries, since they end by themselves. What the kernel writes needs an entry, so not all
 //! entries wait for that. The kernel gets all entries at the start: an entry that it gets later serves only
 //! requests that come after it, not those that wait already.
@@ -27,9 +31,9 @@ mod commands;
 mod mailbox;
 
 use crate::device::Readers;
+use crate::long_requests::{LongRequests, PAYLOAD_LENGTH_MAX};
 use crate::service;
 use crate::session_options::SessionOptions;
-use crate::syncs::Syncs;
 use crate::wire::ring::EntryHeaders;
 use crate::wire::{Opcode, ReplyHeader, RequestHeader, read_header};
 use crate::write_back::Content;
@@ -140,6 +144,8 @@ impl Made {
 enum WaitsFor {
     /// A sync.
     Sync,
+    /// Another thread that serves it.
+    LongRequest,
     /// The kernel to write what it has gathered.
     WriteBack,
     /// The end of a freeze.
@@ -155,7 +161,7 @@ fn may_wait(waits: &[Option<WaitsFor>], alive: usize, waits_for: WaitsFor) -> bo
     match waits_for {
         WaitsFor::Sync => true,
         // All other entries come back in any case.
-        WaitsFor::WriteBack | WaitsFor::Thaw => {
+        WaitsFor::WriteBack | WaitsFor::Thaw | WaitsFor::LongRequest => {
             let is_open_ended =
                 |other: &&WaitsFor| **other != WaitsFor::Sync && **other != WaitsFor::Drop;
             others().filter(is_open_ended).count() + 1 < alive
@@ -229,22 +235,25 @@ impl ServedQueue<'_, '_> {
         let fixed = &fixed[..fixed_length(&header, self.readers).min(fixed.len())];
         let service = self.readers.service;
         let waits_for_thaw = service.waits_for_thaw(&header, fixed);
-        let is_sync = Syncs::is_sync(&header);
+        let is_sync = LongRequests::is_sync(&header);
+        let takes_long = service.takes_long(&header, fixed);
         let needs_write_back = service.needs_write_back(&header, fixed, &payload[..used]);
-        if !waits_for_thaw && !is_sync && !needs_write_back {
+        if !waits_for_thaw && !is_sync && !takes_long && !needs_write_back {
             return Some(Waited::GoesOn);
         }
-        let fixed = fixed.to_vec();
+        let (fixed, payload) = (fixed.to_vec(), payload[..used.min(PAYLOAD_LENGTH_MAX)].to_vec());
         let mailbox = Arc::clone(&self.mailbox);
         // If no entry would be left, the request waits in this thread.
         if waits_for_thaw && self.put_aside(entry, WaitsFor::Thaw) {
             self.readers.thaws.put(Box::new(move || mailbox.put(entry, Waited::Thawed)));
             return None;
         }
-        if is_sync {
-            self.put_aside(entry, WaitsFor::Sync);
-            let done = move |result| mailbox.put(entry, Waited::Answered(result));
-            self.readers.syncs.put(header, fixed, done);
+        if (is_sync && self.put_aside(entry, WaitsFor::Sync))
+            || (takes_long && self.put_aside(entry, WaitsFor::LongRequest))
+        {
+            self.readers.long_requests.put(header, (fixed, payload), move |answer| {
+                mailbox.put(entry, Waited::Served(answer.map(Box::from)));
+            });
             return None;
         }
         if !needs_write_back {
@@ -269,10 +278,14 @@ impl ServedQueue<'_, '_> {
 
     /// Answers the request in an entry and offers the entry again, unless the answer has to wait.
     fn answer(&mut self, entry: usize, waited: Waited) {
-        let (EntryHeaders { state, .. }, _) = self.entries.ours(entry);
+        let (EntryHeaders { state, .. }, payload) = self.entries.ours(entry);
         self.affinity.took(state.payload_length as usize);
         let result = match waited {
             Waited::Answered(result) => result,
+            Waited::Served(answer) => answer.map(|answer| {
+                payload[..answer.len()].copy_from_slice(&answer);
+                answer.len()
+            }),
             Waited::GoesOn | Waited::Thawed => {
                 let (result, outdated) = serve_one(&mut self.entries, entry, self.readers);
                 if let Some(content) = outdated
@@ -352,9 +365,11 @@ mod tests {
 
     #[test]
     fn an_entry_is_left_or_comes_back() {
-        use WaitsFor::{Drop, Sync, Thaw, WriteBack};
+        use WaitsFor::{Drop, LongRequest, Sync, Thaw, WriteBack};
         let may = |waits: [Option<WaitsFor>; 3]| {
-            assert_eq!(may_wait(&waits, 3, WriteBack), may_wait(&waits, 3, Thaw));
+            for open_ended in [Thaw, LongRequest] {
+                assert_eq!(may_wait(&waits, 3, WriteBack), may_wait(&waits, 3, open_ended));
+            }
             [Sync, WriteBack, Drop].map(|waits_for| may_wait(&waits, 3, waits_for))
         };
         assert_eq!(may([None, None, None]), [true, true, true]);

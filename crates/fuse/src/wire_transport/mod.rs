@@ -6,14 +6,14 @@
 mod convert;
 
 use crate::operations::{
-    EntryReply, NodeId, Operations, Reply, RequestCaller, WriteFlags, ioctl_sets_flags,
-    outdated_by_refusal, truncates,
+    COPY_CHUNK_BYTES, EntryReply, LONG_RANGE_BYTES, NodeId, Operations, Reply, RequestCaller,
+    WriteFlags, ioctl_grows, ioctl_sets_flags, outdated_by_refusal, truncates,
 };
 use crate::service::{Answer, Service};
 use crate::wire::{
-    self, EntryHeader, GetXattrOut, IoControlIn, IoControlOut, ListingWriter, Message, OpenIn,
-    OpenOut, ReadIn, RequestHeader, SeekOut, StatisticsOut, WriteIn, WriteOut, set_valid,
-    write_flags,
+    self, CopyFileRangeIn, EntryHeader, FallocateIn, GetXattrOut, IoControlIn, IoControlOut,
+    ListingWriter, Message, OpenIn, OpenOut, ReadIn, RequestHeader, SeekOut, SetAttributesIn,
+    StatisticsOut, WriteIn, WriteOut, set_valid, write_flags,
 };
 use convert::{attributes_out, changes, entry_out, open_out, statx_out, type_number};
 use drystone_vfs::Errno;
@@ -59,6 +59,28 @@ impl Service for Operations {
 
     fn waits_for_thaw(&self, header: &RequestHeader, fixed: &[u8]) -> bool {
         self.is_frozen() && is_change(header, fixed)
+    }
+
+    /// Small changes are not taken for long, since the change of a thread would cost more.
+    fn takes_long(&self, header: &RequestHeader, fixed: &[u8]) -> bool {
+        use wire::Opcode as Op;
+        let node = NodeId(header.node);
+        match Op::from_code(header.operation) {
+            Some(Op::SetAttributes) => SetAttributesIn::read_from_bytes(fixed).is_ok_and(|asked| {
+                asked.valid & set_valid::SIZE != 0 && self.cuts_much(node, asked.size)
+            }),
+            Some(Op::Open) => OpenIn::read_from_bytes(fixed)
+                .is_ok_and(|how| truncates(how.flags) && self.cuts_much(node, 0)),
+            Some(Op::Fallocate) => {
+                FallocateIn::read_from_bytes(fixed).is_ok_and(|how| how.length > LONG_RANGE_BYTES)
+            }
+            Some(Op::CopyFileRange) => CopyFileRangeIn::read_from_bytes(fixed)
+                .is_ok_and(|how| how.length > COPY_CHUNK_BYTES as u64),
+            Some(Op::IoControl) => {
+                IoControlIn::read_from_bytes(fixed).is_ok_and(|how| ioctl_grows(how.command))
+            }
+            _ => false,
+        }
     }
 
     fn wait_thawed(&self) {
@@ -390,3 +412,6 @@ fn put_sized(payload: &mut [u8], value: &[u8], size: u32) -> Reply<usize> {
     }
     put_bytes(room(payload, size), value)
 }
+
+#[cfg(test)]
+mod tests;

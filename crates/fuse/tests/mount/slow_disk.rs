@@ -1,17 +1,18 @@
-//! A disk on which syncs hang: programs that don't sync go on.
+//! A disk on which syncs or reads hang: programs that need neither go on.
 
-use crate::support::{make_image, with_rings};
+use crate::support::{IMAGE_BYTES, make_image, with_rings};
+use drystone::Image;
 use drystone_blockdev::{BlockDevice, DeviceResult, FileDevice, OpenMode};
-use drystone_ext4::{Ext4, MountOptions};
 use drystone_fuse::attach::{self, Unmount};
 use drystone_fuse::{Mount, MountError, Operations, ServingOptions, Transport};
 use drystone_sync::atomic::{AtomicBool, Ordering};
 use drystone_sync::{Arc, thread};
 use drystone_testkit::skip::{self, Prerequisite, skip};
-use rustix::fs::IFlags;
+use rustix::fs::{Advice, IFlags};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::fs::{self, File};
 use std::io::Write;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -25,7 +26,13 @@ const SYNCS: usize = 5;
 /// As many requests as a core's rings hold, but for one.
 const MANY_SYNCS: usize = 61;
 
-/// A device whose flushes wait while its gate is closed.
+/// Reads that wait at once: more than there are threads without rings.
+const READS: u64 = 6;
+
+/// More than either ring of a core has entries.
+const LOOKUPS: usize = 40;
+
+/// A device whose flushes or reads wait while its gate is closed for them.
 #[derive(Debug)]
 struct Hanging {
     disk: FileDevice,
@@ -35,6 +42,7 @@ struct Hanging {
 #[derive(Debug, Default)]
 struct Gate {
     is_closed: AtomicBool,
+    is_closed_for_reads: AtomicBool,
     somebody_waits: AtomicBool,
     /// It was opened again.
     is_done: AtomicBool,
@@ -47,14 +55,30 @@ impl Gate {
         self.is_closed.store(true, Ordering::SeqCst);
     }
 
-    fn open(&self) {
+    fn close_for_reads(&self) {
+        self.is_closed_for_reads.store(true, Ordering::SeqCst);
+    }
+
+    fn let_pass(&self) {
         self.is_closed.store(false, Ordering::SeqCst);
+        self.is_closed_for_reads.store(false, Ordering::SeqCst);
+    }
+
+    fn open(&self) {
+        self.let_pass();
         self.is_done.store(true, Ordering::SeqCst);
     }
 
-    fn pass(&self) {
-        while self.is_closed.load(Ordering::SeqCst) {
+    fn pass(&self, is_closed: &AtomicBool) {
+        while is_closed.load(Ordering::SeqCst) {
             self.somebody_waits.store(true, Ordering::SeqCst);
+            thread::sleep(TICK);
+        }
+    }
+
+    fn wait_for_somebody(&self) {
+        while !self.somebody_waits.load(Ordering::SeqCst) {
+            assert!(!self.was_forced.load(Ordering::SeqCst), "nobody uses the disk");
             thread::sleep(TICK);
         }
     }
@@ -68,7 +92,7 @@ impl Gate {
             thread::sleep(TICK);
         }
         self.was_forced.store(true, Ordering::SeqCst);
-        self.is_closed.store(false, Ordering::SeqCst);
+        self.let_pass();
     }
 }
 
@@ -78,6 +102,7 @@ impl BlockDevice for Hanging {
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> DeviceResult {
+        self.gate.pass(&self.gate.is_closed_for_reads);
         self.disk.read_at(offset, buffer)
     }
 
@@ -85,8 +110,12 @@ impl BlockDevice for Hanging {
         self.disk.write_at(offset, data)
     }
 
+    fn set_size(&self, bytes: u64) -> DeviceResult {
+        self.disk.set_size(bytes)
+    }
+
     fn flush(&self) -> DeviceResult {
-        self.gate.pass();
+        self.gate.pass(&self.gate.is_closed);
         self.disk.flush()
     }
 }
@@ -120,8 +149,9 @@ fn on_slow_disk(transport: Transport, body: impl FnOnce(&Path, &Gate)) {
     let disk = FileDevice::open(&path, OpenMode::ReadWrite).unwrap();
     let gate = Arc::new(Gate::default());
     let device = Arc::new(Hanging { disk, gate: Arc::clone(&gate) });
-    let engine = Arc::new(Ext4::open(device, MountOptions::default()).unwrap());
-    let operations = Arc::new(Operations::new(Arc::clone(&engine) as _, ServingOptions::default()));
+    let image = Image::open_device(device).unwrap();
+    let operations = Operations::new(image.shared_file_system(), ServingOptions::default());
+    let operations = Arc::new(operations);
     let begin = || Mount::new(operations, &directory, transport);
     let begun = if transport == Transport::Rings { with_rings(begin) } else { begin() };
     let mount = match begun {
@@ -141,7 +171,7 @@ fn on_slow_disk(transport: Transport, body: impl FnOnce(&Path, &Gate)) {
         server.join().unwrap();
     });
     assert!(!gate.was_forced.load(Ordering::SeqCst), "{transport:?}: everybody waited");
-    engine.close().unwrap();
+    image.close().unwrap();
 }
 
 #[test]
@@ -157,9 +187,7 @@ fn only_who_syncs_waits_for_a_sync() {
                         scope.spawn(move || sync(&path))
                     })
                     .collect();
-                while !gate.somebody_waits.load(Ordering::SeqCst) {
-                    thread::sleep(TICK);
-                }
+                gate.wait_for_somebody();
                 // On every core, and with further syncs while others wait.
                 for number in 0..200 {
                     let path = directory.join(format!("many/{number}"));
@@ -212,6 +240,88 @@ fn a_file_becomes_immutable_while_many_syncs_wait() {
             });
             rustix::fs::ioctl_setflags(&guarded, IFlags::empty()).unwrap();
             assert_eq!(fs::read(&path).unwrap(), b"content");
+        });
+    }
+}
+
+/// Looks for names that don't exist, whose directory is in memory.
+fn look_up_absent_names(directory: &Path) {
+    for number in 0..LOOKUPS {
+        assert!(fs::metadata(directory.join(format!("absent {number}"))).is_err());
+    }
+}
+
+/// Makes a file with this many bytes, all of them in the image.
+fn make_file(path: &Path, length: usize) -> File {
+    fs::write(path, vec![1; length]).unwrap();
+    let file = File::open(path).unwrap();
+    file.sync_all().unwrap();
+    file
+}
+
+#[test]
+fn names_are_found_while_reads_have_all_threads() {
+    on_slow_disk(Transport::Device, |directory, gate| {
+        let file = make_file(&directory.join("read"), (READS as usize) << 20);
+        assert!(fs::metadata(directory.join("absent")).is_err());
+        rustix::fs::fadvise(&file, 0, None, Advice::DontNeed).unwrap();
+        gate.close_for_reads();
+        thread::scope(|scope| {
+            let file = &file;
+            let read = |number: u64| move || file.read_exact_at(&mut [0; 1], number << 20).unwrap();
+            let reads: Vec<_> = (0..READS).map(|number| scope.spawn(read(number))).collect();
+            gate.wait_for_somebody();
+            thread::sleep(100 * TICK);
+            look_up_absent_names(directory);
+            gate.open();
+            reads.into_iter().for_each(|read| read.join().unwrap());
+        });
+    });
+}
+
+/// The kernel gives most requests of a core to one of its threads.
+#[test]
+fn names_are_found_while_something_long_is_done() {
+    for transport in [Transport::Device, Transport::Rings] {
+        on_slow_disk(transport, |directory, gate| {
+            let source = make_file(&directory.join("source"), 4 << 20);
+            let target = File::create(directory.join("target")).unwrap();
+            assert!(fs::metadata(directory.join("absent")).is_err());
+            gate.close_for_reads();
+            thread::scope(|scope| {
+                let copies = scope.spawn(|| {
+                    stay_on_first_core();
+                    let copied = rustix::fs::copy_file_range(&source, None, &target, None, 4 << 20);
+                    assert_eq!(copied, Ok(4 << 20));
+                });
+                gate.wait_for_somebody();
+                let looks = scope.spawn(|| {
+                    stay_on_first_core();
+                    look_up_absent_names(directory);
+                });
+                looks.join().unwrap();
+                gate.open();
+                copies.join().unwrap();
+            });
+        });
+        on_slow_disk(transport, |directory, gate| {
+            assert!(fs::metadata(directory.join("absent")).is_err());
+            let root = File::open(directory).unwrap();
+            gate.close();
+            thread::scope(|scope| {
+                let grows = scope.spawn(|| {
+                    stay_on_first_core();
+                    drystone_fuse::grow(&root, 2 * IMAGE_BYTES / 4096)
+                });
+                gate.wait_for_somebody();
+                let looks = scope.spawn(|| {
+                    stay_on_first_core();
+                    look_up_absent_names(directory);
+                });
+                looks.join().unwrap();
+                gate.open();
+                assert_eq!(grows.join().unwrap(), Ok(()));
+            });
         });
     }
 }
