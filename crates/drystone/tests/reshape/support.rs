@@ -34,6 +34,11 @@ impl Sample {
         self.scratch.join(name)
     }
 
+    /// Has debugfs change a field.
+    pub fn edit(&self, request: &str) {
+        run("debugfs", ["-w", "-R", request, self.path().to_str().unwrap()]).unwrap();
+    }
+
     /// Makes the image that of a device.
     pub fn replace(&self, image: &impl BlockDevice) {
         let mut bytes = vec![0; image.size_bytes() as usize];

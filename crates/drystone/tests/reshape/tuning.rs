@@ -1,5 +1,6 @@
 //! Settings and identity.
 
+use crate::converting::features;
 use crate::support::Sample;
 use drystone::reshape::{MountOptionChange, ReservedSpace, Tuning};
 use drystone::{ChangeOptions, ErrorCause, ErrorPolicy, Features, HashVersion, Image, tune_image};
@@ -54,6 +55,43 @@ fn every_setting_is_what_dumpe2fs_shows() {
         assert!(is_same, "{name}: {found}");
     }
     sample.judge("tuned", &before);
+}
+
+/// As in images that were made on machines where C's characters are unsigned.
+#[test]
+fn another_hash_keeps_the_signedness_of_old_indexes() {
+    let Some(sample) = Sample::new("default", 16) else { return };
+    sample.edit("ssv flags 2");
+    let names: Vec<String> = (0..400).map(|number| format!("/names/größe-{number}")).collect();
+    let image = Image::open(sample.path()).unwrap();
+    image.fs().create_dir("/names").unwrap();
+    for name in &names {
+        image.fs().write(name, b"").unwrap();
+    }
+    image.close().unwrap();
+    let tuning = Tuning::default().hash_version(HashVersion::Tea);
+    tune_image(&sample.path(), &tuning, &ChangeOptions::default(), &mut |_| {}).unwrap();
+    assert_eq!(sample.field("Default directory hash"), "tea");
+    assert_eq!(sample.field("Filesystem flags"), "unsigned_directory_hash");
+    let image = Image::open(sample.path()).unwrap();
+    assert!(names.iter().all(|name| image.fs().metadata(name).is_ok()));
+    image.close().unwrap();
+}
+
+#[test]
+fn features_bring_what_they_need() {
+    let Some(sample) = Sample::new("ext2-1k", 16) else { return };
+    let tune = |change: &str| {
+        tune_image(&sample.path(), &features(change), &ChangeOptions::default(), &mut |_| {})
+    };
+    let error = tune("orphan_file").unwrap_err().to_string();
+    assert!(error.contains("orphan_file needs the feature has_journal"), "{error}");
+    for request in ["feature -dir_index", "ssv hash_seed null", "ssv def_hash_version 0"] {
+        sample.edit(request);
+    }
+    tune("dir_index").unwrap();
+    assert_eq!(sample.field("Default directory hash"), "half_md4");
+    assert_ne!(sample.field("Directory Hash Seed"), "");
 }
 
 #[test]

@@ -267,16 +267,10 @@ impl Superblock {
         Some(version.with_unsigned_chars(unsigned))
     }
 
-    /// Sets [`hash_version`](Self::hash_version), and the flags that tell the signedness.
+    /// Sets [`hash_version`](Self::hash_version) but for the signedness: the flags tell that of the indexes that are
+    /// there.
     pub fn set_hash_version(&mut self, version: HashVersion) {
-        let stored = version.stored_in_root();
-        self.raw.def_hash_version = stored.to_raw();
-        if version != HashVersion::SipHash {
-            let mut flags = self.flags();
-            flags.set(SuperblockFlags::UNSIGNED_HASH, version != stored);
-            flags.set(SuperblockFlags::SIGNED_HASH, version == stored);
-            self.set_flags(flags);
-        }
+        self.raw.def_hash_version = version.stored_in_root().to_raw();
     }
 
     /// The multi-mount block, if there is one.

@@ -12,7 +12,8 @@ fn a_new_superblock_passes_its_own_check() {
     let mut superblock = Superblock::create(&geometry).unwrap();
     superblock.set_volume_name(b"a name that is much too long");
     superblock.set_free_blocks_count(250_000);
-    superblock.set_hash_version(HashVersion::HalfMd4Unsigned);
+    superblock.set_flags(SuperblockFlags::UNSIGNED_HASH);
+    superblock.set_hash_version(HashVersion::HalfMd4);
     superblock.set_creation_time_seconds(1 << 33);
     let mut bytes = superblock.encode();
     let read = Superblock::check(&bytes).unwrap();

@@ -15,6 +15,7 @@ use crate::error::{Refusal, Result};
 use crate::image::Image;
 use crate::progress::ReshapeProgress;
 use drystone_ext4_format::features::{Compat, Features, Incompat, ReadOnlyCompat};
+use drystone_ext4_format::hash::HashVersion;
 use drystone_ext4_format::superblock::CREATOR_HURD;
 
 /// Features that can be turned on.
@@ -65,6 +66,9 @@ pub(super) fn change(
         after.incompat |= Incompat::EXTENTS;
     }
     if !after.compat.contains(Compat::HAS_JOURNAL) {
+        if after.difference(before).compat.contains(Compat::ORPHAN_FILE) {
+            return Err(Refusal::Value("orphan_file needs the feature has_journal".into()).into());
+        }
         // As in images that are made without one.
         after.compat -= Compat::ORPHAN_FILE;
     }
@@ -98,6 +102,15 @@ pub(super) fn change(
     }
     if lost(Compat::ORPHAN_FILE) {
         free_orphan_file(image)?;
+    }
+    if gained(Compat::DIR_INDEX) && image.superblock.hash_seed() == [0; 4] {
+        // It has never had an index. Names must not be known to collide in every image.
+        let uuid = u128::from_le_bytes(image.superblock.uuid());
+        let seed = [0, 32, 64, 96].map(|shift| (uuid >> shift) as u32);
+        image.superblock.set_hash_seed(seed);
+        if tuning.hash_version.is_none() {
+            image.superblock.set_hash_version(HashVersion::HalfMd4);
+        }
     }
     set_features(image, after, progress)?;
     if has_journal && is_journal_new {

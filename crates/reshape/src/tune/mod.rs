@@ -104,7 +104,7 @@ pub struct Tuning {
     pub raid_stride_blocks: Option<u16>,
     /// Blocks of one stripe over all disks of an array.
     pub raid_stripe_blocks: Option<u32>,
-    /// The hash of new directory indexes.
+    /// The hash of new directory indexes. The image keeps its signedness, which holds for the old ones too.
     pub hash_version: Option<HashVersion>,
     /// Features to turn on and off.
     pub features: FeatureChange,
