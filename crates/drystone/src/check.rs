@@ -95,23 +95,40 @@ pub fn repair_image(
             if report.is_cancelled {
                 return Err(ErrorCause::RepairCancelled.into());
             }
-            if report.is_changed {
-                note_change(device)?;
-            }
+            note_repair(device, &report)?;
             Ok(report)
         })
     })
 }
 
-/// Changes the superblock, so that the undo log of an earlier change no longer fits.
-fn note_change(device: &dyn BlockDevice) -> Result<(), Error> {
+/// Notes in the superblock that the image was changed, so that the undo log of an earlier change no longer fits, and
+/// that it is sound now. One that was sound before is only written if a check was due.
+fn note_repair(device: &dyn BlockDevice, report: &RepairReport) -> Result<(), Error> {
     let mut bytes = [0; SUPERBLOCK_BYTES];
     device.read_at(SUPERBLOCK_OFFSET_BYTES, &mut bytes)?;
     // One that is still damaged was to be left.
     let Ok(mut superblock) = Superblock::check(&bytes) else { return Ok(()) };
+    let is_sound = report.errors == 0;
+    let is_due = is_sound && is_check_due(&superblock, now());
+    if !report.is_changed && !is_due {
+        return Ok(());
+    }
+    if is_sound {
+        superblock.set_mount_count(0);
+        superblock.set_check_time_seconds(now());
+    }
     superblock.set_kibibytes_written(superblock.kibibytes_written().wrapping_add(1));
     superblock.set_write_time_seconds(now());
     Ok(device.write_at(SUPERBLOCK_OFFSET_BYTES, &superblock.encode())?)
+}
+
+/// Whether a mount would ask for a check: after so many mounts, or so much time.
+fn is_check_due(superblock: &Superblock, now_seconds: u64) -> bool {
+    let mounts_max = superblock.max_mount_count();
+    let interval = u64::from(superblock.check_interval_seconds());
+    // More than 32,767 stand for -1 and the like: never.
+    let is_worn = (1..=0x7fff).contains(&mounts_max) && superblock.mount_count() >= mounts_max;
+    is_worn || interval > 0 && now_seconds >= superblock.check_time_seconds() + interval
 }
 
 /// Says what [`repair_image`] would do if `choose` decides so. The image is not changed.

@@ -41,6 +41,7 @@ pub fn check(
         log.damage().iter().for_each(|(issue, _)| reporter.report(issue.clone()));
         if replayed {
             let transactions = log.replay(&overlay)?.transactions.into();
+            groups::check_before_replay(&image, &overlay, &mut reporter)?;
             reporter.summarize(|summary| summary.transactions_replayed = transactions);
         }
     }

@@ -2,8 +2,9 @@
 
 use crate::checker::Checker;
 use crate::image::{Error, GroupState, Image};
-use crate::issue::{BlockIssue, FixedPart, GroupIssue, Issue};
+use crate::issue::{BlockIssue, FixedPart, GroupIssue, Issue, JournalIssue};
 use crate::report::Reporter;
+use drystone_blockdev::BlockDevice;
 use drystone_ext4_format::checksum::Checksums;
 use drystone_ext4_format::error::GroupPart;
 use drystone_ext4_format::features::Incompat;
@@ -53,6 +54,39 @@ pub(crate) fn load(
         }
     }
     Ok(Some(groups))
+}
+
+/// Reports descriptors that are damaged on the image and sound once it is replayed: mounts read them before.
+pub(crate) fn check_before_replay(
+    image: &Image<'_>,
+    replayed: &dyn BlockDevice,
+    reporter: &mut Reporter<'_>,
+) -> Result<(), Error> {
+    let layout = image.layout;
+    let problem = |bytes: &[u8], group| {
+        let checked = GroupDescriptor::check_checksum(bytes, group, &layout);
+        checked.and_then(|()| GroupDescriptor::read(bytes, &layout).map(drop)).err()
+    };
+    for index in 0..layout.descriptor_blocks() {
+        let Some(block) = layout.descriptor_block(index) else { break };
+        let before = image.read_block(block)?;
+        let mut after = before.clone();
+        replayed.read_at(block.get() << layout.log_block_size(), &mut after)?;
+        if before == after {
+            continue;
+        }
+        let size = layout.descriptor_size();
+        let pairs = before.chunks_exact(size).zip(after.chunks_exact(size));
+        let first = index * layout.descriptors_per_block();
+        for (number, (before, after)) in (first..layout.group_count()).zip(pairs) {
+            let group = GroupNumber::new(number);
+            let corrupt = problem(before, group).filter(|_| problem(after, group).is_none());
+            if let Some(corrupt) = corrupt {
+                reporter.report(JournalIssue::Heals(corrupt));
+            }
+        }
+    }
+    Ok(())
 }
 
 fn check_one(

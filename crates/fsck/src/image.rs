@@ -1,6 +1,6 @@
 //! The image that is checked: a device and a superblock whose geometry is sound.
 
-use drystone_blockdev::{BlockDevice, DeviceError};
+use drystone_blockdev::{BlockDevice, DeviceError, DeviceOperation};
 use drystone_ext4_format::checksum::Checksums;
 use drystone_ext4_format::features::{Compat, ReadOnlyCompat};
 use drystone_ext4_format::group::{GroupDescriptor, GroupFlags};
@@ -21,7 +21,7 @@ pub(crate) const TABLE_READ_BYTES: usize = 128 << 10;
 #[non_exhaustive]
 pub enum Error {
     /// The device failed.
-    #[error(transparent)]
+    #[error("{0}{advice}", advice = advice(.0))]
     Device(#[from] DeviceError),
     /// There is no superblock, neither in its place nor where a backup could be.
     #[error("not an ext2, ext3 or ext4 image: {0}")]
@@ -58,6 +58,16 @@ pub enum Error {
         /// The limit.
         bytes_max: u64,
     },
+}
+
+/// What to do about a medium that can't be read.
+fn advice(error: &DeviceError) -> &'static str {
+    match error {
+        DeviceError::Io { operation: DeviceOperation::Read, .. } => {
+            "; if the medium is failing, copy what can be read with ddrescue, and check the copy"
+        }
+        _ => "",
+    }
 }
 
 pub(crate) struct Image<'a> {

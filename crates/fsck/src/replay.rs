@@ -28,7 +28,7 @@ use drystone_jbd2_format::{
     TransactionChecksum, check_commit, check_descriptor, check_revoke, is_proof_of_commit, kind_at,
     may_be_left_over,
 };
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use uuid::Uuid;
 
@@ -76,7 +76,7 @@ pub(crate) fn pending<'a>(
         reporter.report(JournalIssue::Inode { inode: number });
         return Ok(None);
     };
-    let journal = match Journal::open(image, &inode, reporter)? {
+    let journal = match Journal::open(image, number, &inode, reporter)? {
         Ok(journal) => journal,
         Err(issue) => {
             reporter.report(issue);
@@ -121,6 +121,8 @@ struct Journal<'a> {
     /// Where its superblock is.
     place: PhysicalBlock,
     extents: Vec<Extent>,
+    /// The blocks of the device that it has, sorted.
+    own: Vec<Range<u64>>,
     superblock: Superblock,
     format: Format,
     log: Range<u32>,
@@ -145,10 +147,18 @@ enum Step<'a> {
 impl<'a> Journal<'a> {
     fn open(
         image: &'a Image<'a>,
+        number: InodeNumber,
         inode: &Inode,
         reporter: &mut Reporter<'_>,
     ) -> Result<Result<Self, JournalIssue>, Error> {
         let extents = mapping::extents_of(image, inode)?;
+        let own = |extent: &Extent| extent.physical.get()..extent.physical_end().get();
+        let mut own: Vec<Range<u64>> = extents.iter().map(own).collect();
+        own.sort_unstable_by_key(|run| run.start);
+        if own.windows(2).any(|pair| pair[0].end > pair[1].start) {
+            // The log would be longer than what it is written on.
+            return Ok(Err(JournalIssue::Inode { inode: number }));
+        }
         let first = LogicalBlock::FIRST;
         let Some(place) = mapping::find(&extents, first) else {
             return Ok(Err(JournalIssue::Hole { logical: first }));
@@ -193,7 +203,7 @@ impl<'a> Journal<'a> {
             reporter.report(JournalIssue::Stopped { number: superblock.error_number() });
         }
         let (format, log) = (superblock.format(), superblock.log());
-        Ok(Ok(Self { image, place, extents, superblock, format, log }))
+        Ok(Ok(Self { image, place, extents, own, superblock, format, log }))
     }
 
     fn next(&self, block: u32, by: u32) -> u32 {
@@ -309,19 +319,25 @@ impl<'a> Journal<'a> {
         let first = self.superblock.sequence();
         // Past the damage as far as it can be read: no log has so many transactions.
         let revoked_until = if cut.is_some() { first.wrapping_sub(1) } else { end };
-        let (mut records, mut are_known) = (Vec::new(), true);
+        let (mut revoked, mut are_known) = (HashMap::new(), true);
+        // What one transaction has revoked.
+        let (mut latest, mut latest_sequence) = (HashSet::new(), first);
         let walked = self.walk(start, Some(revoked_until), &mut |sequence, step| {
-            if let Step::Revoke { block, bytes } = step {
-                match check_revoke(&self.format, bytes, sequence, block) {
-                    Ok(blocks) => records.extend(blocks.map(|block| (block, sequence))),
-                    Err(_) => are_known = false,
-                }
+            let Step::Revoke { block, bytes } = step else { return Ok(()) };
+            if sequence != latest_sequence {
+                revoked.extend(latest.drain().map(|block| (block, latest_sequence)));
+                latest_sequence = sequence;
+            }
+            match check_revoke(&self.format, bytes, sequence, block) {
+                Ok(blocks) => latest.extend(blocks),
+                Err(_) => are_known = false,
             }
             Ok(())
         })?;
         // The last transaction at the end may have no commit block.
-        let is_committed = |&(_, sequence): &(u64, u32)| is_before(sequence, walked.sequence);
-        let revoked = records.into_iter().filter(is_committed).collect();
+        if is_before(latest_sequence, walked.sequence) {
+            revoked.extend(latest.into_iter().map(|block| (block, latest_sequence)));
+        }
         let mut damage = Vec::new();
         if let Some(corrupt) = cut {
             let done = if are_known && walked.damage.is_none() {
@@ -411,9 +427,8 @@ impl PendingLog<'_> {
         // A file system that was growing has copies of blocks that it doesn't have yet.
         let blocks = journal.image.device.size_bytes() >> journal.image.layout.log_block_size();
         let is_own = |block: u64| {
-            let runs = journal.extents.iter();
-            runs.map(|run| run.physical.get()..run.physical_end().get())
-                .any(|run| run.contains(&block))
+            let after = journal.own.partition_point(|run| run.start <= block);
+            after > 0 && journal.own[after - 1].contains(&block)
         };
         journal.walk(self.start, Some(self.end), &mut |sequence, step| {
             let Step::Copy { block, tag } = step else { return Ok(()) };

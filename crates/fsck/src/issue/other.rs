@@ -1,6 +1,6 @@
 //! What can be wrong with the journal, the record of orphans and quota.
 
-use drystone_ext4_format::{InodeNumber, LogicalBlock};
+use drystone_ext4_format::{Corrupt, InodeNumber, LogicalBlock};
 use drystone_jbd2_format as jbd2;
 use thiserror::Error;
 
@@ -14,6 +14,9 @@ pub enum JournalIssue {
     /// A fast commit was not replayed.
     #[error("holds a fast commit, which was not replayed")]
     FastCommit,
+    /// A descriptor is damaged of which the journal holds a sound copy.
+    #[error("{0}; the journal has a sound copy, but a mount reads the descriptor first and fails")]
+    Heals(Corrupt),
     /// The journal's inode can't be used.
     #[error("inode {inode} can't be used")]
     Inode {

@@ -134,29 +134,25 @@ const fn usual_journal_blocks(image_blocks: u64) -> u32 {
 const JOURNAL_BLOCKS_MIN: u32 = 1024;
 
 impl Repairer<'_, '_> {
-    fn journal_place(&self) -> Result<Option<(u64, u32)>, Error> {
+    /// The journal's extents up to its first hole, at least one, and how many blocks it has there.
+    fn journal_blocks(&self) -> Result<Option<(Vec<Extent>, u32)>, Error> {
         let Some(number) = self.checker.image.superblock.journal_inode() else { return Ok(None) };
         let Some((inode, _)) = self.checker.image.inode(number)? else { return Ok(None) };
         if !inode.is_regular() || !inode.has_block_mapping() {
             return Ok(None);
         }
-        let extents = crate::mapping::extents_of(&self.checker.image, &inode)?;
+        let mut extents = crate::mapping::extents_of(&self.checker.image, &inode)?;
         let mut end = 0;
-        for extent in &extents {
-            if extent.logical.as_u64() != end {
-                break;
-            }
+        let mut goes_on = |extent: &Extent| {
+            let follows = extent.logical.as_u64() == end;
             end = extent.logical_end();
-        }
+            follows
+        };
+        extents.truncate(extents.iter().take_while(|extent| goes_on(extent)).count());
+        let end = extents.last().map_or(0, Extent::logical_end);
         let layout = self.checker.image.layout;
         let blocks = end.min(inode.size_bytes >> layout.log_block_size());
-        let first = extents.first().filter(|first| blocks > 0 && self.is_alone(first.physical));
-        Ok(first.map(|first| {
-            (
-                first.physical.get() << layout.log_block_size(),
-                blocks.min(u64::from(u32::MAX)) as u32,
-            )
-        }))
+        Ok((blocks > 0).then_some((extents, blocks.min(u64::from(u32::MAX)) as u32)))
     }
 
     /// Gives the journal's inode what the superblock has kept of it; whether that is something else.
@@ -189,7 +185,11 @@ impl Repairer<'_, '_> {
 
     /// Changes the journal's superblock, if there is one.
     fn edit_journal(&mut self, change: impl FnOnce(&mut jbd2::Superblock)) -> Result<Done, Error> {
-        let Some((place, _)) = self.journal_place()? else { return Ok(None) };
+        let Some((extents, _)) = self.journal_blocks()? else { return Ok(None) };
+        if !self.is_alone(extents[0].physical) {
+            return Ok(None);
+        }
+        let place = extents[0].physical.get() << self.checker.image.layout.log_block_size();
         let mut bytes = [0; jbd2::SUPERBLOCK_BYTES];
         self.device().read_at(place, &mut bytes)?;
         let Ok(mut superblock) = jbd2::Superblock::check(&bytes) else { return Ok(None) };
@@ -203,7 +203,7 @@ impl Repairer<'_, '_> {
         if length_blocks < JOURNAL_BLOCKS_MIN {
             return None;
         }
-        Some(jbd2::format_journal_superblock(&jbd2::NewJournal {
+        let mut block = jbd2::format_journal_superblock(&jbd2::NewJournal {
             block_size_bytes: self.checker.image.layout.block_size() as u32,
             length_blocks,
             first_block: 1,
@@ -212,7 +212,24 @@ impl Repairer<'_, '_> {
             user_count: 1,
             incompat: jbd2::IncompatFeatures::empty(),
             fast_commit_blocks: 0,
-        }))
+        });
+        // Far from the numbers that an older log in the same blocks is likely to have.
+        if let Ok(mut superblock) = jbd2::Superblock::check(&block) {
+            superblock.set_log(None, self.now);
+            block[..jbd2::SUPERBLOCK_BYTES].copy_from_slice(&superblock.to_bytes());
+        }
+        Some(block)
+    }
+
+    /// Zeroes blocks of a journal that is made: what they held before must never be taken for a transaction of its
+    /// log.
+    fn zero_journal(&self, extents: &[Extent]) -> Result<(), Error> {
+        let shift = self.checker.image.layout.log_block_size();
+        for extent in extents {
+            let length = u64::from(extent.length) << shift;
+            self.device().zero_range(extent.physical.get() << shift, length)?;
+        }
+        Ok(())
     }
 
     /// Makes an empty journal in free blocks, as long as the old one should have been.
@@ -224,12 +241,7 @@ impl Repairer<'_, '_> {
         let usual = usual_journal_blocks(layout.blocks_count());
         let is_usual = (u64::from(JOURNAL_BLOCKS_MIN)..=u64::from(usual) * 2).contains(&stored);
         let length = if is_usual { stored as u32 } else { usual };
-        let Some(mut superblock) = self.new_journal(length) else { return Ok(None) };
-        // What the blocks held before must never be taken for a transaction of this log.
-        if let Ok(mut sealed) = jbd2::Superblock::check(&superblock) {
-            sealed.set_log(None, self.now);
-            superblock[..jbd2::SUPERBLOCK_BYTES].copy_from_slice(&sealed.to_bytes());
-        }
+        let Some(superblock) = self.new_journal(length) else { return Ok(None) };
         let mut extents: Vec<Extent> = Vec::new();
         for logical in (0..length).map(LogicalBlock::new) {
             let Some(physical) = self.allocate_for(&extents, logical)? else { return Ok(None) };
@@ -244,6 +256,7 @@ impl Repairer<'_, '_> {
         inode.links_count = 1;
         inode.size_bytes = size_bytes;
         inode.flags.set(InodeFlags::EXTENTS, has_extents);
+        self.zero_journal(&extents)?;
         let area = map_writer::write(self, &inode, extents, Vec::new())?;
         let Some(area) = area else { return Ok(None) };
         inode.block_area = area;
@@ -264,13 +277,13 @@ impl Repairer<'_, '_> {
 
     /// Writes an empty journal over the blocks that the journal's inode has.
     fn format_journal(&mut self) -> Result<Done, Error> {
-        let Some((place, blocks)) = self.journal_place()? else { return Ok(None) };
+        let Some((extents, blocks)) = self.journal_blocks()? else { return Ok(None) };
+        if !extents.iter().all(|extent| self.are_alone(extent.physical, extent.length)) {
+            return Ok(None);
+        }
         let Some(superblock) = self.new_journal(blocks) else { return Ok(None) };
-        // A copy of a descriptor that is left could look like the first transaction.
-        let block_size = self.checker.image.layout.block_size() as u64;
-        let length = (superblock.len() as u64).max(block_size);
-        self.device().zero_range(place, length)?;
-        self.device().write_at(place, &superblock)?;
+        self.zero_journal(&extents)?;
+        self.write_block(extents[0].physical, &superblock)?;
         self.edit_superblock(|superblock| superblock.set_needs_recovery(false))?;
         Ok(Some("the journal was made anew"))
     }

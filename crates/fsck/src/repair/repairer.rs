@@ -230,10 +230,15 @@ impl<'m, 'i> Repairer<'m, 'i> {
 
     /// Whether a block is in the image and has one owner at most.
     pub fn is_alone(&self, block: PhysicalBlock) -> bool {
+        self.are_alone(block, 1)
+    }
+
+    /// Whether blocks are in the image and each has one owner at most.
+    pub fn are_alone(&self, start: PhysicalBlock, count: u32) -> bool {
         let claims = &self.checker.found.claims;
-        let cluster = claims.cluster(block.get());
-        self.checker.image.layout.contains_blocks(block, 1)
-            && !claims.twice.has_any(cluster..cluster + 1)
+        let end = start.get().saturating_add(count.into());
+        self.checker.image.layout.contains_blocks(start, count.into())
+            && !claims.twice.has_any(claims.clusters(start.get(), end))
     }
 
     /// Whether an inode had problems of its own.

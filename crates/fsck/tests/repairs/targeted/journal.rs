@@ -1,6 +1,6 @@
 //! Logs that are damaged: what is sound before the damage is replayed, and nothing that a file may have taken.
 
-use super::{inode_of, inodes_of};
+use super::{inode_of, inodes_of, place_of};
 use crate::patient::Patient;
 use crate::repairing::{NOW_SECONDS, content, repair_all};
 use drystone_blockdev::{BlockDevice, MemoryDevice};
@@ -9,7 +9,8 @@ use drystone_ext4_format::extent::{ExtentNode, NodePlace};
 use drystone_ext4_format::inode::InodeFlags;
 use drystone_ext4_format::superblock::mark_half_changed;
 use drystone_fsck::{
-    CheckOptions, Decision, Issue, RepairOutcome, RepairReport, SuperblockIssue, check, repair,
+    CheckOptions, Decision, Issue, JournalIssue, RepairOutcome, RepairReport, SuperblockIssue,
+    check, repair,
 };
 use drystone_jbd2_format as jbd2;
 use drystone_testkit::judges::{SMALL_IMAGES, Scratch, have};
@@ -54,17 +55,22 @@ impl Log {
     /// Appends a transaction with copies of blocks, filled with a byte each, and revocations. Where its blocks are on the
     /// device.
     fn transaction(&mut self, copies: &[(u64, u8)], revoked: &[u64]) -> Vec<u64> {
+        let filled = copies.iter().map(|(block, byte)| (*block, vec![*byte; self.size]));
+        self.transaction_of(&filled.collect::<Vec<_>>(), revoked)
+    }
+
+    /// The same with copies of any content.
+    fn transaction_of(&mut self, copies: &[(u64, Vec<u8>)], revoked: &[u64]) -> Vec<u64> {
         let format = self.superblock.format();
         let mut places = Vec::new();
         if !copies.is_empty() {
             let mut descriptor = jbd2::DescriptorBuilder::new(&format, self.sequence);
-            for (block, byte) in copies {
-                let checksum = format.copy_checksum(self.sequence, &vec![*byte; self.size]);
-                descriptor.push(*block, false, checksum);
+            for (block, bytes) in copies {
+                descriptor.push(*block, false, format.copy_checksum(self.sequence, bytes));
             }
             places.push(self.push(&descriptor.finish()));
-            for (_, byte) in copies {
-                places.push(self.push(&vec![*byte; self.size]));
+            for (_, bytes) in copies {
+                places.push(self.push(bytes));
             }
         }
         if !revoked.is_empty() {
@@ -210,6 +216,82 @@ fn a_log_is_not_replayed_over_a_half_changed_image() {
     let report = repair_all(&device).unwrap();
     assert!(report.is_clean() && outcome(&report) == Some(RepairOutcome::Repaired));
     assert_eq!(byte_at(&device, first, patient.map.layout().block_size()), b'S');
+}
+
+/// Mounts read descriptors before they replay: what heals one is no reason to call the image clean.
+#[test]
+fn a_damaged_descriptor_is_told_that_the_journal_heals() {
+    if !have("mke2fs") {
+        return;
+    }
+    let scratch = Scratch::new("fsck-journal-heals").unwrap();
+    let set = SMALL_IMAGES.iter().find(|set| set.name == "modern").unwrap();
+    let Patient { map, bytes, .. } = Patient::new(&scratch, set, 20);
+    let block = map.layout().descriptor_block(0).unwrap().get();
+    let place = block * map.layout().block_size() as u64;
+    let mut log = Log::new(&map, MemoryDevice::from_bytes(&bytes));
+    let mut sound = vec![0; log.size];
+    log.device.read_at(place, &mut sound).unwrap();
+    log.transaction_of(&[(block, sound)], &[]);
+    let device = log.finish(&map);
+    assert!(check(&device, &CheckOptions::default(), &mut |_| {}).unwrap().is_clean());
+    flip(&device, place + 0x1e);
+    let report = check(&device, &CheckOptions::default(), &mut |_| {}).unwrap();
+    let is_told = |issue: &Issue| matches!(issue, Issue::Journal(JournalIssue::Heals(_)));
+    assert!(report.errors == 1 && is_told(&report.problems[0].issue), "{:?}", report.problems);
+    assert!(repair_all(&device).unwrap().is_clean());
+    assert!(check(&device, &CheckOptions::default(), &mut |_| {}).unwrap().is_clean());
+}
+
+/// A log of blocks that are there twice would be longer than the device, without end.
+#[test]
+fn a_journal_has_no_block_twice() {
+    let treated = super::treat("ext3", |map, device| {
+        let pointers = place_of(map, InodeNumber::JOURNAL) + 40;
+        let mut pointer = [0; 4];
+        device.read_at(pointers + 4, &mut pointer).unwrap();
+        device.write_at(pointers + 8, &pointer).unwrap();
+        let report = check(device, &CheckOptions::default(), &mut |_| {}).unwrap();
+        let unusable = Issue::Journal(JournalIssue::Inode { inode: InodeNumber::JOURNAL });
+        assert!(report.problems.iter().any(|problem| problem.issue == unusable));
+    });
+    let Some(treated) = treated else { return };
+    assert!(super::all_is_saved(&treated), "{:?}", treated.ours);
+}
+
+/// What the old log holds behind the first transaction of a new one must not go on with it.
+#[test]
+fn a_journal_made_anew_has_nothing_of_the_old_one() {
+    if !have("mke2fs") {
+        return;
+    }
+    let scratch = Scratch::new("fsck-journal-anew").unwrap();
+    for name in ["modern", "ext3"] {
+        let set = SMALL_IMAGES.iter().find(|set| set.name == name).unwrap();
+        let Patient { map, bytes, .. } = Patient::new(&scratch, set, 20);
+        let (size, blocks) = (map.layout().block_size(), blocks_of_a_file(&map));
+        let mut log = Log::new(&map, MemoryDevice::from_bytes(&bytes));
+        let place = log.places[0] * size as u64;
+        for block in blocks {
+            log.transaction(&[(block, b'S')], &[]);
+        }
+        let device = log.finish(&map);
+        assert_eq!(repair_all(&device).unwrap().summary.transactions_replayed, 3, "{name}");
+        for block in blocks {
+            device.write_at(block * size as u64, &vec![b'T'; size]).unwrap();
+        }
+        flip(&device, place);
+        let report = repair_all(&device).unwrap();
+        let made = (RepairOutcome::Repaired, Some("the journal was made anew"));
+        assert_eq!(of_journal(&report), [made], "{name}");
+
+        let mut log = Log::new(&map, device);
+        log.transaction(&[(blocks[0], b'U')], &[]);
+        let device = log.finish(&map);
+        assert_eq!(repair_all(&device).unwrap().summary.transactions_replayed, 1, "{name}");
+        let after = blocks.map(|block| byte_at(&device, block, size));
+        assert_eq!(after, *b"UTT", "{name}");
+    }
 }
 
 const DROPPED: &str = "what the journal holds was dropped";
