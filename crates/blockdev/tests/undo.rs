@@ -10,7 +10,8 @@ use drystone_blockdev::{
 use drystone_sync::Arc;
 use drystone_testkit::crash::CrashImages;
 use drystone_testkit::environment;
-use std::os::unix::fs::PermissionsExt;
+use drystone_testkit::skip::is_root;
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
 
 const IMAGE_BYTES: u64 = 200_000;
 const PROTECTED_BYTES: u64 = 150_500;
@@ -472,6 +473,41 @@ fn a_file_beside_the_image_is_found_by_the_next_change() {
     std::fs::write(undo.path(), [0; 100]).unwrap();
     assert!(!undo.settle(&image).unwrap());
     assert!(!undo.path().exists());
+}
+
+/// In a folder where all may make files, somebody else's log could write anything into the image.
+#[test]
+fn a_log_of_somebody_else_is_not_obeyed() {
+    if !is_root("a log of another user") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("image");
+    let image = FileDevice::create(&path, 40_000, Existing::Refuse).unwrap();
+    let undo = UndoFile::beside(&path);
+    let device = undo.begin(&image, 40_000).unwrap();
+    device.write_at(0, &[2; 20_000]).unwrap();
+    device.flush().unwrap();
+    drop(device);
+    let first_byte = || {
+        let mut byte = [0];
+        image.read_at(0, &mut byte).unwrap();
+        byte[0]
+    };
+    chown(undo.path(), Some(1234), None).unwrap();
+    for settled in [undo.is_incomplete().map_err(UndoError::from), undo.settle(&image)] {
+        let error = settled.unwrap_err().to_string();
+        assert!(error.contains("user 1234"), "{error}");
+    }
+    let other = folder.path().join("other");
+    std::fs::rename(undo.path(), &other).unwrap();
+    symlink(&other, undo.path()).unwrap();
+    chown(&other, Some(0), None).unwrap();
+    assert!(undo.settle(&image).is_err() && first_byte() == 2);
+    std::fs::rename(&other, undo.path()).unwrap();
+    chown(undo.path(), Some(1234), None).unwrap();
+    chown(&path, Some(1234), None).unwrap();
+    assert!(undo.settle(&image).unwrap() && first_byte() == 0);
 }
 
 #[test]

@@ -85,7 +85,10 @@ pub(crate) struct SettledImage {
 pub(crate) fn open_rolled_back(name: &VolumeName) -> Result<SettledImage, Error> {
     let undo = undo_file(name)?;
     let volume = ChangeableVolume::open(name)?;
-    undo.settle(&volume)?;
+    if undo.settle(&volume)? {
+        let path = undo.path().display();
+        tracing::warn!("an interrupted change was rolled back first, by {path}");
+    }
     expect_ext4(volume.device())?;
     Ok(SettledImage { volume, undo })
 }

@@ -10,8 +10,11 @@ use super::roll_back::{ChangeState, Trust, begin_roll_back, change_state, roll_b
 use super::{UndoDevice, UndoError};
 use crate::{BlockDevice, DeviceError, DeviceResult, Existing, FileDevice, OpenMode};
 use drystone_sync::Arc;
+use rustix::fs::OFlags;
+use rustix::process::geteuid;
+use std::fs::OpenOptions;
 use std::io::ErrorKind;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// A log may take this much and twice the image, up to `LOG_BYTES_MAX`. The file is sparse.
@@ -50,6 +53,8 @@ impl UndoTarget for FileDevice {
 pub struct UndoFile {
     path: PathBuf,
     is_kept: bool,
+    /// The image that it is beside, if it was looked for there.
+    image: Option<PathBuf>,
 }
 
 impl UndoFile {
@@ -59,14 +64,14 @@ impl UndoFile {
     pub fn beside(image: &Path) -> Self {
         let mut path = image.as_os_str().to_owned();
         path.push(".undo");
-        Self { path: path.into(), is_kept: false }
+        Self { path: path.into(), is_kept: false, image: Some(image.to_owned()) }
     }
 
     /// This file, which is kept when the change is complete, so that the change can be undone
     /// later.
     #[must_use]
     pub fn kept(path: PathBuf) -> Self {
-        Self { path, is_kept: true }
+        Self { path, is_kept: true, image: None }
     }
 
     /// Its path.
@@ -84,7 +89,7 @@ impl UndoFile {
         if !self.is_there()? {
             return Ok(false);
         }
-        let log = FileDevice::open(&self.path, OpenMode::ReadOnly)?;
+        let log = self.open(OpenMode::ReadOnly)?;
         Ok(change_state(log)? == Some(ChangeState::Incomplete))
     }
 
@@ -99,7 +104,7 @@ impl UndoFile {
         if !self.is_there()? {
             return Ok(false);
         }
-        let log = FileDevice::open(&self.path, OpenMode::ReadOnly)?;
+        let log = self.open(OpenMode::ReadOnly)?;
         match change_state(&log)? {
             Some(ChangeState::Incomplete) => {
                 drop(log);
@@ -162,7 +167,7 @@ impl UndoFile {
     }
 
     fn restore_as_found(&self, image: &impl UndoTarget) -> Result<(), UndoError> {
-        let log = FileDevice::open(&self.path, OpenMode::ReadWrite)?;
+        let log = self.open(OpenMode::ReadWrite)?;
         self.restore(image, log, Trust::Nothing)
     }
 
@@ -185,7 +190,7 @@ impl UndoFile {
     ///
     /// [`UndoError::NotComplete`] if it doesn't.
     pub fn check_complete(&self) -> Result<(), UndoError> {
-        match change_state(FileDevice::open(&self.path, OpenMode::ReadOnly)?)? {
+        match change_state(self.open(OpenMode::ReadOnly)?)? {
             Some(ChangeState::Finished { .. }) => Ok(()),
             Some(ChangeState::NotBegun | ChangeState::Incomplete) => Err(UndoError::NotComplete),
             None => Err(UndoError::NoLog),
@@ -199,7 +204,7 @@ impl UndoFile {
     ///
     /// Those of [`roll_back`](super::roll_back).
     pub fn take_back_as_change(&self, image: &impl BlockDevice) -> Result<u64, UndoError> {
-        roll_back_as_change(image, FileDevice::open(&self.path, OpenMode::ReadOnly)?)
+        roll_back_as_change(image, self.open(OpenMode::ReadOnly)?)
     }
 
     /// Starts a log for changes of `image`, of which the first `protected_bytes` can be restored.
@@ -263,7 +268,7 @@ impl UndoFile {
         if !self.is_there()? {
             return Ok(());
         }
-        let log = FileDevice::open(&self.path, OpenMode::ReadOnly)?;
+        let log = self.open(OpenMode::ReadOnly)?;
         match LogReader::open(&log)? {
             Some(_) => self.remove(),
             // Not ours.
@@ -278,6 +283,27 @@ impl UndoFile {
     /// [`DeviceError::Open`] with what the system said.
     pub fn remove(&self) -> DeviceResult {
         std::fs::remove_file(&self.path).map_err(|error| self.failed(error))
+    }
+
+    /// Opens the file. Whoever may make files beside an image could write anything into it by a log that is obeyed
+    /// when it is found there: such a log must be ours, root's, or the image's owner's.
+    fn open(&self, mode: OpenMode) -> DeviceResult<FileDevice> {
+        let Some(image) = &self.image else { return FileDevice::open(&self.path, mode) };
+        let failed = |error| self.failed(error);
+        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let mut options = OpenOptions::new();
+        options.read(true).write(mode == OpenMode::ReadWrite).custom_flags(flags.bits() as i32);
+        let file = options.open(&self.path).map_err(failed)?;
+        let owner = file.metadata().map_err(failed)?.uid();
+        let is_ours = [0, geteuid().as_raw()].contains(&owner);
+        if !is_ours && image.metadata().map_or(true, |image| image.uid() != owner) {
+            let text = format!(
+                "an undo log of user {owner}, to whom the image doesn't belong, isn't obeyed: remove it, or give \
+                 it to the image's owner if it belongs to a change that was interrupted"
+            );
+            return Err(failed(std::io::Error::new(ErrorKind::PermissionDenied, text)));
+        }
+        FileDevice::from_file(file, &self.path, mode)
     }
 
     /// An error is no sign that there is no file.
