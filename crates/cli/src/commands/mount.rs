@@ -20,11 +20,12 @@ see the files only with allow_other.
 
 Options after -o:
   ro                     change nothing; replay a dirty journal in memory
-  noload                 with ro: ignore the journal, show files as a crash left them
+  noload, norecovery     with ro: ignore the journal, show files as a crash left them
   allow_other            let other users in (see user_allow_other in /etc/fuse.conf)
   default_permissions    check permissions even if only root may use the mount
   errors=continue|remount-ro
                          what happens when the image is found damaged [as the image says]
+  host-full-wait=SECONDS how long metadata wait for room on a full host [30]
   commit=SECONDS         make changes durable after this time [5]
   memory=SIZE            memory budget for metadata [256M]
   policy=NAME|KEY=VALUE  select variants of mechanisms; separated by ':'
