@@ -18,6 +18,14 @@ pub struct OpenFile {
     image: Arc<Open>,
 }
 
+impl OpenFile {
+    /// Closes the file, and an image that only this file has kept open.
+    fn close(self) -> drystone::Result<()> {
+        drop(self.file);
+        Open::release(self.image)
+    }
+}
+
 /// An open file.
 #[pyclass(frozen)]
 pub struct File {
@@ -29,18 +37,30 @@ impl File {
         File { open: Slot::new(&FILE, "the file", OpenFile { file, image }) }
     }
 
-    fn open(&self) -> PyResult<Arc<OpenFile>> {
-        self.open.get()
-    }
-
     fn run<T: Send>(
         &self,
         py: Python<'_>,
         body: impl FnOnce(&drystone::File<'static>) -> drystone::Result<T> + Send,
     ) -> PyResult<T> {
-        let open = self.open()?;
-        call(py, move || body(&open.file))
+        self.with(py, |file| call(py, || body(file)))
     }
+
+    /// Uses the file. If it was closed meanwhile, this is the end of it.
+    fn with<T>(
+        &self,
+        py: Python<'_>,
+        body: impl FnOnce(&drystone::File<'static>) -> PyResult<T>,
+    ) -> PyResult<T> {
+        let open = self.open.get()?;
+        let done = body(&open.file);
+        let closed = close_unused(py, open);
+        done.and_then(|value| closed.map(|()| value))
+    }
+}
+
+/// Closes a file that nothing else uses.
+fn close_unused(py: Python<'_>, open: Arc<OpenFile>) -> PyResult<()> {
+    Arc::into_inner(open).map_or(Ok(()), |open| call(py, || open.close()))
 }
 
 #[pymethods]
@@ -52,27 +72,27 @@ impl File {
         size: usize,
         offset: u64,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        let open = self.open()?;
-        let end = call(py, || open.file.metadata())?.len();
-        let size = size.min(usize::try_from(end.saturating_sub(offset)).unwrap_or(usize::MAX));
-        let mut read = 0;
-        let bytes = PyBytes::new_with(py, size, |buffer| {
-            read = call(py, || read_full(&open.file, buffer, offset))?;
-            Ok(())
-        })?;
-        match read == size {
-            true => Ok(bytes),
-            // Another thread has cut the file off.
-            false => Ok(PyBytes::new(py, &bytes.as_bytes()[..read])),
-        }
+        self.with(py, |file| {
+            let end = call(py, || file.metadata())?.len();
+            let size = size.min(usize::try_from(end.saturating_sub(offset)).unwrap_or(usize::MAX));
+            let mut read = 0;
+            let bytes = PyBytes::new_with(py, size, |buffer| {
+                read = call(py, || read_full(file, buffer, offset))?;
+                Ok(())
+            })?;
+            match read == size {
+                true => Ok(bytes),
+                // Another thread has cut the file off.
+                false => Ok(PyBytes::new(py, &bytes.as_bytes()[..read])),
+            }
+        })
     }
 
     /// Writes at an offset, or at the end where everything is appended. Returns how many bytes, which is fewer
     /// than there are if an error has stopped it, which the next call meets: `io` keeps the rest, and must not write the
     /// others again.
     fn pwrite(&self, py: Python<'_>, data: PyBackedBytes, offset: u64) -> PyResult<usize> {
-        let open = self.open()?;
-        call(py, || open.file.write_at(&data, offset))
+        self.with(py, |file| call(py, || file.write_at(&data, offset)))
     }
 
     fn size(&self, py: Python<'_>) -> PyResult<u64> {
@@ -95,16 +115,9 @@ impl File {
         self.run(py, |file| file.sync_all())
     }
 
-    /// Closes the file, and an image that only this file has kept open.
+    /// Closes the file, and an image that only this file has kept open. If another thread uses it, that one does.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let open = self.open.take();
-        call(py, || match open.and_then(Arc::into_inner) {
-            Some(OpenFile { file, image }) => {
-                drop(file);
-                Open::release(image)
-            }
-            None => Ok(()),
-        })
+        self.open.take().map_or(Ok(()), |open| close_unused(py, open))
     }
 }
 

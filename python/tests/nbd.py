@@ -10,12 +10,14 @@ READ, WRITE, DISCONNECT, FLUSH = range(4)
 
 
 class Server:
-    """Serves a disk at an address until the program ends, and counts requests."""
+    """Serves a disk at an address until the program ends, and counts requests. Reads wait while the gate is shut."""
 
     def __init__(self, path, content):
         self.content = bytearray(content)
         self.address = f"nbd+unix:///?socket={path}"
-        self.requests = 0
+        self.requests = self.reads = 0
+        self.gate = threading.Event()
+        self.gate.set()
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(str(path))
         listener.listen()
@@ -54,6 +56,8 @@ class Server:
                 self.requests += 1
                 data = b""
                 if kind == READ:
+                    self.reads += 1
+                    self.gate.wait()
                     data = self.content[offset : offset + length]
                 elif kind == WRITE:
                     self.content[offset : offset + length] = requests.read(length)

@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 import traceback
 from pathlib import Path
 
@@ -134,6 +135,31 @@ def test_a_forgotten_image_is_closed_with_its_last_file(name):
         file.close()
     with drystone.open(name, read_only=True, ignore_journal=True) as image:
         assert image.read_bytes("/0") == image.read_bytes("/1") == b"x"
+
+
+def test_an_image_is_closed_by_the_last_call(name, tmp_path):
+    """A file is closed while another thread reads it. Its disk is served by threads of this program."""
+    with drystone.open(name) as image:
+        image.write_bytes("/f", b"x" * 10_000)
+    server = Server(tmp_path / "socket", name.read_bytes())
+    image = drystone.open(server.address)
+    file = image.open("/f", "rb", buffering=0)
+    image.write_text("/g", "y")
+    with pytest.warns(ResourceWarning, match="unclosed"):
+        del image
+    before = server.reads
+    server.gate.clear()
+    read = []
+    reader = threading.Thread(target=lambda: read.append(file.read(1)))
+    reader.start()
+    while server.reads == before:
+        time.sleep(0.001)
+    file.close()
+    server.gate.set()
+    reader.join()
+    assert read == [b"x"]
+    with drystone.open(server.address, read_only=True, ignore_journal=True) as image:
+        assert image.read_text("/g") == "y"
 
 
 @pytest.mark.parametrize(
