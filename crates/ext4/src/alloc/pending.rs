@@ -15,8 +15,8 @@
 
 use crate::lock_classes;
 use drystone_ext4_format::GroupNumber;
-use drystone_sync::Mutex;
-use drystone_sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use drystone_sync::atomic::{Ordering, fence};
+use drystone_sync::{Mutex, PerCoreCounter};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -79,18 +79,18 @@ impl PendingRuns {
 pub(super) struct PendingGroups {
     /// Two transactions at most: the running one and the one that commits.
     lists: Mutex<Vec<(Transaction, Vec<GroupNumber>)>>,
-    /// Clusters that wait.
-    clusters: AtomicI64,
-    /// Counts releases, so that a search without a result can tell whether it missed one.
-    releases: AtomicU64,
+    /// Clusters that wait. Each free changes it, and only a search without a result reads it.
+    clusters: PerCoreCounter,
+    /// Counts releases, so that such a search can tell whether it missed one.
+    releases: PerCoreCounter,
 }
 
 impl PendingGroups {
     pub fn new() -> Self {
         Self {
             lists: Mutex::new(&lock_classes::PENDING_FREES, Vec::new()),
-            clusters: AtomicI64::new(0),
-            releases: AtomicU64::new(0),
+            clusters: PerCoreCounter::new(0),
+            releases: PerCoreCounter::new(0),
         }
     }
 
@@ -114,29 +114,32 @@ impl PendingGroups {
 
     /// Notes that `clusters` more wait.
     pub fn wait(&self, clusters: u32) {
-        self.clusters.fetch_add(i64::from(clusters), Ordering::SeqCst);
+        self.clusters.add(i64::from(clusters));
     }
 
     /// Notes that `clusters` waiting clusters were released; their bits must be clear by now.
     pub fn release(&self, clusters: u32) {
         // In this order: a thread that sees that nothing waits must also see the release.
         self.note_release();
-        self.clusters.fetch_sub(i64::from(clusters), Ordering::SeqCst);
+        self.clusters.add(-i64::from(clusters));
     }
 
-    /// Notes that clusters became usable without having waited.
+    /// Notes that clusters became usable without having waited. Who sees what the caller does next sees this too,
+    /// in [`releases`](Self::releases).
     pub fn note_release(&self) {
-        self.releases.fetch_add(1, Ordering::SeqCst);
+        self.releases.add(1);
+        fence(Ordering::Release);
     }
 
     /// How many clusters wait.
     pub fn waiting(&self) -> i64 {
-        self.clusters.load(Ordering::SeqCst)
+        self.clusters.sum()
     }
 
     /// A number that changes whenever clusters become usable.
-    pub fn releases(&self) -> u64 {
-        self.releases.load(Ordering::SeqCst)
+    pub fn releases(&self) -> i64 {
+        fence(Ordering::Acquire);
+        self.releases.sum()
     }
 }
 

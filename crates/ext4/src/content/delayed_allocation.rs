@@ -98,7 +98,9 @@ impl DelayedAllocation {
                 self.wake.notify_all();
             }
         }
-        if wakes && !self.is_urgent.swap(true, Ordering::Relaxed) {
+        // Every write comes here while much is delayed: the flag is written once.
+        let is_told = || self.is_urgent.load(Ordering::Relaxed);
+        if wakes && !is_told() && !self.is_urgent.swap(true, Ordering::Relaxed) {
             // The write-back thread reads the flag with the lock held; so it sees the flag, or
             // already sleeps and is woken.
             drop(self.waiting.lock());

@@ -117,9 +117,9 @@ impl BlockAllocator {
         handle: &mut Handle<'_>,
         request: &BlockRequest<'_>,
     ) -> Result<BlockRun> {
+        let mut releases = None;
         loop {
             let wish = self.wish(request);
-            let releases = self.groups.pending.releases();
             if let Some(run) = self.windows.take(handle, request, &wish)? {
                 self.groups.counts.note(Count::BlockWindow);
                 return Ok(run);
@@ -141,8 +141,10 @@ impl BlockAllocator {
             if self.groups.pending.waiting() > 0 {
                 return Err(Error::CommitFirst);
             }
-            // A commit may have released blocks of a group that the search had passed already.
-            if self.groups.pending.releases() == releases {
+            // A commit may have released blocks of a group that the search had passed already. The first search
+            // hasn't looked: most find something, and the count is in as many cache lines as there are cores.
+            let now = self.groups.pending.releases();
+            if releases.replace(now) == Some(now) {
                 return Err(Error::NoSpace);
             }
         }
