@@ -7,6 +7,7 @@ mod bad_input;
 mod changes;
 mod fixture;
 mod images;
+mod layers;
 mod layouts;
 mod listing;
 mod made;
