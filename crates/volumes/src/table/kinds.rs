@@ -7,7 +7,7 @@ use super::PartitionType;
 use uuid::{Uuid, uuid};
 
 /// Types in a GPT, with the names of systemd-repart(8) where it has one.
-const GPT: [(Uuid, &str); 29] = [
+const GPT: [(Uuid, &str); 48] = [
     (uuid!("c12a7328-f81f-11d2-ba4b-00a0c93ec93b"), "esp"),
     (uuid!("bc13c2ff-59e6-4262-a352-b275fd6f7172"), "xbootldr"),
     (uuid!("21686148-6449-6e6f-744e-656564454649"), "bios-boot"),
@@ -21,10 +21,29 @@ const GPT: [(Uuid, &str); 29] = [
     (uuid!("5eead9a9-fe09-4a1e-a1d7-520d00531306"), "root-s390x"),
     (uuid!("77055800-792c-4f94-b39a-98c91b762bb6"), "root-loongarch64"),
     (uuid!("2c7357ed-ebd2-46d9-aec1-23d437ec2bf5"), "root-x86-64-verity"),
+    (uuid!("d13c5d3b-b5d1-422a-b29f-9454fdc89d76"), "root-x86-verity"),
     (uuid!("df3300ce-d69f-4c92-978c-9bfb0f38d820"), "root-arm64-verity"),
+    (uuid!("7386cdf2-203c-47a9-a498-f2ecce45a2d6"), "root-arm-verity"),
+    (uuid!("b6ed5582-440b-4209-b8da-5ff7c419ea3d"), "root-riscv64-verity"),
+    (uuid!("906bd944-4589-4aae-a4e4-dd983917446a"), "root-ppc64-le-verity"),
+    (uuid!("b325bfbe-c7be-4ab8-8357-139e652d2f6b"), "root-s390x-verity"),
+    (uuid!("f3393b22-e9af-4613-a948-9d3bfbd0c535"), "root-loongarch64-verity"),
     (uuid!("8484680c-9521-48c6-9c11-b0720656f69e"), "usr-x86-64"),
+    (uuid!("75250d76-8cc6-458e-bd66-bd47cc81a812"), "usr-x86"),
     (uuid!("b0e01050-ee5f-4390-949a-9101b17104e9"), "usr-arm64"),
+    (uuid!("7d0359a3-02b3-4f0a-865c-654403e70625"), "usr-arm"),
     (uuid!("beaec34b-8442-439b-a40b-984381ed097d"), "usr-riscv64"),
+    (uuid!("15bb03af-77e7-4d4a-b12b-c0d084f7491c"), "usr-ppc64-le"),
+    (uuid!("8a4f5770-50aa-4ed3-874a-99b710db6fea"), "usr-s390x"),
+    (uuid!("e611c702-575c-4cbe-9a46-434fa0bf7e3f"), "usr-loongarch64"),
+    (uuid!("77ff5f63-e7b6-4633-acf4-1565b864c0e6"), "usr-x86-64-verity"),
+    (uuid!("8f461b0d-14ee-4e81-9aa9-049b6fb97abd"), "usr-x86-verity"),
+    (uuid!("6e11a4e7-fbca-4ded-b9e9-e1a512bb664e"), "usr-arm64-verity"),
+    (uuid!("c215d751-7bcd-4649-be90-6627490a4c05"), "usr-arm-verity"),
+    (uuid!("8f1056be-9b05-47c4-81d6-be53128e5b54"), "usr-riscv64-verity"),
+    (uuid!("ee2b9983-21e8-4153-86d9-b6901a54d1ce"), "usr-ppc64-le-verity"),
+    (uuid!("31741cc4-1a2a-4111-a581-e00b447d2d06"), "usr-s390x-verity"),
+    (uuid!("f46b2c26-59ae-48f0-9106-c50ed47f673d"), "usr-loongarch64-verity"),
     (uuid!("933ac7e1-2eb4-4f13-b844-0e14e2aef915"), "home"),
     (uuid!("3b8f8425-20e0-4f3b-907f-1a25a76f98e8"), "srv"),
     (uuid!("4d21b016-b534-45c2-a9fb-5c16e091fd2d"), "var"),
@@ -72,6 +91,16 @@ pub fn uuid_of(name: &str) -> Option<Uuid> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// systemd finds a hash tree by its type, too.
+    #[test]
+    fn all_types_of_systems_have_one_for_their_hash_tree() {
+        let is_system = |name: &str| name.starts_with("root-") || name.starts_with("usr-");
+        let systems = GPT.iter().map(|row| row.1).filter(|name| is_system(name));
+        for name in systems.filter(|name| !name.ends_with("-verity")) {
+            assert!(uuid_of(&format!("{name}-verity")).is_some(), "{name}");
+        }
+    }
 
     #[test]
     fn every_type_is_listed_once() {
