@@ -89,7 +89,7 @@ impl PartitionInformation {
             label: known.map(|content| content.label.clone()),
             uuid: known.and_then(|content| content.uuid).map(|uuid| uuid.to_string()),
             is_known: known.is_some(),
-            problem: found.problem.clone(),
+            problem: found.problem.as_ref().map(ToString::to_string),
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Which partition of a disk is meant.
 
 use crate::{
-    FileSystemKind, FoundPartition, Partition, PartitionChoice, PartitionList, PartitionTable,
-    PartitionType, TableKind, VolumeContent, VolumeError,
+    FileSystemKind, FoundPartition, Partition, PartitionChoice, PartitionList, PartitionProblem,
+    PartitionTable, PartitionType, TableKind, VolumeContent, VolumeError,
 };
 use drystone_blockdev::{BlockDevice, Region};
 use drystone_sync::Arc;
@@ -11,17 +11,18 @@ use std::ops::Range;
 /// A disk, or a part of one that has a partition table of its own.
 type Disk = Region<Arc<dyn BlockDevice>>;
 
-/// Finds out what the partitions hold, except those that reach beyond the end of the disk. One that can't be read
-/// keeps nobody from the others.
+/// Finds out what the partitions hold. If one partition can't be read, or is cut off, the others can still be opened
+/// by number, UUID or name.
 pub(crate) fn found_partitions(disk: &Disk, table: &PartitionTable) -> Vec<FoundPartition> {
     let look = |partition: &Partition| {
         let content = match Region::new(disk, partition.offset, partition.length) {
-            Ok(region) => VolumeContent::of(&region),
-            Err(_) => Ok(None),
+            Ok(region) => VolumeContent::of(&region)
+                .map_err(|error| PartitionProblem::Unreadable(error.to_string())),
+            Err(_) => Err(PartitionProblem::CutOff { disk_bytes: disk.size_bytes() }),
         };
         let (content, problem) = match content {
             Ok(content) => (content, None),
-            Err(error) => (None, Some(error.to_string())),
+            Err(problem) => (None, Some(problem)),
         };
         FoundPartition { partition: partition.clone(), content, problem }
     };
@@ -60,7 +61,7 @@ pub(crate) fn only_file_system(
     }
     let is_known = |found: &&FoundPartition| {
         let content = found.content.as_ref();
-        content.is_some_and(|content| content.kind.is_some()) && !found.partition.kind.is_extended()
+        content.is_some_and(|content| content.kind.is_some()) && found.partition.kind.is_for_files()
     };
     let known: Vec<FoundPartition> = all.iter().filter(is_known).cloned().collect();
     match known.as_slice() {

@@ -27,7 +27,32 @@ pub struct FoundPartition {
     /// What it holds, if that is known.
     pub content: Option<VolumeContent>,
     /// Why it couldn't be looked at.
-    pub problem: Option<String>,
+    pub problem: Option<PartitionProblem>,
+}
+
+/// Why a partition couldn't be looked at.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PartitionProblem {
+    /// The disk says so.
+    #[error("{0}")]
+    Unreadable(String),
+    /// The disk ends before the partition does.
+    #[error("it reaches beyond the end of the disk, which has {disk_bytes} bytes")]
+    CutOff {
+        /// The size of the disk.
+        disk_bytes: u64,
+    },
+}
+
+impl PartitionProblem {
+    /// In one or two words.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Unreadable(_) => "unreadable",
+            Self::CutOff { .. } => "cut off",
+        }
+    }
 }
 
 /// Formats that are only recognised: name, offset and bytes.

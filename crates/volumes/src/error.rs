@@ -1,7 +1,8 @@
 //! Why a volume can't be used.
 
 use crate::{
-    ContainerError, FileSystemKind, FoundPartition, NameError, PartitionChoice, TableError,
+    ContainerError, FileSystemKind, FoundPartition, NameError, PartitionChoice, PartitionProblem,
+    TableError,
 };
 use drystone_blockdev::DeviceError;
 use std::fmt;
@@ -69,7 +70,7 @@ pub enum VolumeError {
     },
     /// A disk was named, and not all of its partitions could be looked at.
     #[error(
-        "a disk with partitions that can't be read, {partitions}: name one, as in IMAGE#NUMBER"
+        "a disk with partitions that can't be read in full, {partitions}: name one, as in IMAGE#NUMBER"
     )]
     UnreadablePartitions {
         /// What there is.
@@ -121,7 +122,7 @@ impl fmt::Display for PartitionList {
         }
         for (index, found) in self.0.iter().take(LISTED_MAX).enumerate() {
             let comma = if index > 0 { ", " } else { "" };
-            let without = if found.problem.is_some() { "unreadable" } else { "unknown content" };
+            let without = found.problem.as_ref().map_or("unknown content", PartitionProblem::name);
             let content = found.content.as_ref().map_or(without, |content| content.name);
             write!(f, "{comma}#{} ({content}", found.partition.number)?;
             let label = found.content.as_ref().map_or("", |content| content.label.as_str());

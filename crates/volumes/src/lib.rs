@@ -27,7 +27,7 @@ mod table;
 mod undo;
 
 pub use container::{ContainerError, ContainerFormat, create_qcow2, is_named_qcow2};
-pub use content::{FoundPartition, VolumeContent};
+pub use content::{FoundPartition, PartitionProblem, VolumeContent};
 pub use drystone_rbd::{Freezing, RbdAddress, RbdDevice, SnapshotWatch};
 pub use error::{PartitionList, VolumeError};
 pub use kind::{FileSystemKind, nilfs2_superblock};

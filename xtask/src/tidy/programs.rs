@@ -14,7 +14,7 @@ const RELATED: [(&str, &[&str]); 9] = [
         "mke2fs",
         &["chattr", "dumpe2fs", "e2fsck", "e2image", "filefrag", "lsattr", "resize2fs", "tune2fs"],
     ),
-    ("losetup", &["blkid", "fallocate", "mkswap", "mountpoint", "unshare", "wipefs"]),
+    ("losetup", &["blkid", "fallocate", "mkswap", "mountpoint", "partx", "unshare", "wipefs"]),
     ("mount", &["umount"]),
     ("setfacl", &["getfacl"]),
     ("mtype", &["mdir"]),

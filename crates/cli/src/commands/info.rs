@@ -159,7 +159,11 @@ fn show_partition(
         partition.content.unwrap_or(if partition.problem.is_some() { "unreadable" } else { "-" }),
     )?;
     output.name(or_none(&names).as_bytes())?;
-    writeln!(output)
+    writeln!(output)?;
+    match &partition.problem {
+        Some(problem) => writeln!(output, "     {problem}"),
+        None => Ok(()),
+    }
 }
 
 fn show(

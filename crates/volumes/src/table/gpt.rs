@@ -5,7 +5,7 @@
 
 use super::{Partition, PartitionTable, PartitionType, TableError, TableKind, read_if_there};
 use crc_fast::{CrcAlgorithm, checksum};
-use drystone_blockdev::{BlockDevice, DeviceError};
+use drystone_blockdev::BlockDevice;
 use uuid::Uuid;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -59,49 +59,51 @@ pub fn read(device: &dyn BlockDevice) -> Result<PartitionTable, TableError> {
     let mut sizes = SECTOR_SIZES;
     sizes.sort_by_key(|size| *size != device.sector_bytes());
     for sector_bytes in sizes {
-        let first = match read_copy(device, sector_bytes, 1)? {
+        let first = match read_copy(device, sector_bytes, 1) {
             Ok(table) => return Ok(table),
             Err(problem) => problem,
         };
         let last = (device.size_bytes() / sector_bytes).saturating_sub(1);
-        let second = match read_copy(device, sector_bytes, last)? {
-            Ok(table) => return Ok(table),
+        let second = match read_copy(device, sector_bytes, last) {
+            Ok(table) => {
+                tracing::warn!("the copy at the end of the disk stands in for its GPT: {first}");
+                return Ok(table);
+            }
             Err(problem) => problem,
         };
         // The error is about the sector size for which there is a header.
-        let is_there = [first, second].iter().any(|problem| *problem != NO_HEADER);
-        if problems.is_none() || is_there {
+        let is_about_one =
+            |(first, second): &(String, String)| first != NO_HEADER || second != NO_HEADER;
+        if !problems.as_ref().is_some_and(is_about_one) {
             problems = Some((first, second));
         }
     }
-    let (first, second) = problems.unwrap_or((NO_HEADER, NO_HEADER));
-    Err(TableError::Gpt { first: first.to_owned(), second: second.to_owned() })
+    let (first, second) = problems.unwrap_or((NO_HEADER.to_owned(), NO_HEADER.to_owned()));
+    Err(TableError::Gpt { first, second })
 }
 
 const NO_HEADER: &str = "there is no header";
 
-/// Reads the copy whose header is in a sector, or says what is wrong with it.
+/// Reads the copy whose header is in a sector, or says what is wrong with it: also that it can't be read, since
+/// the other is there for that.
 fn read_copy(
     device: &dyn BlockDevice,
     sector_bytes: u64,
     sector: u64,
-) -> Result<Result<PartitionTable, &'static str>, DeviceError> {
-    let header = match read_header(device, sector_bytes, sector)? {
-        Ok(header) => header,
-        Err(problem) => return Ok(Err(problem)),
-    };
+) -> Result<PartitionTable, String> {
+    let header = read_header(device, sector_bytes, sector)?;
     let entry_bytes = u64::from(header.entry_size.get());
     let bytes = entry_bytes * u64::from(header.entries.get());
     if entry_bytes < size_of::<RawGptEntry>() as u64 || bytes > ENTRIES_BYTES_MAX {
-        return Ok(Err("entries of an impossible number or size"));
+        return Err("entries of an impossible number or size".to_owned());
     }
     let mut entries = vec![0; bytes as usize];
     let offset = header.entries_sector.get().saturating_mul(sector_bytes);
-    if !read_if_there(device, offset, &mut entries)? {
-        return Ok(Err("its entries are beyond the end of the disk"));
+    if !read_if_there(device, offset, &mut entries).map_err(|error| error.to_string())? {
+        return Err("its entries are beyond the end of the disk".to_owned());
     }
     if crc32(&entries) != header.entries_checksum.get() {
-        return Ok(Err("wrong checksum of the entries"));
+        return Err("wrong checksum of the entries".to_owned());
     }
     let mut partitions = Vec::new();
     for (number, bytes) in (1..).zip(entries.chunks_exact(entry_bytes as usize)) {
@@ -109,47 +111,46 @@ fn read_copy(
         if entry.kind != [0; 16] {
             match entry.partition(number, sector_bytes) {
                 Some(partition) => partitions.push(partition),
-                None => return Ok(Err("a partition that ends before it begins")),
+                // Linux leaves out just this one, too.
+                None => tracing::warn!("partition {number} is left out: it ends before it begins"),
             }
         }
     }
-    Ok(Ok(PartitionTable {
+    Ok(PartitionTable {
         kind: TableKind::Gpt,
         identity: Uuid::from_bytes_le(header.disk).to_string(),
         sector_bytes,
         partitions,
-    }))
+    })
 }
 
 fn read_header(
     device: &dyn BlockDevice,
     sector_bytes: u64,
     sector: u64,
-) -> Result<Result<RawGptHeader, &'static str>, DeviceError> {
+) -> Result<RawGptHeader, String> {
     let mut bytes = vec![0; sector_bytes as usize];
-    if !read_if_there(device, sector.saturating_mul(sector_bytes), &mut bytes)? {
-        return Ok(Err("the disk is too small"));
-    }
-    let Ok((header, _)) = RawGptHeader::read_from_prefix(&bytes) else {
-        return Ok(Err("the disk is too small"));
-    };
+    let offset = sector.saturating_mul(sector_bytes);
+    let is_there = read_if_there(device, offset, &mut bytes).map_err(|error| error.to_string())?;
+    let header = RawGptHeader::read_from_prefix(&bytes).ok().filter(|_| is_there);
+    let Some((header, _)) = header else { return Err("the disk is too small".to_owned()) };
     if header.signature != SIGNATURE {
-        return Ok(Err(NO_HEADER));
+        return Err(NO_HEADER.to_owned());
     }
     let size = header.header_size.get() as usize;
     if !(HEADER_BYTES..=bytes.len()).contains(&size) {
-        return Ok(Err("a header of an impossible size"));
+        return Err("a header of an impossible size".to_owned());
     }
     // The checksum counts as zero in itself.
     let checksum_at = std::mem::offset_of!(RawGptHeader, checksum);
     bytes[checksum_at..checksum_at + size_of::<U32>()].fill(0);
     if crc32(&bytes[..size]) != header.checksum.get() {
-        return Ok(Err("wrong checksum of the header"));
+        return Err("wrong checksum of the header".to_owned());
     }
     if header.own_sector.get() != sector {
-        return Ok(Err("a header that belongs elsewhere"));
+        return Err("a header that belongs elsewhere".to_owned());
     }
-    Ok(Ok(header))
+    Ok(header)
 }
 
 impl RawGptEntry {

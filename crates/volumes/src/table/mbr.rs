@@ -3,15 +3,19 @@
 //! # Reference
 //! UEFI Specification, 5.2 "LBA 0 Format". Logical partitions are in a chain of such tables: the first
 //! entry of each is a partition, relative to that table; the second is the next table, relative to the
-//! extended partition.
+//! extended partition. Partitions are numbered as Linux does (`block/partitions/msdos.c`), sfdisk(8) and blkid(8): of
+//! a table in the chain each entry with a size counts, the last two only if they lie in that table's part of
+//! the disk.
 
-use super::{Partition, PartitionTable, PartitionType, TableError, TableKind, read_if_there};
+use super::{Partition, PartitionTable, PartitionType, TableKind, read_if_there};
 use drystone_blockdev::{BlockDevice, DeviceError};
+use std::collections::HashSet;
+use std::ops::Range;
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
 /// Logical partitions that are read of a disk. Linux shows fewer.
-pub const LOGICAL_MAX: u32 = 256;
+const LOGICAL_MAX: usize = 256;
 /// The number of the first logical partition.
 const LOGICAL_FIRST: u32 = 5;
 pub(super) const SIGNATURE: [u8; 2] = [0x55, 0xaa];
@@ -52,11 +56,22 @@ impl RawMbrEntry {
         self.kind != 0 && self.sectors.get() > 0
     }
 
+    fn is_extended(&self) -> bool {
+        self.sectors.get() > 0 && EXTENDED.contains(&self.kind)
+    }
+
+    /// Its sectors, relative to those of `base`.
+    fn sectors_from(&self, base: u64) -> Range<u64> {
+        let first = base + u64::from(self.first_sector.get());
+        first..first + u64::from(self.sectors.get())
+    }
+
     fn partition(&self, number: u32, base_sector: u64, sector_bytes: u64) -> Partition {
+        let sectors = self.sectors_from(base_sector);
         Partition {
             number,
-            offset: (base_sector + u64::from(self.first_sector.get())) * sector_bytes,
-            length: u64::from(self.sectors.get()) * sector_bytes,
+            offset: sectors.start * sector_bytes,
+            length: (sectors.end - sectors.start) * sector_bytes,
             kind: PartitionType::Mbr(self.kind),
             uuid: None,
             name: String::new(),
@@ -66,7 +81,10 @@ impl RawMbrEntry {
 
 /// Reads the first sector, if it holds a table.
 pub fn read(device: &dyn BlockDevice) -> Result<Option<MasterBootRecord>, DeviceError> {
-    Ok(read_table(device, 0)?.filter(|found| !found.is_boot_sector()))
+    let has_flags = |found: &MasterBootRecord| {
+        found.entries.iter().all(|entry| matches!(entry.boot_flag, 0 | 0x80))
+    };
+    Ok(read_table(device, 0)?.filter(|found| has_flags(found) && !found.is_boot_sector()))
 }
 
 fn read_table(
@@ -78,8 +96,7 @@ fn read_table(
         return Ok(None);
     }
     let table: MasterBootRecord = zerocopy::transmute!(bytes);
-    let has_flags = table.entries.iter().all(|entry| matches!(entry.boot_flag, 0 | 0x80));
-    Ok((table.signature == SIGNATURE && has_flags).then_some(table))
+    Ok((table.signature == SIGNATURE).then_some(table))
 }
 
 impl MasterBootRecord {
@@ -94,50 +111,59 @@ impl MasterBootRecord {
         self.entries.iter().any(|entry| entry.kind == PROTECTIVE)
     }
 
-    /// The partitions, logical ones too.
-    pub fn table(&self, device: &dyn BlockDevice) -> Result<PartitionTable, TableError> {
-        let mut partitions = Vec::new();
-        for (number, entry) in (1..).zip(&self.entries).filter(|(_, entry)| entry.is_used()) {
-            partitions.push(entry.partition(number, 0, device.sector_bytes()));
+    /// The partitions, logical ones too. What comes after a break in the chain of those is missing.
+    pub fn table(&self, device: &dyn BlockDevice) -> PartitionTable {
+        let sector_bytes = device.sector_bytes();
+        let used = (1..).zip(&self.entries).filter(|(_, entry)| entry.is_used());
+        let mut partitions: Vec<Partition> =
+            used.map(|(number, entry)| entry.partition(number, 0, sector_bytes)).collect();
+        let mut logical = Vec::new();
+        for entry in self.entries.iter().filter(|entry| entry.is_extended()) {
+            if let Err(problem) = add_logical(device, &entry.sectors_from(0), &mut logical) {
+                tracing::warn!("logical partitions may be missing: {problem}");
+            }
         }
-        let is_extended = |entry: &&RawMbrEntry| EXTENDED.contains(&entry.kind) && entry.is_used();
-        if let Some(extended) = self.entries.iter().find(is_extended) {
-            let start = u64::from(extended.first_sector.get());
-            add_logical(device, start, &mut partitions)?;
-        }
-        Ok(PartitionTable {
+        partitions.append(&mut logical);
+        PartitionTable {
             kind: TableKind::Mbr,
             identity: format!("{:08x}", self.disk.get()),
-            sector_bytes: device.sector_bytes(),
+            sector_bytes,
             partitions,
-        })
+        }
     }
 }
 
-/// Follows the chain of tables in an extended partition that begins at sector `start`.
+/// Follows the chain of tables in an extended partition. The error says where the chain breaks.
 fn add_logical(
     device: &dyn BlockDevice,
-    start: u64,
+    extended: &Range<u64>,
     partitions: &mut Vec<Partition>,
-) -> Result<(), TableError> {
-    let mut sector = start;
-    let mut number = LOGICAL_FIRST;
-    for _ in 0..LOGICAL_MAX {
+) -> Result<(), String> {
+    // The part of the disk that each table is for begins with it.
+    let mut part = extended.clone();
+    let mut seen = HashSet::new();
+    while seen.len() < LOGICAL_MAX && seen.insert(part.start) {
+        let table = read_table(device, part.start).map_err(|error| error.to_string())?;
         // A chain that leads to no table ends there, as in Linux.
-        let Some(table) = read_table(device, sector)? else { return Ok(()) };
-        let mut next = None;
-        for entry in table.entries.iter().filter(|entry| entry.is_used()) {
-            if EXTENDED.contains(&entry.kind) {
-                next.get_or_insert(start + u64::from(entry.first_sector.get()));
-            } else {
-                partitions.push(entry.partition(number, sector, device.sector_bytes()));
-                number += 1;
+        let Some(table) = table else { return Ok(()) };
+        let is_partition = |entry: &&RawMbrEntry| entry.sectors.get() > 0 && !entry.is_extended();
+        let is_inside = |entry: &RawMbrEntry| {
+            let sectors = entry.sectors_from(part.start);
+            sectors.end <= part.end.min(extended.end)
+        };
+        let (first, last) = table.entries.split_at(2);
+        let counted = first.iter().chain(last.iter().filter(|entry| is_inside(entry)));
+        for entry in counted.filter(is_partition) {
+            if partitions.len() == LOGICAL_MAX {
+                return Err(format!("there are more than {LOGICAL_MAX}"));
             }
+            let number = LOGICAL_FIRST + partitions.len() as u32;
+            partitions.push(entry.partition(number, part.start, device.sector_bytes()));
         }
-        match next {
-            Some(found) => sector = found,
+        match table.entries.iter().find(|entry| entry.is_extended()) {
+            Some(next) => part = next.sectors_from(extended.start),
             None => return Ok(()),
         }
     }
-    Err(TableError::LogicalPartitions)
+    Err("their chain doesn't end".to_owned())
 }

@@ -79,19 +79,13 @@ pub enum TableError {
         /// What is wrong with the other.
         second: String,
     },
-    /// The chain of logical partitions has no end.
-    #[error(
-        "damaged MBR: the logical partitions form a circle, or are more than {}",
-        mbr::LOGICAL_MAX
-    )]
-    LogicalPartitions,
     /// Partitions that a GPT can't have.
     #[error("no GPT can be made: {0}")]
     NoGpt(String),
 }
 
 impl PartitionTable {
-    /// Reads the table of a disk, if it has one.
+    /// Reads the table of a disk, if it has one. If only a part of it can be used, that is read, with a warning.
     ///
     /// # Errors
     ///
@@ -100,7 +94,7 @@ impl PartitionTable {
         let Some(mbr) = mbr::read(device)? else { return Ok(None) };
         match mbr.is_protective() {
             true => gpt::read(device).map(Some),
-            false => mbr.table(device).map(Some),
+            false => Ok(Some(mbr.table(device))),
         }
     }
 
@@ -136,6 +130,11 @@ impl PartitionType {
     #[must_use]
     pub fn is_extended(&self) -> bool {
         matches!(self, Self::Mbr(kind) if mbr::EXTENDED.contains(kind))
+    }
+
+    /// Whether it may hold a file system: it has a type, and doesn't only hold logical partitions.
+    pub(crate) fn is_for_files(&self) -> bool {
+        !self.is_extended() && *self != Self::Mbr(0)
     }
 
     /// The name, as systemd-repart(8) has it, or what stands for one.
