@@ -1,10 +1,11 @@
 //! Which partition of a disk is meant.
 
+use crate::member::member_of;
 use crate::{
     FileSystemKind, FoundPartition, Partition, PartitionChoice, PartitionList, PartitionProblem,
     PartitionTable, PartitionType, TableKind, VolumeContent, VolumeError,
 };
-use drystone_blockdev::{BlockDevice, Region};
+use drystone_blockdev::{BlockDevice, OpenMode, Region};
 use drystone_sync::Arc;
 use std::ops::Range;
 
@@ -51,8 +52,15 @@ pub(crate) fn table_of(
 /// the partitions.
 pub(crate) fn only_file_system(
     disk: &Disk,
+    mode: OpenMode,
     is_range: bool,
 ) -> Result<Option<Range<u64>>, VolumeError> {
+    if let Some(name) = member_of(disk)?.filter(|_| !is_range) {
+        match mode {
+            OpenMode::ReadWrite => return Err(VolumeError::Member { name }),
+            OpenMode::ReadOnly => tracing::warn!("this is a part of something larger: {name}"),
+        }
+    }
     let own = FileSystemKind::of(disk)?;
     let Some(table) = table_of(disk, own, is_range)? else { return Ok(None) };
     let all = found_partitions(disk, &table);
@@ -205,7 +213,7 @@ mod tests {
         let message = missing.unwrap_err().to_string();
         assert!(message.contains("#2 (unreadable, 'two')"), "{message}");
         // The other may hold one too.
-        let guessed = only_file_system(&disk, false).unwrap_err();
+        let guessed = only_file_system(&disk, OpenMode::ReadOnly, false).unwrap_err();
         assert!(matches!(guessed, VolumeError::UnreadablePartitions { .. }), "{guessed}");
     }
 }

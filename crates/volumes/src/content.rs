@@ -1,6 +1,7 @@
 //! What a device or partition holds.
 
 use crate::kind::{nilfs2_superblock, read_if_there};
+use crate::member::member_of;
 use crate::{FileSystemKind, Partition};
 use drystone_blockdev::{BlockDevice, DeviceError};
 use drystone_ext4_format::superblock as ext4;
@@ -56,7 +57,7 @@ impl PartitionProblem {
 }
 
 /// Formats that are only recognised: name, offset and bytes.
-const OTHERS: [(&str, u64, &[u8]); 16] = [
+const OTHERS: [(&str, u64, &[u8]); 13] = [
     ("vfat", 54, b"FAT12   "),
     ("vfat", 54, b"FAT16   "),
     ("vfat", 82, b"FAT32   "),
@@ -65,14 +66,11 @@ const OTHERS: [(&str, u64, &[u8]); 16] = [
     ("swap", 4086, b"SWAPSPACE2"),
     ("xfs", 0, b"XFSB"),
     ("btrfs", 65_600, b"_BHRfS_M"),
-    ("crypto_LUKS", 0, b"LUKS\xba\xbe"),
-    ("LVM2_member", 512, b"LABELONE"),
     ("squashfs", 0, b"hsqs"),
     ("erofs", 1024, &0xe0f5_e1e2_u32.to_le_bytes()),
     ("f2fs", 1024, &0xf2f5_2010_u32.to_le_bytes()),
     ("DM_verity_hash", 0, b"verity\0\0"),
     ("iso9660", 32_769, b"CD001"),
-    ("linux_raid_member", 4096, &0xa92b_4efc_u32.to_le_bytes()),
 ];
 
 impl VolumeContent {
@@ -82,6 +80,9 @@ impl VolumeContent {
     ///
     /// What the device says.
     pub fn of(device: &dyn BlockDevice) -> Result<Option<VolumeContent>, DeviceError> {
+        if let Some(name) = member_of(device)? {
+            return Ok(Some(unknown(name)));
+        }
         let Some(kind) = FileSystemKind::of(device)? else { return other(device) };
         let (label, uuid) = match kind {
             FileSystemKind::Ext4 => ext4_name(device)?,
@@ -114,8 +115,12 @@ fn other(device: &dyn BlockDevice) -> Result<Option<VolumeContent>, DeviceError>
     for (name, offset, expected) in OTHERS {
         let mut bytes = vec![0; expected.len()];
         if read_if_there(device, offset, &mut bytes)? && bytes == expected {
-            return Ok(Some(VolumeContent { name, kind: None, label: String::new(), uuid: None }));
+            return Ok(Some(unknown(name)));
         }
     }
     Ok(None)
+}
+
+fn unknown(name: &'static str) -> VolumeContent {
+    VolumeContent { name, kind: None, label: String::new(), uuid: None }
 }

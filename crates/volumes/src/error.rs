@@ -76,6 +76,15 @@ pub enum VolumeError {
         /// What there is.
         partitions: PartitionList,
     },
+    /// A part of something larger was named, to be written.
+    #[error(
+        "a part of something larger ({name}), of which only a part would be changed: open that, or name \
+         IMAGE@offset=0 to change just this part"
+    )]
+    Member {
+        /// The format, as blkid(8) has it.
+        name: &'static str,
+    },
     /// A part of a disk reaches beyond its end.
     #[error(
         "{length} bytes at byte {offset} reach beyond the end of the disk, which has {size} bytes"

@@ -17,6 +17,7 @@ mod container;
 mod content;
 mod error;
 mod kind;
+mod member;
 mod name;
 mod nbd;
 mod open;

@@ -189,7 +189,7 @@ fn open_found(
     match look(name)? {
         Source::Raw(file) => {
             let whole: Arc<dyn BlockDevice> = Arc::new(file);
-            let range = find_range(&whole, name, is_file_system)?;
+            let range = find_range(&whole, name, mode, is_file_system)?;
             // Its lock would keep a writer of the whole out.
             drop(whole);
             Ok(match range {
@@ -201,11 +201,11 @@ fn open_found(
         }
         Source::Container(_, format) => {
             let whole = crate::container::open(path, format, mode)?;
-            let range = find_range(&whole, name, is_file_system)?;
+            let range = find_range(&whole, name, mode, is_file_system)?;
             fixed(whole, range)
         }
         Source::Remote(address) => {
-            let find = |whole: &_| find_range(whole, name, is_file_system);
+            let find = |whole: &_| find_range(whole, name, mode, is_file_system);
             let (whole, range) = remote::open(address, mode, find)?;
             fixed(whole, range)
         }
@@ -227,10 +227,12 @@ fn fixed(
 pub(crate) fn find_range(
     whole: &Arc<dyn BlockDevice>,
     name: &VolumeName,
+    mode: OpenMode,
     is_file_system: bool,
 ) -> Result<Option<Range<u64>>, VolumeError> {
     let mut range = locate(whole, name.parts())?;
-    if is_file_system && let Some(found) = only_file_system(&part(whole, &range)?, is_range(name))?
+    if is_file_system
+        && let Some(found) = only_file_system(&part(whole, &range)?, mode, is_range(name))?
     {
         range = within(&range, &found)?;
     }

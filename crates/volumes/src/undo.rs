@@ -11,7 +11,7 @@
 
 use crate::open::{find_range, look};
 use crate::{VolumeError, VolumeName, remote};
-use drystone_blockdev::UndoFile;
+use drystone_blockdev::{OpenMode, UndoFile};
 use std::ffi::OsString;
 use std::ops::Range;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -33,7 +33,7 @@ const SECTOR_BYTES: u64 = 512;
 ///
 /// As [`VolumeError`] says.
 pub fn undo_file(name: &VolumeName) -> Result<UndoFile, VolumeError> {
-    Ok(log_of(name, find_range(&look(name)?.device()?, name, true)?))
+    Ok(log_of(name, find_range(&look(name)?.device()?, name, OpenMode::ReadOnly, true)?))
 }
 
 /// The same for a volume that is about to be replaced, as it is named. A whole one isn't looked at: it need not
@@ -45,7 +45,7 @@ pub fn undo_file(name: &VolumeName) -> Result<UndoFile, VolumeError> {
 pub fn undo_file_as_named(name: &VolumeName) -> Result<UndoFile, VolumeError> {
     let range = match name.parts().is_empty() {
         true => None,
-        false => find_range(&look(name)?.device()?, name, false)?,
+        false => find_range(&look(name)?.device()?, name, OpenMode::ReadOnly, false)?,
     };
     Ok(log_of(name, range))
 }
