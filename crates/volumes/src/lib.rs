@@ -32,7 +32,7 @@ pub use content::{FoundPartition, PartitionProblem, VolumeContent};
 pub use drystone_rbd::{Freezing, RbdAddress, RbdDevice, SnapshotWatch};
 pub use error::{PartitionList, VolumeError};
 pub use kind::{FileSystemKind, nilfs2_superblock};
-pub use name::{NameError, PartitionChoice, VolumeName, VolumePart};
+pub use name::{NameError, NamedFormat, PartitionChoice, VolumeName, VolumePart};
 pub use nbd::{NbdAddress, NbdDevice};
 pub use open::{
     ChangeableVolume, DiskContent, disk_content, kind_of, open, open_as_named, open_unless_raw,

@@ -14,6 +14,7 @@ use uuid::Uuid;
 /// | `disk.img#2` | its second partition |
 /// | `disk.img#root` | the one partition with this name, label, UUID or type |
 /// | `disk.img@offset=1M` | what begins there; `,size=64M` says how much it is |
+/// | `disk.img@format=raw` | the file as it is, whatever it begins with |
 /// | `log.img@12` | a checkpoint of NILFS2 |
 /// | `nbd://host/export`, `nbd+unix:///export?socket=/path` | an export of an NBD server; `nbds` for TLS |
 /// | `rbd:pool/image`, `rbd:pool/image@snapshot` | an image in a Ceph cluster |
@@ -25,8 +26,19 @@ use uuid::Uuid;
 pub struct VolumeName {
     source: PathBuf,
     suffix: OsString,
+    format: Option<NamedFormat>,
     parts: Vec<VolumePart>,
     checkpoint: Option<u64>,
+}
+
+/// The format of a file, if the name says it. A file begins with what its writer wants, who may be a guest that
+/// isn't trusted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NamedFormat {
+    /// The file is the disk, whatever it begins with.
+    Raw,
+    /// It is a qcow2, whose backing files may be anywhere.
+    Qcow2,
 }
 
 /// Which part of a disk is meant.
@@ -89,6 +101,7 @@ impl VolumeName {
         let mut volume = VolumeName {
             source: PathBuf::from(OsStr::from_bytes(source)),
             suffix: OsStr::from_bytes(suffix).to_owned(),
+            format: None,
             parts: Vec::new(),
             checkpoint: None,
         };
@@ -138,6 +151,7 @@ impl VolumeName {
         VolumeName {
             source: source.to_owned(),
             suffix: OsString::new(),
+            format: None,
             parts: Vec::new(),
             checkpoint: None,
         }
@@ -166,6 +180,12 @@ impl VolumeName {
         self.source
             .to_str()
             .filter(|name| remote::is_address(name.as_bytes()) && !self.source.exists())
+    }
+
+    /// The format of the file, if the name says it.
+    #[must_use]
+    pub fn format(&self) -> Option<NamedFormat> {
+        self.format
     }
 
     /// Which part of it is meant; of that, the next part, and so on.
@@ -235,13 +255,32 @@ impl VolumeName {
             let (place, value) = match word.split_once('=') {
                 Some(("offset", value)) => (&mut offset, value),
                 Some(("size", value)) => (&mut length, value),
-                _ => return Err(wrong("a number, or offset=BYTES[,size=BYTES]".to_owned())),
+                Some(("format", value)) => {
+                    self.format = Some(self.read_format(value).map_err(wrong)?);
+                    continue;
+                }
+                _ => {
+                    let expected = "a number, offset=BYTES[,size=BYTES], or format=raw|qcow2";
+                    return Err(wrong(expected.to_owned()));
+                }
             };
             *place = Some(parse_size(value).map_err(wrong)?);
         }
-        let offset = offset.unwrap_or(0);
-        self.parts.push(VolumePart::Range { offset, length });
+        if offset.is_some() || length.is_some() {
+            self.parts.push(VolumePart::Range { offset: offset.unwrap_or(0), length });
+        }
         Ok(())
+    }
+
+    fn read_format(&self, value: &str) -> Result<NamedFormat, String> {
+        if self.is_remote() || !self.parts.is_empty() || self.format.is_some() {
+            return Err("only a whole file has a format, and one".to_owned());
+        }
+        match value {
+            "raw" => Ok(NamedFormat::Raw),
+            "qcow2" => Ok(NamedFormat::Qcow2),
+            _ => Err("the format is raw or qcow2".to_owned()),
+        }
     }
 }
 
@@ -254,23 +293,23 @@ impl std::fmt::Display for VolumeName {
 /// Whether a text begins with a mark, and what may stand after it.
 fn begins_part(text: &[u8]) -> bool {
     match text {
-        [b'@', rest @ ..] => is_checkpoint(rest) || is_range(rest),
+        [b'@', rest @ ..] => is_checkpoint(rest) || is_described(rest),
         _ => begins_disk_part(text),
     }
 }
 
-/// Whether a text begins with a partition or a range of bytes.
+/// Whether a text begins with a partition, a range of bytes or a format.
 fn begins_disk_part(text: &[u8]) -> bool {
     match text {
         [b'#', ..] => true,
-        [b'@', rest @ ..] => is_range(rest),
+        [b'@', rest @ ..] => is_described(rest),
         _ => false,
     }
 }
 
-/// Whether a text after an `@` begins a range of bytes.
-fn is_range(text: &[u8]) -> bool {
-    text.starts_with(b"offset=") || text.starts_with(b"size=")
+/// Whether a text after an `@` begins a range of bytes or a format.
+fn is_described(text: &[u8]) -> bool {
+    ["offset=", "size=", "format="].iter().any(|word| text.starts_with(word.as_bytes()))
 }
 
 /// Whether a text after an `@` is the number of a checkpoint, up to the next mark.
@@ -344,6 +383,29 @@ mod tests {
             let volume = found(folder, name);
             assert_eq!((volume.source(), volume.parts()), (&*folder.join(name), &[][..]), "{name}");
         }
+    }
+
+    #[test]
+    fn a_name_may_say_the_format() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        std::fs::write(folder.join("d"), "").unwrap();
+        let range = VolumePart::Range { offset: 512, length: None };
+        for (name, format, parts) in [
+            ("d@format=raw", NamedFormat::Raw, vec![]),
+            ("d@format=qcow2#2", NamedFormat::Qcow2, vec![partition("2")]),
+            ("d@format=raw,offset=512", NamedFormat::Raw, vec![range.clone()]),
+            ("d@format=raw@offset=512", NamedFormat::Raw, vec![range]),
+        ] {
+            let volume = found(folder, name);
+            assert_eq!((volume.format(), volume.parts()), (Some(format), &parts[..]), "{name}");
+            assert_eq!(volume.source(), folder.join("d"));
+            assert!(volume.full().unwrap().ends_with(name));
+        }
+        for name in ["d@format=vdi", "d#1@format=raw", "d@format=raw,format=raw"] {
+            assert!(VolumeName::find(&folder.join(name)).is_err(), "{name}");
+        }
+        assert!(VolumeName::find(Path::new("nbd://host/x@format=raw")).is_err());
     }
 
     #[test]

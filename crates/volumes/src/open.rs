@@ -9,9 +9,10 @@
 //! bytes of the old partition are opened.
 
 use crate::choice::{choose, found_partitions, only_file_system, table_of};
+use crate::container::BackingFiles;
 use crate::{
-    ContainerFormat, FileSystemKind, FoundPartition, PartitionTable, VolumeError, VolumeName,
-    VolumePart, remote,
+    ContainerError, ContainerFormat, FileSystemKind, FoundPartition, NamedFormat, PartitionTable,
+    VolumeError, VolumeName, VolumePart, remote,
 };
 use drystone_blockdev::{
     BlockDevice, DeviceError, DeviceResult, FileDevice, OpenMode, Region, UndoTarget,
@@ -127,7 +128,7 @@ pub(crate) enum Source<'n> {
     /// A file or block device, open to be looked at.
     Raw(FileDevice),
     /// A disk image.
-    Container(&'n Path, ContainerFormat),
+    Container(&'n Path, ContainerFormat, BackingFiles),
     /// A volume behind a server.
     Remote(&'n str),
 }
@@ -138,10 +139,18 @@ pub(crate) fn look(name: &VolumeName) -> Result<Source<'_>, VolumeError> {
         return Ok(Source::Remote(address));
     }
     let file = FileDevice::open_to_look(name.source())?;
-    Ok(match ContainerFormat::of(&file)? {
-        None => Source::Raw(file),
-        Some(format) => Source::Container(name.source(), format),
-    })
+    let found = match name.format() {
+        Some(NamedFormat::Raw) => None,
+        _ => ContainerFormat::of(&file)?,
+    };
+    match (name.format(), found) {
+        (Some(NamedFormat::Qcow2), Some(ContainerFormat::Qcow2)) => {
+            Ok(Source::Container(name.source(), ContainerFormat::Qcow2, BackingFiles::Any))
+        }
+        (Some(NamedFormat::Qcow2), _) => Err(ContainerError::NoQcow2.into()),
+        (_, Some(format)) => Ok(Source::Container(name.source(), format, BackingFiles::Expected)),
+        (_, None) => Ok(Source::Raw(file)),
+    }
 }
 
 impl Source<'_> {
@@ -149,8 +158,8 @@ impl Source<'_> {
     pub fn device(self) -> Result<Arc<dyn BlockDevice>, VolumeError> {
         Ok(match self {
             Source::Raw(file) => Arc::new(file),
-            Source::Container(path, format) => {
-                crate::container::open(path, format, OpenMode::ReadOnly)?
+            Source::Container(path, format, backing) => {
+                crate::container::open(path, format, OpenMode::ReadOnly, backing)?
             }
             Source::Remote(address) => remote::open_to_look(address)?,
         })
@@ -199,8 +208,8 @@ fn open_found(
                 }
             })
         }
-        Source::Container(_, format) => {
-            let whole = crate::container::open(path, format, mode)?;
+        Source::Container(_, format, backing) => {
+            let whole = crate::container::open(path, format, mode, backing)?;
             let range = find_range(&whole, name, mode, is_file_system)?;
             fixed(whole, range)
         }

@@ -123,7 +123,7 @@ fn what_is_below_an_image_stays() {
     qemu("convert -c -O qcow2", &[&base, &compressed]);
     let compressed_before = std::fs::read(&compressed).unwrap();
     for (name, format) in [("base.img", "raw"), ("compressed", "qcow2")] {
-        let path = scratch.join(format!("on-{name}"));
+        let path = scratch.join(format!("on-{name}.qcow2"));
         qemu(&format!("create -q -f qcow2 -b {name} -F {format}"), &[&path]);
         changed_and_judged(&scratch, &path, &mut model.clone(), 11);
     }
@@ -375,7 +375,7 @@ fn what_is_synced_survives_a_kill() {
     std::fs::write(&base, vec![0xee; DISK_BYTES as usize]).unwrap();
     let mut random = fastrand::Rng::with_seed(10);
     for round in 0..8 {
-        let path: PathBuf = scratch.join(format!("disk{round}"));
+        let path: PathBuf = scratch.join(format!("disk{round}.qcow2"));
         qemu("create -q -f qcow2 -o cluster_size=16K -b base -F raw", &[&path]);
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "writer_to_be_killed", "--nocapture"])

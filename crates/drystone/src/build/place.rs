@@ -49,8 +49,8 @@ impl BuildPlace {
     /// [`ErrorCause::HoldsData`] if it isn't empty, unless `overwrite`; [`ErrorCause::InUse`] if another process uses
     /// it; it is neither a file nor a device.
     pub fn choose(name: &Path, overwrite: bool) -> Result<BuildPlace> {
-        let path = name.to_owned();
         let name = VolumeName::find_whole(name)?;
+        let path = name.source().to_owned();
         let undo = undo_file_as_named(&name)?;
         if !name.parts().is_empty() || name.is_remote() {
             let device = open_as_named(&name, OpenMode::ReadWrite)?;

@@ -24,7 +24,7 @@
 use super::header::Qcow2Header;
 use super::image_file::ImageFile;
 use super::refcounts::restore_counts;
-use super::{ContainerError, ContainerFormat};
+use super::{BackingFiles, ContainerError, ContainerFormat, is_named_qcow2};
 use drystone_blockdev::{
     BlockDevice, DeviceError, DeviceOperation, DeviceResult, FileDevice, OpenMode, check_range,
     write_zeros,
@@ -77,6 +77,7 @@ impl ContainerDevice {
         path: &Path,
         format: ContainerFormat,
         mode: OpenMode,
+        allowed: BackingFiles,
     ) -> Result<ContainerDevice, ContainerError> {
         match (format, mode) {
             (ContainerFormat::Qcow2, _) | (ContainerFormat::Vmdk, OpenMode::ReadOnly) => {}
@@ -86,12 +87,18 @@ impl ContainerDevice {
         let file = FileDevice::open(path, mode)?;
         let host = |source| ContainerError::Host { format, source: Arc::new(source) };
         let mut backing = Vec::new();
+        let files = HostFiles {
+            files: &mut backing,
+            written_image: (mode == OpenMode::ReadWrite && allowed == BackingFiles::Expected)
+                .then_some(path),
+            unclosed: None,
+        };
         let mut marked = None;
         let image = match format {
             ContainerFormat::Vmdk => {
                 let storage = File::open(storage_options(path, false)).map_err(host)?;
                 let builder = Vmdk::<ImageFile>::builder(ImageFile::new(storage));
-                FormatAccess::new(builder.open(HostFiles::new(&mut backing)).map_err(host)?)
+                FormatAccess::new(builder.open(files).map_err(host)?)
             }
             _ => {
                 let header = Qcow2Header::check(&file)?;
@@ -107,7 +114,7 @@ impl ContainerDevice {
                 let is_shown_closed = !is_written && header.is_dirty();
                 storage.is_shown_closed().store(is_shown_closed, Ordering::Relaxed);
                 let builder = Qcow2::<ImageFile>::builder(storage).write(is_written);
-                let opened = builder.open(HostFiles::new(&mut backing)).map_err(host)?;
+                let opened = builder.open(files).map_err(host)?;
                 if is_written {
                     header.mark(&file, true)?;
                     marked = Some(header);
@@ -218,13 +225,32 @@ fn storage_options(path: &Path, is_written: bool) -> StorageOpenOptions {
 /// Opens the files that a disk image names, and locks them against writers.
 struct HostFiles<'a> {
     files: &'a mut Vec<FileDevice>,
+    /// The image that is written, if not all files may be behind it.
+    written_image: Option<&'a Path>,
     /// The last one, if it is a qcow2 that wasn't closed. What it is opened as comes next: it may be a raw disk.
     unclosed: Option<Arc<AtomicBool>>,
 }
 
 impl HostFiles<'_> {
-    fn new(files: &mut Vec<FileDevice>) -> HostFiles<'_> {
-        HostFiles { files, unclosed: None }
+    /// Refuses a file that may be behind the image by the will of a guest.
+    fn expect(&self, file: &Path) -> io::Result<()> {
+        let Some(image) = self.written_image else { return Ok(()) };
+        let file = file.canonicalize()?;
+        let image = image.canonicalize()?;
+        let is_below = image.parent().is_some_and(|folder| file.starts_with(folder));
+        let problem = match is_named_qcow2(&image) {
+            true if is_below => return Ok(()),
+            true => "it isn't in the directory of the image",
+            false => {
+                "the name of the image doesn't end with .qcow2, so it may be a raw disk whose guest \
+                      wants to see that file"
+            }
+        };
+        Err(io::Error::other(format!(
+            "the backing file {} isn't used: {problem}; IMAGE@format=qcow2 allows it, and \
+             IMAGE@format=raw takes the image as it is",
+            file.display()
+        )))
     }
 }
 
@@ -236,7 +262,9 @@ impl ImplicitOpenGate<ImageFile> for HostFiles<'_> {
         if let Some(is_shown_closed) = self.unclosed.take().filter(|_| F::FORMAT == Format::Qcow2) {
             is_shown_closed.store(true, Ordering::Relaxed);
         }
-        Ok(FormatAccess::new(builder.open(HostFiles::new(self.files))?))
+        let inner =
+            HostFiles { files: self.files, written_image: self.written_image, unclosed: None };
+        Ok(FormatAccess::new(builder.open(inner)?))
     }
 
     fn open_storage(&mut self, options: StorageOpenOptions) -> io::Result<ImageFile> {
@@ -245,6 +273,7 @@ impl ImplicitOpenGate<ImageFile> for HostFiles<'_> {
             return Err(io::Error::other("the chain of backing files is too long"));
         }
         let path = options.get_filename().ok_or(io::ErrorKind::InvalidInput)?.to_owned();
+        self.expect(&path)?;
         // Nothing but files and block devices: opening a pipe would wait.
         let file = FileDevice::open(&path, OpenMode::ReadOnly).map_err(io::Error::other)?;
         let options = options.write(false);

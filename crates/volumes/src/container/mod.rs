@@ -85,17 +85,31 @@ impl std::fmt::Display for ContainerFormat {
     }
 }
 
+/// Which backing files a disk image may have.
+///
+/// What is written to an image takes the rest of its cluster from there. A guest could write a header into its raw
+/// disk that names a file of the host, and then read in its disk what was in that file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BackingFiles {
+    /// Any: somebody has said that it is such an image.
+    Any,
+    /// Those that are no surprise. An image that is written must be called a qcow2 for it, and they must be in its
+    /// directory or below.
+    Expected,
+}
+
 /// Opens an image file as the disk that it holds.
 pub(crate) fn open(
     path: &Path,
     format: ContainerFormat,
     mode: OpenMode,
+    backing: BackingFiles,
 ) -> Result<Arc<dyn BlockDevice>, ContainerError> {
     #[cfg(feature = "containers")]
-    return Ok(Arc::new(device::ContainerDevice::open(path, format, mode)?));
+    return Ok(Arc::new(device::ContainerDevice::open(path, format, mode, backing)?));
     #[cfg(not(feature = "containers"))]
     {
-        let _ = (path, mode);
+        let _ = (path, mode, backing);
         Err(ContainerError::LeftOut(format))
     }
 }
@@ -147,6 +161,9 @@ pub enum ContainerError {
         "a qcow2 with {0}, which can't be used; 'qemu-img convert -O qcow2' makes a copy that can"
     )]
     Feature(&'static str),
+    /// The name says that it is a qcow2.
+    #[error("not a qcow2, as its name says")]
+    NoQcow2,
     /// A qcow2 is damaged.
     #[error("a damaged qcow2: {0}; 'qemu-img check -r all' may repair it")]
     Damaged(String),
