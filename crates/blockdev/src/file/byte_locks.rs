@@ -4,8 +4,8 @@
 //!
 //! Our own locks are on the bytes that are read or written, except those that stand for something else:
 //!
-//! QEMU, with libvirt and guestfish, locks bytes 100 and 200 of an image, and some after each. Byte
-//! `100 + n` is locked by what uses the right number `n`, and byte `200 + n` by what shares it with nobody.
+//! QEMU, with libvirt and guestfish, locks bytes 100 and 200 of an image, and some after each. A program
+//! locks byte `100 + n` if it uses right `n`, and byte `200 + n` if it lets nobody else use it.
 //! All these locks are shared ones. After it has taken its own, a program tests whether somebody has the
 //! opposite ones. We do the same:
 //!

@@ -132,15 +132,19 @@ impl Export {
     }
 
     fn checked(self) -> io::Result<Export> {
-        let is_sound = self.block_bytes.is_power_of_two()
-            && self.block_bytes <= 1 << 20
-            && self.request_bytes_max >= self.block_bytes.max(4096)
-            && self.size_bytes <= i64::MAX as u64
-            && self.size_bytes.is_multiple_of(u64::from(self.block_bytes));
-        match is_sound {
-            true => Ok(self),
-            false => Err(wrong(&format!("sizes that can't be: {self:?}"))),
-        }
+        let Export { size_bytes, block_bytes, request_bytes_max, .. } = self;
+        let problem = if !block_bytes.is_power_of_two() || block_bytes > 1 << 20 {
+            format!("blocks of {block_bytes} bytes")
+        } else if request_bytes_max < block_bytes.max(4096) {
+            format!("requests of at most {request_bytes_max} bytes")
+        } else if size_bytes > i64::MAX as u64 {
+            format!("{size_bytes} bytes")
+        } else if !size_bytes.is_multiple_of(block_bytes.into()) {
+            format!("{size_bytes} bytes, not a multiple of its block size of {block_bytes}")
+        } else {
+            return Ok(self);
+        };
+        Err(wrong(&format!("the export has {problem}")))
     }
 }
 

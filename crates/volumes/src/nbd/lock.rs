@@ -1,8 +1,8 @@
 //! Locks of exports against other programs on this machine: the protocol has none.
 //!
-//! An open export holds the lock of a file that is named after it, as large as it and empty. The bytes of a partition
-//! are locked there as they are in a disk that is a file. The file stays: two programs could lock different ones if it
-//! was removed.
+//! An open export holds the lock of a file that is named after it, as large as it and empty. A partition locks the
+//! same bytes of this file that it would lock in a disk image. The file stays: two programs could lock different ones
+//! if it was removed. For ordinary users the system removes it when they log out (pam_systemd(8)).
 
 use super::NbdDevice;
 use drystone_blockdev::{DeviceError, DeviceResult, FileDevice, OpenMode};

@@ -1,6 +1,6 @@
 //! A connection's bytes, over TCP or a Unix socket, as they are or in TLS.
 //!
-//! A time limit of a socket is for one wait, so a server that takes or sends a few bytes now and then could
+//! A socket's time limit applies to each wait, so a server that takes or sends a few bytes now and then could
 //! stretch an exchange without end. So the limits here are deadlines, and each wait has what is left.
 
 use super::Session;
