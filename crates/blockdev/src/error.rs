@@ -37,7 +37,7 @@ pub enum DeviceError {
     },
 
     /// The medium behind the device is full.
-    #[error("no space for {length} bytes at byte {offset} on the medium of the device")]
+    #[error("no space is left where the image lies: {length} bytes were needed at byte {offset}")]
     NoSpace {
         /// First byte of the range that could not be written.
         offset: u64,
@@ -66,6 +66,10 @@ pub enum DeviceError {
         /// What the system said then.
         source: Arc<std::io::Error>,
     },
+
+    /// The work on the device was cancelled.
+    #[error("cancelled")]
+    Cancelled,
 
     /// Another process, or another part of this one, has the device open.
     #[error("{} is in use by another process", path.display())]

@@ -3,7 +3,7 @@
 //! The engine knows only [`BlockDevice`]. What stands behind it is a [`FileDevice`] (a regular file
 //! or a block device), a [`MemoryDevice`], or one of these inside wrappers: [`Region`] (a part, such
 //! as a partition), [`GroupFlush`] (callers that wait for a flush share one; used by the engine),
-//! [`ReadOnly`], [`Overlay`] (writes stay in memory), [`Recording`] (for crash images), [`Faulty`],
+//! [`ReadOnly`], [`Overlay`] (writes stay in memory), [`Cancellable`], [`Recording`] (for crash images), [`Faulty`],
 //! [`Stepped`] (operations wait for a test) and [`Timed`]. Test hooks are in wrappers, never in the
 //! engine.
 //!
@@ -19,6 +19,7 @@
 //! alone keeps one, so that its log has the device's order.
 #![deny(unsafe_code)]
 
+mod cancellable;
 mod device;
 mod error;
 mod faulty;
@@ -37,6 +38,7 @@ mod stepped;
 mod timed;
 mod undo;
 
+pub use cancellable::Cancellable;
 pub use device::{BlockDevice, check_range, write_zeros};
 pub use error::{DeviceError, DeviceOperation, DeviceResult};
 pub use faulty::{Effect, Fault, Faulty, Trigger};

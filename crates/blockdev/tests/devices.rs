@@ -344,7 +344,7 @@ fn a_file_is_opened_only_if_it_can_be_a_device() {
     let error = FileDevice::open(&path, OpenMode::ReadWrite).unwrap_err();
     assert!(error.to_string().contains("missing"), "{error}");
     let error = FileDevice::open(directory.path(), OpenMode::ReadOnly).unwrap_err();
-    assert!(error.to_string().contains("neither a regular file nor"), "{error}");
+    assert!(error.to_string().contains("a directory, not an image"), "{error}");
 }
 
 #[test]

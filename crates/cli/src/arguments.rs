@@ -1,10 +1,12 @@
 //! The command line as a whole.
 
 use crate::commands::Command;
+use crate::failure::USAGE;
 use crate::global::Global;
-use clap::Parser;
-use clap::builder::StyledStr;
-use clap::error::{ContextKind, ContextValue};
+use crate::messages::tell;
+use crate::wrong_call::{is_help, with_advice, wrong_call};
+use clap::{CommandFactory, Parser};
+use std::ffi::OsString;
 
 const AFTER_HELP: &str = "\
 IMAGE is a file or a block device with an ext2, ext3, ext4 or NILFS2 file system; IMAGE:/PATH is a \
@@ -23,43 +25,73 @@ Examples:
 
 /// Makes, fills, reads, changes, checks and mounts images of ext4 and NILFS2.
 #[derive(Debug, Parser)]
-#[command(name = "drystone", version, after_help = AFTER_HELP, disable_help_subcommand = true)]
+#[command(name = "drystone", version, after_help = AFTER_HELP)]
 pub struct Arguments {
     #[command(flatten)]
     pub global: Global,
     #[command(subcommand)]
     pub command: Command,
+    /// What to call for help.
+    #[arg(skip)]
+    pub called: String,
 }
 
 impl Arguments {
     /// Parses the arguments; ends the process if they are wrong.
     pub fn read() -> Arguments {
         let words = crate::called_as::words();
-        let mut arguments = Arguments::try_parse_from(words).unwrap_or_else(|mut error| {
-            if let Some(ContextValue::StyledStrs(tips)) = error.get(ContextKind::Suggested) {
-                // How to pass an unknown option as a name is never what is meant.
-                let is_meant = |tip: &&StyledStr| !tip.to_string().starts_with("to pass ");
-                let tips: Vec<_> = tips.iter().filter(is_meant).cloned().collect();
-                match tips.is_empty() {
-                    true => error.remove(ContextKind::Suggested),
-                    false => error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips)),
-                };
+        let called = called(&words);
+        match Arguments::try_parse_from(words) {
+            Ok(mut arguments) => {
+                arguments.global.json = arguments.global.json_output.is_some();
+                arguments.called = called;
+                arguments
             }
-            error.exit()
-        });
-        arguments.global.json = arguments.global.json_output.is_some();
-        arguments
+            Err(error) if is_help(&error) => error.exit(),
+            Err(error) => {
+                let message = wrong_call(error, &called);
+                tell(with_advice(&message, &called));
+                std::process::exit(i32::from(USAGE))
+            }
+        }
+    }
+}
+
+/// What to call for help: the program, and the command if one was named.
+fn called(words: &[OsString]) -> String {
+    let definition = Arguments::command();
+    let mut names = words.iter().skip(1).filter_map(|word| word.to_str());
+    match names.find(|name| definition.find_subcommand(name).is_some()) {
+        Some(name) => format!("drystone {name}"),
+        None => "drystone".to_string(),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_definitions_are_consistent() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn wrong_calls_are_told_as_commands_do() {
+        let told = |line: &str| {
+            let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            let called = called(&words);
+            let message = wrong_call(Arguments::try_parse_from(words).unwrap_err(), &called);
+            with_advice(&message, &called)
+        };
+        let number = told("drystone quota a.img --user root");
+        assert!(number.starts_with("invalid value 'root' for '--user <ID>': it isn't a number\n"));
+        assert!(number.ends_with("\nTry 'drystone quota --help'."), "{number}");
+        let build = told("drystone build a.img rootfs");
+        assert!(build.contains("tip: sources follow --from"), "{build}");
+        assert!(build.contains("<IMAGE> --from <[KIND:]SOURCE>..."), "{build}");
+        assert!(told("drystone mkfs a.img 64M").contains("tip: the size follows --size"));
+        assert!(told("drystone frobnicate").ends_with("\nTry 'drystone --help'."));
     }
 
     #[test]

@@ -23,8 +23,31 @@ fn translate(words: Vec<OsString>) -> Vec<OsString> {
     } else if UMOUNT.iter().any(|name| called == *name) {
         from_umount(&words[1..])
     } else {
-        words
+        as_find_options(words)
     }
+}
+
+/// Options of find(1), which it takes after one dash.
+const OF_FIND: [(&str, &str); 7] = [
+    ("-name", "--name"),
+    ("-type", "--type"),
+    ("-size", "--size"),
+    ("-user", "--user"),
+    ("-links", "--links"),
+    ("-maxdepth", "--max-depth"),
+    ("-print0", "--print0"),
+];
+
+/// After `find`, the options as find(1) has them stand for ours. Letters would be read otherwise: `-n ame`.
+fn as_find_options(mut words: Vec<OsString>) -> Vec<OsString> {
+    if words.get(1).is_some_and(|command| command == "find") {
+        for word in &mut words {
+            if let Some((_, ours)) = OF_FIND.iter().find(|(theirs, _)| word == theirs) {
+                *word = (*ours).into();
+            }
+        }
+    }
+    words
 }
 
 /// Options and other words of a call by `mount` or `umount`. Options with a value are `-o`, `-t`
@@ -112,6 +135,15 @@ mod tests {
             from_umount(&words("/mnt -v -t fuse.drystone")),
             words("drystone umount -- /mnt")
         );
+    }
+
+    #[test]
+    fn find_takes_the_options_of_find() {
+        let line = words("drystone find disk.img -name x -type f -maxdepth 2 -l 1");
+        let ours = words("drystone find disk.img --name x --type f --max-depth 2 -l 1");
+        assert_eq!(translate(line), ours);
+        let line = words("drystone ls -name x");
+        assert_eq!(translate(line.clone()), line);
     }
 
     #[test]

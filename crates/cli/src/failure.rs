@@ -6,7 +6,7 @@ use std::process::ExitCode;
 /// Something failed.
 const FAILED: u8 = 1;
 /// The command was called wrongly; clap uses the same.
-const USAGE: u8 = 2;
+pub const USAGE: u8 = 2;
 
 /// Why a command didn't succeed.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ impl Failure {
         let is_closed_pipe = self.is_closed_pipe();
         ExitCode::from(match self {
             Failure::Usage(message) => {
-                tell(format_args!("{message}\nTry 'drystone --help'."));
+                tell(message);
                 USAGE
             }
             Failure::Failed(error) => {

@@ -4,9 +4,12 @@ use crate::failure::{Failure, Outcome};
 use crate::global::Global;
 use crate::interrupt::Interrupt;
 use crate::location::{Location, by_image};
+use crate::messages::tell;
+use crate::mounts::registry::MountRegistry;
+use crate::mounts::status::Status;
 use crate::tree::ImageTree;
 use anyhow::Context;
-use drystone::{ErrorCause, Image, ImageOptions, Policy, VolumeName};
+use drystone::{ChangeOptions, ErrorCause, Image, ImageOptions, Policy, VolumeName};
 use std::fs::DirEntry;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
@@ -42,13 +45,58 @@ impl<T> AtImage<T> for drystone::Result<T> {
     }
 }
 
+/// Has `body` change an image as a whole. An interrupt takes the change back.
+pub fn change_whole<T>(
+    path: &Path,
+    undo: Option<PathBuf>,
+    global: &Global,
+    body: impl FnOnce(&ChangeOptions) -> drystone::Result<T>,
+) -> Outcome<T> {
+    global.check_may_change()?;
+    let interrupt = Interrupt::install()?;
+    let options = ChangeOptions::default().undo(undo).cancelled(interrupt.flag());
+    let changed = body(&options);
+    unless_interrupted(path, changed, &interrupt, "nothing has changed")
+}
+
+/// The result of work that an interrupt has ended if it was cancelled; `left` is what is left of it.
+pub fn unless_interrupted<T>(
+    path: &Path,
+    done: drystone::Result<T>,
+    interrupt: &Interrupt,
+    left: &str,
+) -> Outcome<T> {
+    match done {
+        Err(error) if interrupt.is_asked() && matches!(error.cause(), ErrorCause::Cancelled) => {
+            tell(format_args!("{}: interrupted; {left}", path.display()));
+            Err(Failure::Code(interrupt.code()))
+        }
+        done => Ok(done.at_image(path)?),
+    }
+}
+
 /// Why an image can't be used, with the processes that have it open if that is why.
 pub fn reason(path: &Path, cause: &ErrorCause) -> String {
-    let users = match cause {
-        ErrorCause::InUse => users_of(path),
-        _ => Vec::new(),
-    };
+    if !matches!(cause, ErrorCause::InUse) {
+        return cause.to_string();
+    }
+    if let Some(mounted) = mounted(path) {
+        return format!("{cause}, {mounted}");
+    }
+    let users = users_of(path);
     if users.is_empty() { cause.to_string() } else { format!("{cause}: {}", users.join(", ")) }
+}
+
+/// The process that has an image mounted, and where, if this user has mounted it.
+fn mounted(path: &Path) -> Option<String> {
+    let image = VolumeName::find(path).ok()?.full().ok()?;
+    let registry = MountRegistry::read().ok()?;
+    let is_it = |status: &&Status| status.image == image && status.process != std::process::id();
+    let status = registry.running.iter().map(|mount| &mount.status).find(is_it)?;
+    let (directory, process) = (status.directory.display(), status.process);
+    Some(format!(
+        "{process}, which has it mounted on {directory}: 'drystone umount {directory}' ends that"
+    ))
 }
 
 /// The other processes that have the file of an image open, as far as this user may see them.
@@ -93,6 +141,16 @@ impl Deref for OpenedImage {
     }
 }
 
+/// Fails if nothing may be changed, or `path` names a checkpoint.
+pub fn check_may_change(path: &Path, global: &Global) -> Outcome {
+    global.check_may_change()?;
+    if VolumeName::find(path).is_ok_and(|name| name.checkpoint().is_some()) {
+        let name = path.display();
+        return Err(Failure::Usage(format!("{name} is a checkpoint, which can only be read")));
+    }
+    Ok(())
+}
+
 /// Opens the image at `path` with these options and those of every command. That of a shell is open.
 pub fn open_with(
     path: &Path,
@@ -101,7 +159,7 @@ pub fn open_with(
     options: ImageOptions,
 ) -> Outcome<OpenedImage> {
     if intent == Intent::Change {
-        global.check_may_change()?;
+        check_may_change(path, global)?;
     }
     let open = || open_again(path, intent, global, options);
     Ok(match global.shell_image.as_ref().filter(|shared| shared.is_at(path)) {
@@ -144,8 +202,13 @@ pub fn with_each(
 ) -> Outcome {
     let interrupt = interrupt_of(intent)?;
     let mut has_failed = false;
-    for (path, paths) in by_image(locations) {
-        match with_tree(&path, intent, global, &interrupt, |tree| body(tree, &paths)) {
+    let images = by_image(locations);
+    for (path, paths) in &images {
+        let on_tree = |tree: &mut ImageTree<'_>| {
+            tree.is_one_of_several = images.len() > 1;
+            body(tree, paths)
+        };
+        match with_tree(path, intent, global, &interrupt, on_tree) {
             // It has printed what went wrong; the other images aren't affected.
             Err(Failure::Reported) => has_failed = true,
             other => other?,
@@ -161,7 +224,7 @@ pub fn with_one<T>(
     global: &Global,
     body: impl FnOnce(&ImageTree<'_>) -> Outcome<T>,
 ) -> Outcome<T> {
-    with_tree(path, intent, global, &interrupt_of(intent)?, body)
+    with_tree(path, intent, global, &interrupt_of(intent)?, |tree| body(tree))
 }
 
 /// Commands that change an image handle signals, to close it. Commands that only read may end at once.
@@ -177,13 +240,13 @@ fn with_tree<T>(
     intent: Intent,
     global: &Global,
     interrupt: &Option<Interrupt>,
-    body: impl FnOnce(&ImageTree<'_>) -> Outcome<T>,
+    body: impl FnOnce(&mut ImageTree<'_>) -> Outcome<T>,
 ) -> Outcome<T> {
     let options = ImageOptions::default().memory_bytes(WALK_MEMORY_BYTES);
     let image = open_with(path, intent, global, options)?;
     let result = {
-        let tree = ImageTree::new(image.file_system(), path).heeding(interrupt.clone());
-        body(&tree).and_then(|value| match tree.has_reported() {
+        let mut tree = ImageTree::new(image.file_system(), path).heeding(interrupt.clone());
+        body(&mut tree).and_then(|value| match tree.has_reported() {
             true => Err(Failure::Reported),
             false => Ok(value),
         })

@@ -1,7 +1,7 @@
 //! Interrupts: Control-C, and the signals by which a system asks a program to end.
 //!
-//! The first one makes a long command stop and close its image cleanly. A second one ends the process
-//! at once; the next command then replays the journal. A signal that was ignored when the program
+//! The first one makes a long command stop and close its image cleanly, or take back a change of the whole image. A
+//! second one ends the process at once; the next command then replays the journal, or takes back the change. A signal that was ignored when the program
 //! started, as under `nohup`, stays ignored.
 
 use drystone_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -58,6 +58,11 @@ impl Interrupt {
             flag::register(signal, Arc::clone(&asked))?;
         }
         Ok(Interrupt { asked, signal: number })
+    }
+
+    /// From now on a signal ends the process at once, until [`install`](Interrupt::install) is called again.
+    pub fn end_at_next(&self) {
+        self.asked.store(true, Ordering::Relaxed);
     }
 
     /// From now on the process ends as soon as its terminal goes away: nothing is left to draw on, and

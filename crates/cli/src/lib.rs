@@ -25,6 +25,7 @@ mod location;
 mod messages;
 mod mode;
 mod mounting;
+mod mounts;
 mod output;
 mod owners;
 mod progress;
@@ -35,11 +36,14 @@ mod terminal;
 mod testing;
 mod tree;
 mod walk;
+mod wrong_call;
 
 use arguments::Arguments;
 use clap::CommandFactory;
 use commands::Command;
+use failure::Failure;
 use std::process::ExitCode;
+use wrong_call::with_advice;
 
 /// The definition of the command line.
 pub fn definition() -> clap::Command {
@@ -59,6 +63,9 @@ pub fn main() -> ExitCode {
     }
     match commands::run(&arguments.command, &arguments.global, definition) {
         Ok(()) => ExitCode::SUCCESS,
+        Err(Failure::Usage(message)) => {
+            Failure::Usage(with_advice(&message, &arguments.called)).report()
+        }
         Err(failure) => failure.report(),
     }
 }

@@ -36,6 +36,20 @@ impl Location {
         Ok(Location { image: image.into(), path: path.into() })
     }
 
+    /// For clap, where a path is required.
+    pub fn path_parser() -> impl TypedValueParser<Value = Location> {
+        OsStringValueParser::new().try_map(|text| match split(&text) {
+            Some(_) => Location::parse(&text),
+            None => Err(match not_slashless(&text) {
+                Ok(image) => {
+                    let image = Escaped(image.as_bytes());
+                    format!("name the path: '{image}:/' is the root directory")
+                }
+                Err(problem) => problem,
+            }),
+        })
+    }
+
     /// The path as bytes.
     pub fn path_bytes(&self) -> &[u8] {
         self.path.as_os_str().as_bytes()
@@ -46,6 +60,17 @@ impl std::fmt::Display for Location {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}:{}", self.image.display(), Escaped(self.path_bytes()))
     }
+}
+
+/// For clap: an image without a path in it.
+pub fn whole_image() -> impl TypedValueParser<Value = PathBuf> {
+    OsStringValueParser::new().try_map(|text| {
+        let Location { image, path } = Location::parse(&text)?;
+        match path.as_os_str() == "/" {
+            true => Ok(image),
+            false => Err(format!("this is about the whole image: write '{}'", image.display())),
+        }
+    })
 }
 
 /// A place in an image or on this machine.

@@ -12,12 +12,27 @@ use tracing_subscriber::{Layer, Registry};
 
 /// Prints a message after the program's name.
 pub fn tell(message: impl std::fmt::Display) {
-    let message = message.to_string();
+    let message = without_numbers(&message.to_string());
     let lines: Vec<String> =
         message.lines().map(|line| Escaped(line.as_bytes()).to_string()).collect();
     // In one write, so that lines of several threads don't mix. There is nowhere to report an
     // error.
     let _ = std::io::stderr().write_all(format!("drystone: {}\n", lines.join("\n")).as_bytes());
+}
+
+/// A message without the numbers that the standard library adds to what the system says.
+fn without_numbers(message: &str) -> String {
+    let mut parts = message.split(" (os error ");
+    let mut kept = parts.next().unwrap_or_default().to_string();
+    for part in parts {
+        match part.split_once(')') {
+            Some((number, rest)) if number.bytes().all(|digit| digit.is_ascii_digit()) => {
+                kept += rest;
+            }
+            _ => kept = kept + " (os error " + part,
+        }
+    }
+    kept
 }
 
 /// Gives a layer the events of a level and above from now on, or those that `RUST_LOG` names.
@@ -49,6 +64,15 @@ impl<W: Write> Write for Events<W> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_of_errors_are_left_out() {
+        let error = std::io::Error::from_raw_os_error(2);
+        let told =
+            without_numbers(&format!("a: {error}; b: {error}, (os error x) and (os error 1"));
+        let expected = "a: No such file or directory; b: No such file or directory, (os error x) and (os error 1";
+        assert_eq!(told, expected);
+    }
 
     #[test]
     fn events_are_harmless_lines() {

@@ -25,6 +25,8 @@ pub struct ImageTree<'a> {
     pub context: RequestContext,
     /// The name of the image.
     pub image: &'a Path,
+    /// The command works on other images too.
+    pub is_one_of_several: bool,
     names: OnceCell<AccountNames>,
     has_reported: Cell<bool>,
     interrupt: Option<Interrupt>,
@@ -53,7 +55,16 @@ impl<'a> ImageTree<'a> {
         let context = RequestContext::superuser();
         let has_reported = Cell::new(false);
         let names = OnceCell::new();
-        ImageTree { fs, file_system, context, image, names, has_reported, interrupt: None }
+        ImageTree {
+            fs,
+            file_system,
+            context,
+            image,
+            is_one_of_several: false,
+            names,
+            has_reported,
+            interrupt: None,
+        }
     }
 
     /// The same, for work that ends early after an interrupt.
@@ -143,6 +154,22 @@ impl<'a> ImageTree<'a> {
     /// An error of [`fs`](ImageTree::fs), with the place that the user named.
     pub fn error_at(&self, path: &Path, error: drystone::Error) -> anyhow::Error {
         self.error(path.as_os_str().as_bytes(), &error.into_cause())
+    }
+
+    /// The same for an entry that was to be made: which directory above it isn't there, if that is why; `advice` says
+    /// what to do.
+    pub fn error_making(&self, path: &Path, error: drystone::Error, advice: &str) -> anyhow::Error {
+        let is_missing = |above: &&Path| {
+            let found = self.fs.symlink_metadata(above);
+            found.is_err_and(|error| error.errno() == Errno::ENOENT)
+        };
+        let missing = path.ancestors().skip(1).filter(is_missing).last();
+        match missing.filter(|_| error.errno() == Errno::ENOENT) {
+            Some(above) => {
+                self.error(above.as_os_str().as_bytes(), &format!("doesn't exist{advice}"))
+            }
+            None => self.error_at(path, error),
+        }
     }
 
     /// Reports a failure at a path; the command goes on and fails at its end.

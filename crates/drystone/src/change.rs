@@ -8,10 +8,12 @@
 use crate::error::on_image;
 use crate::{Error, ErrorCause, FileSystemKind, VolumeName};
 use drystone_blockdev::{
-    BlockDevice, DeviceError, FileDevice, UndoDevice, UndoFile, UndoTarget, sync_directory_of,
+    BlockDevice, Cancellable, DeviceError, FileDevice, UndoDevice, UndoFile, UndoTarget,
+    sync_directory_of,
 };
 use drystone_ext4_format::superblock::mark_half_changed;
 use drystone_sync::Arc;
+use drystone_sync::atomic::{AtomicBool, Ordering};
 use drystone_volumes::{ChangeableVolume, undo_file};
 use std::fs::{File, OpenOptions};
 use std::io::ErrorKind;
@@ -19,17 +21,39 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// How an image is changed as a whole.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct ChangeOptions {
     /// Keeps the undo log in this file, so that [`undo`] can take the change back later. Otherwise there is
     /// a log beside the image while the change runs.
     pub undo: Option<PathBuf>,
+    /// Ends the change soon after this is set, for example by a signal: the image is rolled back, and the error is
+    /// [`ErrorCause::Cancelled`].
+    pub cancelled: Option<Arc<AtomicBool>>,
 }
 
 drystone_options::setters! {
     ChangeOptions {
         undo: impl Into<Option<PathBuf>>,
+        cancelled: impl Into<Option<Arc<AtomicBool>>>,
+    }
+}
+
+impl ChangeOptions {
+    /// Has `body` work on the device until that is cancelled.
+    pub(crate) fn until_cancelled<D: BlockDevice, T>(
+        &self,
+        device: D,
+        body: impl FnOnce(&Cancellable<D>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let never = || Arc::new(AtomicBool::new(false));
+        let cancelled = self.cancelled.clone().unwrap_or_else(never);
+        let done = body(&Cancellable::new(device, Arc::clone(&cancelled)));
+        match cancelled.load(Ordering::Relaxed) {
+            // A check may have taken the reads that failed for damage, and a change can be complete.
+            true => Err(ErrorCause::Cancelled.into()),
+            false => done,
+        }
     }
 }
 
@@ -96,22 +120,22 @@ pub(crate) fn open_rolled_back(name: &VolumeName) -> Result<SettledImage, Error>
 /// Refuses NILFS2, which can't be repaired or changed as a whole.
 pub(crate) fn expect_ext4(device: &dyn BlockDevice) -> Result<(), Error> {
     match FileSystemKind::of(device)? {
-        Some(kind @ FileSystemKind::Nilfs2) => Err(ErrorCause::Lacks {
-            kind,
-            what: "repair, and no change of a whole volume but growth by 'resize'",
-        }
-        .into()),
+        Some(FileSystemKind::Nilfs2) => Err(ErrorCause::OnlyGrows.into()),
         // The caller reads the superblock and reports what is wrong with it.
         Some(FileSystemKind::Ext4) | None => Ok(()),
     }
 }
 
-/// Makes a change with an undo log, and rolls it back if it fails. For `growth` a file gets that size first.
+/// The device of an image that is being changed: old bytes are logged, and the change can be cancelled.
+pub(crate) type ChangedDevice<'u, 'd> =
+    Cancellable<&'u UndoDevice<&'d dyn BlockDevice, FileDevice>>;
+
+/// Makes a change with an undo log, and rolls it back if it fails or is cancelled. For `growth` a file gets that size first.
 pub(crate) fn change<T>(
     image: &SettledImage,
     options: &ChangeOptions,
     growth: Option<(&FileDevice, u64)>,
-    body: impl FnOnce(&UndoDevice<&dyn BlockDevice, FileDevice>) -> Result<T, Error>,
+    body: impl FnOnce(&ChangedDevice<'_, '_>) -> Result<T, Error>,
 ) -> Result<T, Error> {
     let SettledImage { volume, undo } = image;
     let undo = match &options.undo {
@@ -126,7 +150,8 @@ pub(crate) fn change<T>(
         }
         None => undo,
     };
-    let changed = change_logged(volume, undo, growth, body);
+    let changed =
+        change_logged(volume, undo, growth, |device| options.until_cancelled(device, body));
     if let Some(path) = &options.undo {
         match &changed {
             Ok(_) => move_log(undo.path(), path)?,
@@ -311,10 +336,10 @@ mod tests {
         let sample = Sample::new();
         let changed = sample.change(|| {
             sample.keep_log_from_being_removed();
-            Err(ErrorCause::RepairCancelled.into())
+            Err(ErrorCause::Cancelled.into())
         });
         let cause = changed.unwrap_err().into_cause();
-        assert!(matches!(cause, ErrorCause::RepairCancelled), "{cause:?}");
+        assert!(matches!(cause, ErrorCause::Cancelled), "{cause:?}");
         assert!(sample.is_as_before());
     }
 }

@@ -67,7 +67,7 @@ pub fn check_image(
 /// # Errors
 ///
 /// [`ErrorCause::InUse`] if a process has it open; [`ErrorCause::Engine`] if another machine does, as its multi-mount
-/// protection says; [`ErrorCause::RepairCancelled`] if `choose` has ended the repair;
+/// protection says; [`ErrorCause::Cancelled`] if `choose` or [`ChangeOptions::cancelled`] has ended the repair;
 /// otherwise why it could not be mended at all. The image is as it was, or will be when it is changed
 /// the next time.
 pub fn repair_image(
@@ -93,7 +93,7 @@ pub fn repair_image(
         change(&image, change_options, None, |device| {
             let report = drystone_fsck::repair(device, options, now(), choose, progress)?;
             if report.is_cancelled {
-                return Err(ErrorCause::RepairCancelled.into());
+                return Err(ErrorCause::Cancelled.into());
             }
             note_repair(device, &report)?;
             Ok(report)

@@ -4,13 +4,17 @@ use crate::change::{ChangeOptions, change, open_rolled_back};
 use crate::error::on_image;
 use crate::settled::open_settled;
 use crate::{Error, ErrorCause, FileSystemKind, VolumeError, VolumeName};
-use drystone_blockdev::{BlockDevice, Existing, FileDevice, OpenMode, Overlay, UndoTarget};
+use drystone_blockdev::{
+    BlockDevice, Cancellable, DeviceError, DeviceOperation, Existing, FileDevice, OpenMode,
+    Overlay, UndoTarget,
+};
 use drystone_ext4_format::InodeNumber;
 use drystone_inspect::{
     BlockOwner, Decoded, DeletedFile, Fragmentation, ImagePart, InodeName, InspectedImage,
     JournalLog, MetadataOptions, MetadataSummary, ScrambleKey, SetField, SetOptions, copy_metadata,
     copy_scrambled, find_deleted, fragmentation_of, inspect, names_of, owners_of,
 };
+use drystone_sync::Arc;
 use drystone_volumes::{create_qcow2, is_named_qcow2};
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -20,7 +24,7 @@ use std::path::Path;
 pub(crate) type DeletedProgress<'p> = dyn FnMut(&'static str, u64, u64) + 'p;
 
 /// What NILFS2 hasn't, in errors.
-const INSPECTION: &str = "inspection";
+const INSPECTION: &str = "inspection: this works on ext4 only";
 pub(crate) const UNDELETE: &str = "undelete: read the files in an older checkpoint (IMAGE@NUMBER)";
 
 /// Has `body` read the ext4 volume that `name` stands for, after checking that no change of it was interrupted. What
@@ -164,29 +168,62 @@ pub fn save_metadata(
 ) -> Result<MetadataSummary, Error> {
     look_into("copy the metadata of", "copy of its metadata", name, |device| {
         let image = InspectedImage::open(device)?;
-        let make = || -> Result<Box<dyn BlockDevice>, Error> {
-            let size_bytes = device.size_bytes();
-            if is_named_qcow2(target) {
-                let file = FileDevice::create(target, 0, Existing::Refuse)?;
-                return Ok(Box::new(create_qcow2(file, size_bytes).map_err(VolumeError::from)?));
-            }
-            Ok(Box::new(FileDevice::create(target, size_bytes, Existing::Refuse)?))
-        };
-        let copy = make().map_err(|error| error.during("make").at(target))?;
-        // It holds names and content of files that not everybody may read.
-        let protected = std::fs::set_permissions(target, Permissions::from_mode(0o600))
-            .map_err(|error| Error::from(error).during("protect").at(target));
-        let copied = protected.and_then(|()| {
-            Ok(match options.scramble {
-                true => copy_scrambled(&image, &*copy, ScrambleKey::random(), progress)?,
-                false => copy_metadata(&image, &*copy, progress)?,
-            })
-        });
-        if copied.is_err() {
-            drop(copy);
+        let size_bytes = device.size_bytes();
+        let made = FileDevice::create(target, 0, Existing::Refuse);
+        let file = made.map_err(|error| Error::from(error).during("make").at(target))?;
+        let written = write_metadata(&image, size_bytes, file, target, options, progress);
+        if written.is_err() {
             // It was made by this call.
             let _ = std::fs::remove_file(target);
         }
-        copied
+        written
     })
+}
+
+/// Copies metadata to the new, empty file `target`, as which it is open.
+fn write_metadata(
+    image: &InspectedImage<'_>,
+    size_bytes: u64,
+    file: FileDevice,
+    target: &Path,
+    options: &MetadataOptions,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<MetadataSummary, Error> {
+    // It holds names and content of files that not everybody may read.
+    std::fs::set_permissions(target, Permissions::from_mode(0o600))
+        .map_err(|error| Error::from(error).during("protect").at(target))?;
+    let made = match is_named_qcow2(target) {
+        true => create_qcow2(file, size_bytes).map_err(|error| VolumeError::from(error).into()),
+        false => file
+            .resize(size_bytes)
+            .map(|()| Arc::new(file) as Arc<dyn BlockDevice>)
+            .map_err(Error::from),
+    };
+    let copy = made.map_err(|error: Error| error.during("make").at(target))?;
+    let copy: Arc<dyn BlockDevice> = match &options.cancelled {
+        Some(cancelled) => Arc::new(Cancellable::new(copy, Arc::clone(cancelled))),
+        None => copy,
+    };
+    let copied = match options.scramble {
+        true => copy_scrambled(image, &copy, ScrambleKey::random(), progress),
+        false => copy_metadata(image, &copy, progress),
+    };
+    copied.map_err(|error| match Error::from(error) {
+        error if matches!(error.cause(), ErrorCause::Device(DeviceError::Cancelled)) => {
+            ErrorCause::Cancelled.into()
+        }
+        error if is_of_write(error.cause()) => error.during("write").at(target),
+        error => error,
+    })
+}
+
+/// Whether a device failed at something else than a read.
+fn is_of_write(cause: &ErrorCause) -> bool {
+    match cause {
+        ErrorCause::Device(DeviceError::NoSpace { .. } | DeviceError::FlushFailed { .. }) => true,
+        ErrorCause::Device(DeviceError::Io { operation, .. }) => {
+            *operation != DeviceOperation::Read
+        }
+        _ => false,
+    }
 }

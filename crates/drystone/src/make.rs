@@ -27,24 +27,20 @@ pub fn make_image(
         let name = VolumeName::find_whole(name)?;
         // Afterwards, a part may have another label than the one that names it.
         let undo = undo_file_as_named(&name)?;
-        let made = match open_or_create(&name, options.size_bytes, overwrite)? {
-            MakingPlace::File { device, is_new } => {
-                let image = lay_out_for_file(&device, options);
-                if image.is_err() && is_new {
-                    // What the options don't allow is what is told.
-                    let _ = std::fs::remove_file(name.source());
-                }
-                let image = image?;
+        let place = open_or_create(&name, options.size_bytes, overwrite)?;
+        let made = keep_if_made(place, name.source(), |place| match place {
+            MakingPlace::File { device, .. } => {
+                let image = lay_out_for_file(&device, options)?;
                 device.clear(options.size_bytes)?;
-                image.write(&device, true)?
+                Ok(image.write(&device, true)?)
             }
             // It may hold anything.
-            MakingPlace::Fixed(device) => NewImage::new(options)?.write(&*device, false)?,
-            MakingPlace::NewContainer => {
+            MakingPlace::Fixed(device) => Ok(NewImage::new(options)?.write(&*device, false)?),
+            MakingPlace::NewContainer(file) => {
                 let image = NewImage::new(options)?;
-                image.write(&*create_qcow2(name.source(), options.size_bytes)?, true)?
+                Ok(image.write(&*new_qcow2(file, options.size_bytes)?, true)?)
             }
-        };
+        })?;
         undo.forget()?;
         Ok(made)
     })
@@ -67,21 +63,21 @@ pub fn make_nilfs2(
         options.geometry(size_bytes)?;
         let name = VolumeName::find_whole(name)?;
         let undo = undo_file_as_named(&name)?;
-        match open_or_create(&name, size_bytes, overwrite)? {
+        let place = open_or_create(&name, size_bytes, overwrite)?;
+        keep_if_made(place, name.source(), |place| match place {
             MakingPlace::File { device, .. } => {
                 device.clear(size_bytes)?;
-                drystone_nilfs2::mkfs::make(&device, options)?;
+                Ok(drystone_nilfs2::mkfs::make(&device, options)?)
             }
             // Its second superblock is looked for at the end of the device.
             MakingPlace::Fixed(device) if device.size_bytes() != size_bytes => {
-                return Err(ErrorCause::DeviceSize { bytes: device.size_bytes() }.into());
+                Err(ErrorCause::DeviceSize { bytes: device.size_bytes() }.into())
             }
-            MakingPlace::Fixed(device) => drystone_nilfs2::mkfs::make(&*device, options)?,
-            MakingPlace::NewContainer => {
-                let device = create_qcow2(name.source(), size_bytes)?;
-                drystone_nilfs2::mkfs::make(&*device, options)?;
+            MakingPlace::Fixed(device) => Ok(drystone_nilfs2::mkfs::make(&*device, options)?),
+            MakingPlace::NewContainer(file) => {
+                Ok(drystone_nilfs2::mkfs::make(&*new_qcow2(file, size_bytes)?, options)?)
             }
-        }
+        })?;
         Ok(undo.forget()?)
     })
 }
@@ -92,8 +88,24 @@ enum MakingPlace {
     File { device: FileDevice, is_new: bool },
     /// A block device or a part of something: its size is given, and it may hold anything.
     Fixed(Arc<dyn BlockDevice>),
-    /// A qcow2 that isn't there yet.
-    NewContainer,
+    /// A new file for a qcow2.
+    NewContainer(FileDevice),
+}
+
+/// Has `make` make an image at a place. A new file, at `path`, goes away if that fails.
+fn keep_if_made<T>(
+    place: MakingPlace,
+    path: &Path,
+    make: impl FnOnce(MakingPlace) -> Result<T, Error>,
+) -> Result<T, Error> {
+    let is_new =
+        matches!(place, MakingPlace::File { is_new: true, .. } | MakingPlace::NewContainer(_));
+    let made = make(place);
+    if made.is_err() && is_new {
+        // What is told is why it couldn't be made.
+        let _ = std::fs::remove_file(path);
+    }
+    made
 }
 
 /// Opens what a name stands for, or makes a file.
@@ -121,7 +133,8 @@ fn open_or_create(
         };
     }
     if is_new && is_named_qcow2(path) {
-        return Ok(MakingPlace::NewContainer);
+        let file = FileDevice::create(path, 0, Existing::Refuse)?;
+        return Ok(MakingPlace::NewContainer(file));
     }
     let device = match is_new {
         true => FileDevice::create(path, size_bytes, Existing::Refuse)?,
@@ -136,8 +149,7 @@ fn open_or_create(
     })
 }
 
-fn create_qcow2(path: &Path, size_bytes: u64) -> Result<Arc<dyn BlockDevice>, Error> {
-    let file = FileDevice::create(path, 0, Existing::Refuse)?;
+fn new_qcow2(file: FileDevice, size_bytes: u64) -> Result<Arc<dyn BlockDevice>, Error> {
     Ok(drystone_volumes::create_qcow2(file, size_bytes).map_err(VolumeError::from)?)
 }
 
@@ -195,8 +207,10 @@ mod tests {
             make_image(&path, options, true).unwrap_err();
             assert!(std::fs::read(&path).unwrap() == vec![7; 1 << 20], "{options:?}");
             let new = folder.path().join("new.img");
-            make_image(&new, &options.clone().size_bytes(4096), false).unwrap_err();
-            assert!(!new.exists());
+            for new in [new.clone(), new.with_extension("qcow2")] {
+                make_image(&new, &options.clone().size_bytes(4096), false).unwrap_err();
+                assert!(!new.exists());
+            }
         }
     }
 }

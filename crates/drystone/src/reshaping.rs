@@ -37,7 +37,9 @@ pub fn tune_image(
         let image = open_settled(name)?;
         let is_checked = tuning.changes_structure();
         if is_checked {
-            check(image.volume.device(), "checking", progress)?;
+            options.until_cancelled(image.volume.device(), |device| {
+                check(device, "checking", progress)
+            })?;
         }
         change(&image, options, None, |device| {
             let tuned = drystone_reshape::tune(device, tuning, now(), progress)?;
@@ -64,7 +66,7 @@ pub fn resize_image(
     on_image("resize", name, || {
         let image = open_settled(name)?;
         let volume = &image.volume;
-        check(volume.device(), "checking", progress)?;
+        options.until_cancelled(volume.device(), |device| check(device, "checking", progress))?;
         let size_bytes = new_size_bytes(volume.device(), size)?;
         let device_bytes = volume.device().size_bytes();
         let file = match volume {
@@ -107,7 +109,8 @@ pub fn defragment_image(
 ) -> Result<Defragmented, Error> {
     on_image("defragment", name, || {
         let image = open_settled(name)?;
-        check(image.volume.device(), "checking", progress)?;
+        options
+            .until_cancelled(image.volume.device(), |device| check(device, "checking", progress))?;
         change(&image, options, None, |device| {
             let done = drystone_reshape::defragment(device, now(), progress)?;
             check(device, "checking again", progress)?;

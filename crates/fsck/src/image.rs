@@ -50,10 +50,7 @@ pub enum Error {
         uuid: Uuid,
     },
     /// What has to be known of the image doesn't fit the memory that the caller allows.
-    #[error(
-        "{} MiB of memory, which is the limit, are too few to check this image",
-        bytes_max >> 20
-    )]
+    #[error("{bytes_max} bytes of memory, which is the limit, are too few to check this image")]
     Memory {
         /// The limit.
         bytes_max: u64,

@@ -167,7 +167,10 @@ impl<'d> InspectedImage<'d> {
     pub fn descriptor_offset(&self, group: GroupNumber) -> Result<u64> {
         let count = self.layout.group_count();
         if group.get() >= count {
-            return Err(InspectError::missing(format!("it has {count} groups, the first is 0")));
+            return Err(InspectError::missing(match count {
+                1 => "it has only group 0".to_owned(),
+                count => format!("it has groups 0 to {}", count - 1),
+            }));
         }
         let place = self.layout.descriptor_location(group);
         let (block, offset) =

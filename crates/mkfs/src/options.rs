@@ -9,6 +9,8 @@ pub enum JournalSize {
     /// What `mke2fs` chooses for the size of the image.
     #[default]
     Default,
+    /// The same, but an image that is too small for a journal isn't made without one.
+    Required,
     /// So many bytes.
     Bytes(u64),
 }

@@ -313,8 +313,16 @@ fn journal_blocks(
         features.compat -= Compat::ORPHAN_FILE;
         return Ok(0);
     }
+    // Linux refuses a shorter journal, and half of the image is for files.
+    let blocks_min = 2 * JOURNAL_BLOCKS_MIN;
+    if options.journal_size != JournalSize::Default && blocks < blocks_min {
+        return Err(option(format!(
+            "a journal needs an image of {blocks_min} blocks, {} bytes",
+            blocks_min * u64::from(block_size)
+        )));
+    }
     let wanted = match options.journal_size {
-        JournalSize::Default => default_journal_blocks(blocks),
+        JournalSize::Default | JournalSize::Required => default_journal_blocks(blocks),
         JournalSize::Bytes(bytes) => {
             let wanted = bytes / u64::from(block_size);
             if !(JOURNAL_BLOCKS_MIN..=JOURNAL_BLOCKS_MAX).contains(&wanted) || wanted > blocks / 2 {

@@ -98,7 +98,7 @@ impl MakeOptions {
         if segments == 0 {
             return Err(refuse(format!(
                 "{device_bytes} bytes don't hold a segment of {per_segment} blocks: make the volume larger, or \
-                 its segments shorter"
+                 its segments shorter (--blocks-per-segment)"
             )));
         }
         let geometry =
@@ -108,7 +108,8 @@ impl MakeOptions {
         if segments < needed {
             return Err(refuse(format!(
                 "{device_bytes} bytes hold only {segments} of the {needed} segments that are needed: \
-                 make the volume larger, or its segments shorter than {per_segment} blocks"
+                 make the volume larger, or its segments shorter than {per_segment} blocks \
+                 (--blocks-per-segment)"
             )));
         }
         Ok(geometry)

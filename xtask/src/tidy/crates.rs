@@ -33,7 +33,7 @@ const LAYERS: [(&str, &[&str]); 28] = [
         "drystone-reshape",
         &["blockdev", "ext4-format", "jbd2-format", "mkfs", "ondisk", "options", "sync"],
     ),
-    ("drystone-inspect", &["blockdev", "ext4-format", "jbd2-format", "ondisk", "options"]),
+    ("drystone-inspect", &["blockdev", "ext4-format", "jbd2-format", "ondisk", "options", "sync"]),
     ("drystone-testkit", &["blockdev", "ext4-format", "ondisk", "sync", "vfs"]),
     (
         "drystone",

@@ -290,7 +290,10 @@ fn check_type(path: &Path, found: &Metadata) -> DeviceResult {
     if found.is_file() || found.file_type().is_block_device() {
         return Ok(());
     }
-    let problem = "neither a regular file nor a block device";
+    let problem = match found.is_dir() {
+        true => "a directory, not an image",
+        false => "neither a regular file nor a block device",
+    };
     Err(open_error(path, std::io::Error::new(ErrorKind::InvalidInput, problem)))
 }
 

@@ -20,7 +20,7 @@ Examples:
   drystone cat disk.img:/var/log/syslog disk.img:/var/log/dmesg | less")]
 pub struct Arguments {
     /// The files.
-    #[arg(required = true, value_name = "IMAGE:PATH", value_parser = Location::parser())]
+    #[arg(required = true, value_name = "IMAGE:PATH", value_parser = Location::path_parser())]
     files: Vec<Location>,
 }
 

@@ -27,7 +27,7 @@ pub struct Arguments {
     #[arg(value_name = "[+-=]FLAGS", allow_hyphen_values = true, value_parser = FlagChange::parse)]
     change: FlagChange,
     /// What to change.
-    #[arg(required = true, value_name = "IMAGE:PATH", value_parser = Location::parser())]
+    #[arg(required = true, value_name = "IMAGE:PATH", value_parser = Location::path_parser())]
     places: Vec<Location>,
     /// Change directories recursively; leave symbolic links and special files alone.
     #[arg(short = 'R', long)]

@@ -4,7 +4,7 @@ use super::repair::RepairArguments;
 use crate::failure::{Failure, Outcome};
 use crate::global::Global;
 use crate::image::reason;
-use crate::location::Location;
+use crate::location::whole_image;
 use crate::output::{Escaped, counted};
 use crate::progress::Steps;
 use crate::size;
@@ -14,7 +14,7 @@ use drystone::fsck::CheckOptions;
 use drystone::nilfs2_check::{IssueSeverity, Nilfs2CheckOptions, Nilfs2CheckReport};
 use serde::Serialize;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Errors were found; `e2fsck` uses the same.
 const FOUND_ERRORS: u8 = 4;
@@ -31,8 +31,8 @@ counts, quota and checksums. It reports every error with its place and changes n
 journal is first replayed in memory, so that the check sees what the next mount would see.
 
 With --repair, -p or -y, the journal of an ext4 image is replayed and its errors are repaired. IMAGE.undo \
-beside the image keeps the old bytes until the repair is complete; if it is interrupted, 'drystone undo \
-IMAGE' rolls it back. Errors that can't be repaired yet are reported and left as they are.
+beside the image keeps the old bytes until the repair is complete: Ctrl-C takes it back, and after a kill \
+'drystone undo IMAGE' does. Errors that can't be repaired yet are reported and left as they are.
 
 Exit codes: 0 no errors; 1 all errors were repaired; 4 errors are left; 8 the image could not be checked, \
 or the result could not be printed; 16 wrong usage of --repair; 32 the repair was cancelled.
@@ -45,8 +45,8 @@ Examples:
   drystone check -y disk.img --undo repair.undo")]
 pub struct Arguments {
     /// The image.
-    #[arg(value_name = "IMAGE", value_parser = Location::parser())]
-    image: Location,
+    #[arg(value_name = "IMAGE", value_parser = whole_image())]
+    image: PathBuf,
     /// Check the image as it is, without replaying its journal.
     #[arg(long)]
     no_replay: bool,
@@ -81,7 +81,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
 }
 
 fn check(arguments: &Arguments, global: &Global) -> Outcome {
-    let path = &arguments.image.image;
+    let path = &arguments.image;
     if arguments.repair.is_wanted() {
         let options = arguments.options();
         return super::repair::run(path, &arguments.repair, &options, global);

@@ -1,17 +1,18 @@
 //! `checkpoints`: lists, makes, protects and deletes checkpoints of a NILFS2 image.
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::Outcome;
 use crate::global::Global;
 use crate::image::{AtImage, Intent, close, open};
-use crate::location::Location;
+use crate::location::whole_image;
 use crate::output::time_stat;
 use crate::terminal::Output;
-use anyhow::Context;
-use drystone::vfs::Timestamp;
+use anyhow::anyhow;
+use drystone::vfs::{Errno, Timestamp};
 use drystone::{CheckpointSummary, Image};
 use jiff::tz::TimeZone;
 use serde::Serialize;
 use std::io::Write;
+use std::path::{Path, PathBuf};
 
 /// List, keep and delete the checkpoints of a NILFS2 image
 #[derive(Debug, clap::Args)]
@@ -26,8 +27,8 @@ Examples:
   drystone ls log.img@2:/")]
 pub struct Arguments {
     /// The image.
-    #[arg(value_name = "IMAGE", value_parser = Location::parser())]
-    image: Location,
+    #[arg(value_name = "IMAGE", value_parser = whole_image())]
+    image: PathBuf,
     /// Make a checkpoint now, if anything has changed since the last one.
     #[arg(long)]
     make: bool,
@@ -70,14 +71,15 @@ impl From<&CheckpointSummary> for CheckpointJson {
 }
 
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
-    let path = &arguments.image.image;
+    let path = &arguments.image;
     let is_change = arguments.make
         || [&arguments.keep, &arguments.release, &arguments.delete]
             .into_iter()
             .any(|numbers| !numbers.is_empty());
     let intent = if is_change { Intent::Change } else { Intent::Read };
     let image = open(path, intent, global)?;
-    let done = change(&image, arguments).and_then(|()| Ok(image.checkpoints().at_image(path)?));
+    let done =
+        change(&image, path, arguments).and_then(|()| Ok(image.checkpoints().at_image(path)?));
     let all = close(path, image, done)?;
     Output::with_stdout(global.json, |output| {
         if output.json {
@@ -94,9 +96,9 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
 }
 
 /// Changes as the arguments say, in this order: what is made or released can be deleted.
-fn change(image: &Image, arguments: &Arguments) -> Outcome {
+fn change(image: &Image, path: &Path, arguments: &Arguments) -> Outcome {
     if arguments.make {
-        image.make_checkpoint().map_err(drystone::Error::into_cause)?;
+        image.make_checkpoint().at_image(path)?;
     }
     type Change = fn(&Image, u64) -> drystone::Result<()>;
     let changes: [(&[u64], Change); 3] = [
@@ -106,11 +108,28 @@ fn change(image: &Image, arguments: &Arguments) -> Outcome {
     ];
     for (numbers, change) in changes {
         for &number in numbers {
-            let done = change(image, number).map_err(drystone::Error::into_cause);
-            done.with_context(|| format!("checkpoint {number}")).map_err(Failure::from)?;
+            change(image, number).map_err(|error| {
+                anyhow!("{}: {}", path.display(), refusal(image, number, &error))
+            })?;
         }
     }
     Ok(())
+}
+
+/// Why a checkpoint can't be changed so.
+fn refusal(image: &Image, number: u64, error: &drystone::Error) -> String {
+    let is_snapshot = || {
+        let all = image.checkpoints().unwrap_or_default();
+        all.iter().any(|checkpoint| checkpoint.number == number && checkpoint.is_snapshot)
+    };
+    match error.errno() {
+        Errno::ENOENT => format!("there is no checkpoint {number}"),
+        Errno::EBUSY if is_snapshot() => {
+            format!("checkpoint {number} is a snapshot: '--release {number}' first")
+        }
+        Errno::EBUSY => format!("checkpoint {number} is the newest, which can't be deleted"),
+        _ => format!("checkpoint {number}: {}", error.cause()),
+    }
 }
 
 fn list(all: &[CheckpointSummary], output: &mut Output<'_>) -> std::io::Result<()> {

@@ -24,7 +24,7 @@ pub struct Arguments {
     #[arg(value_parser = ModeChange::parse, allow_hyphen_values = true)]
     mode: ModeChange,
     /// What to change.
-    #[arg(required = true, value_name = "IMAGE:PATH", value_parser = Location::parser())]
+    #[arg(required = true, value_name = "IMAGE:PATH", value_parser = Location::path_parser())]
     places: Vec<Location>,
     /// Change directories recursively.
     #[arg(short = 'R', long)]

@@ -30,7 +30,7 @@ pub struct Arguments {
     #[arg(value_parser = OwnerText::parse)]
     owner: OwnerText,
     /// What to change.
-    #[arg(required = true, value_name = "IMAGE:PATH", value_parser = Location::parser())]
+    #[arg(required = true, value_name = "IMAGE:PATH", value_parser = Location::path_parser())]
     places: Vec<Location>,
     /// Change directories recursively; change symbolic links and not their targets.
     #[arg(short = 'R', long)]

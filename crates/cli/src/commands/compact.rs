@@ -4,22 +4,23 @@ use super::resize::shrink_to_minimum;
 use crate::failure::Outcome;
 use crate::global::Global;
 use crate::image::AtImage;
-use crate::location::Location;
+use crate::interrupt::Interrupt;
+use crate::location::whole_image;
 use crate::output::counted;
 use crate::progress::Steps;
 use crate::size;
 use crate::terminal::print_line;
 use drystone::reshape::FreeSpaceAction;
 use serde::Serialize;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Make an image as small as it can be
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Everything moves to the front, the image shrinks as far as its files allow, and so does the image file. Blocks \
 that are still free become holes. A partition or a block device keeps its size. Until the image has its \
-new size, IMAGE.undo beside it keeps the old bytes: after an interruption the image is rolled back the next \
-time it is changed, or by 'drystone undo'. 'drystone resize' makes the image larger again. An earlier change \
+new size, IMAGE.undo beside it keeps the old bytes: Ctrl-C takes the change back, and after a kill the image is \
+rolled back the next time it is changed, or by 'drystone undo'. 'drystone resize' makes the image larger again. An earlier change \
 can't be undone afterwards, because its undo log relies on blocks that are free now.
 
 Examples:
@@ -27,13 +28,15 @@ Examples:
   drystone compact --json old.img | jq .blocks")]
 pub struct Arguments {
     /// The image.
-    #[arg(value_name = "IMAGE", value_parser = Location::parser())]
-    image: Location,
+    #[arg(value_name = "IMAGE", value_parser = whole_image())]
+    image: PathBuf,
 }
 
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
-    let path = &arguments.image.image;
+    let path = &arguments.image;
     shrink_to_minimum(path, global)?;
+    // The image is whole, whenever the rest ends.
+    Interrupt::install()?.end_at_next();
     // The JSON output is that of the resize.
     let quiet = Global { quiet: true, json: false, ..global.clone() };
     clear(path, FreeSpaceAction::Discard, "discarded", if global.json { &quiet } else { global })

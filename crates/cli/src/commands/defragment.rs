@@ -2,13 +2,13 @@
 
 use crate::failure::Outcome;
 use crate::global::Global;
-use crate::image::AtImage;
-use crate::location::Location;
+use crate::image::change_whole;
+use crate::location::whole_image;
 use crate::output::counted;
 use crate::progress::Steps;
 use crate::size;
 use crate::terminal::print_line;
-use drystone::{ChangeOptions, defragment_image};
+use drystone::defragment_image;
 use serde::Serialize;
 use std::path::PathBuf;
 
@@ -17,8 +17,8 @@ use std::path::PathBuf;
 #[command(after_help = "\
 The image must not be in use, and is checked before and afterwards. Files and directories with several fragments \
 move to free space where they have fewer, those with the most fragments first. What is left needs more free space in \
-one piece: 'drystone compact' and then 'drystone resize' make some. If the command is interrupted, the image is \
-rolled back the next time it is changed, or by 'drystone undo'. 'drystone info --fragmentation' shows what is \
+one piece: 'drystone compact' and then 'drystone resize' make some. Ctrl-C takes the change back. If the command is \
+killed, the image is rolled back the next time it is changed, or by 'drystone undo'. 'drystone info --fragmentation' shows what is \
 fragmented.
 
 Examples:
@@ -26,8 +26,8 @@ Examples:
   drystone defragment --json disk.img | jq .fragments")]
 pub struct Arguments {
     /// The image.
-    #[arg(value_name = "IMAGE", value_parser = Location::parser())]
-    image: Location,
+    #[arg(value_name = "IMAGE", value_parser = whole_image())]
+    image: PathBuf,
     /// Keep the old bytes in this file, so that 'drystone undo' can take the change back.
     #[arg(long, value_name = "FILE")]
     undo: Option<PathBuf>,
@@ -44,15 +44,15 @@ struct DefragmentedJson {
 }
 
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
-    global.check_may_change()?;
-    let path = &arguments.image.image;
-    let options = ChangeOptions::default().undo(arguments.undo.clone());
-    let steps = Steps::new(global.quiet);
-    let done = defragment_image(path, &options, &mut |progress| {
-        steps.step(progress.step, progress.done, progress.total);
-    });
-    steps.end();
-    let done = done.at_image(path)?;
+    let path = &arguments.image;
+    let done = change_whole(path, arguments.undo.clone(), global, |options| {
+        let steps = Steps::new(global.quiet);
+        let done = defragment_image(path, options, &mut |progress| {
+            steps.step(progress.step, progress.done, progress.total);
+        });
+        steps.end();
+        done
+    })?;
     if global.json {
         print_line(&serde_json::to_string(&DefragmentedJson {
             fragmented_before: done.files_before,

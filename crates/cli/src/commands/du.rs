@@ -64,6 +64,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     Output::with_stdout(global.json, |output| {
         let mut total = Usage::default();
         let counted = with_each(&arguments.places, Intent::Read, global, |tree, paths| {
+            output.tell_image(tree);
             let mut counting = Counting::new(arguments, paths.len() > 1, output);
             let counted = tree.for_each(paths, |path| {
                 let node = tree.find(path, false)?;
@@ -72,6 +73,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
             total.add(counting.total);
             counted
         });
+        output.tell_no_image();
         if arguments.total {
             show(arguments, b"total", total, output)?;
         }
@@ -179,7 +181,7 @@ fn show(arguments: &Arguments, path: &[u8], usage: Usage, output: &mut Output<'_
         (false, true) => write!(output, "{}\t", size::human_used(bytes))?,
         (false, false) => write!(output, "{}\t", bytes.div_ceil(1024))?,
     }
-    output.name(path)?;
+    output.path(path)?;
     writeln!(output)?;
     Ok(())
 }

@@ -101,6 +101,7 @@ fn parse_number(text: &str) -> Result<Bound, String> {
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     with_each(&arguments.places, Intent::Read, global, |tree, paths| {
         Output::with_stdout(global.json, |output| {
+            output.tell_image(tree);
             tree.for_each(paths, |path| find(tree, path, arguments, output))
         })
     })
@@ -163,7 +164,7 @@ impl Visitor for FindQuery<'_, '_> {
                 self.output.write_all(step.path)?;
                 self.output.write_all(&[0])?;
             } else {
-                self.output.name(step.path)?;
+                self.output.path(step.path)?;
                 self.output.write_all(b"\n")?;
             }
         }

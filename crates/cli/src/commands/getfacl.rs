@@ -60,6 +60,7 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     with_each(&arguments.places, Intent::Read, global, |tree, paths| {
         Output::with_stdout(global.json, |output| {
+            output.tell_image(tree);
             tree.for_each(paths, |path| {
                 let node = tree.find(path, true)?;
                 let mut showing = ShowingLists { arguments, output };

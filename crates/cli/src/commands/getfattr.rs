@@ -4,11 +4,12 @@ use crate::failure::Outcome;
 use crate::global::{Global, LongHelp};
 use crate::image::{Intent, with_each};
 use crate::location::Location;
-use crate::output::NameJson;
+use crate::output::{Escaped, NameJson};
 use crate::terminal::Output;
 use crate::tree::ImageTree;
+use drystone::vfs::Errno;
 use serde::Serialize;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -45,6 +46,7 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     with_each(&arguments.places, Intent::Read, global, |tree, paths| {
         Output::with_stdout(global.json, |output| {
+            output.tell_image(tree);
             tree.for_each(paths, |path| show(tree, path, arguments, output))
         })
     })
@@ -72,9 +74,18 @@ fn show(
         None => tree.file_system.list_xattrs(&tree.context, node.inode()).map_err(problem)?,
     };
     names.sort();
+    if let Some(name) = &arguments.name {
+        // Before anything is printed.
+        tree.file_system.xattr(&tree.context, node.inode(), name.as_bytes()).map_err(|error| {
+            match error.errno {
+                Errno::ENODATA => tree.error(bytes, &lacks_attribute(name)),
+                _ => problem(error),
+            }
+        })?;
+    }
     if !names.is_empty() && !output.json {
         write!(output, "# file: ")?;
-        output.name(bytes)?;
+        output.path(bytes)?;
         writeln!(output)?;
     }
     for name in &names {
@@ -92,6 +103,11 @@ fn show(
         writeln!(output)?;
     }
     Ok(())
+}
+
+/// Why an attribute can't be shown or removed.
+pub(super) fn lacks_attribute(name: &OsStr) -> String {
+    format!("has no attribute {}", Escaped(name.as_bytes()))
 }
 
 /// Text in quotes if it is printable, otherwise digits. `setfattr` reads both.

@@ -25,7 +25,7 @@ Examples:
   drystone cat log.img@2:/etc/hosts")]
 pub struct Arguments {
     /// The file or directory.
-    #[arg(value_name = "IMAGE:PATH", value_parser = Location::parser())]
+    #[arg(value_name = "IMAGE:PATH", value_parser = Location::path_parser())]
     file: Location,
 }
 

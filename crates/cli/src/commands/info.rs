@@ -4,7 +4,7 @@ use super::quota::span;
 use crate::failure::{Failure, Outcome};
 use crate::global::Global;
 use crate::image::AtImage;
-use crate::location::Location;
+use crate::location::whole_image;
 use crate::output::counted;
 use crate::output::time_stat;
 use crate::progress::Steps;
@@ -19,7 +19,7 @@ use drystone::{
 use jiff::tz::TimeZone;
 use serde::Serialize;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Show what an image or a disk is and how full
 #[derive(Debug, clap::Args)]
@@ -36,8 +36,8 @@ Examples:
   drystone info --fragmentation disk.img")]
 pub struct Arguments {
     /// The images or disks.
-    #[arg(required = true, value_name = "IMAGE", value_parser = Location::parser())]
-    images: Vec<Location>,
+    #[arg(required = true, value_name = "IMAGE", value_parser = whole_image())]
+    images: Vec<PathBuf>,
     /// Also show how fragmented files and free space are; this reads the whole image's metadata.
     #[arg(long)]
     fragmentation: bool,
@@ -46,8 +46,7 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     let mut has_failed = false;
     Output::with_stdout(global.json, |output| {
-        for (index, location) in arguments.images.iter().enumerate() {
-            let path = &location.image;
+        for (index, path) in arguments.images.iter().enumerate() {
             match Described::read(path, arguments.fragmentation, global).at_image(path) {
                 Ok(described) if output.json => match described {
                     Described::Disk(disk) => output.json(&disk)?,

@@ -3,13 +3,14 @@
 use crate::failure::Outcome;
 use crate::global::Global;
 use crate::image::AtImage;
-use crate::location::Location;
+use crate::location::whole_image;
 use crate::output::Escaped;
 use crate::terminal::Output;
 use drystone::inspection::{ChecksumVerdict, Decoded, ImagePart};
 use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 
 /// Show a structure of an image, byte by byte
 #[derive(Debug, clap::Args)]
@@ -30,8 +31,8 @@ Examples:
   drystone inspect --json disk.img inode 2 | jq -r .checksum")]
 pub struct Arguments {
     /// The image.
-    #[arg(value_name = "IMAGE", value_parser = Location::parser())]
-    image: Location,
+    #[arg(value_name = "IMAGE", value_parser = whole_image())]
+    image: PathBuf,
     #[command(subcommand)]
     part: Part,
 }
@@ -69,7 +70,7 @@ impl Part {
 }
 
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
-    let path = &arguments.image.image;
+    let path = &arguments.image;
     let decoded = drystone::inspect_image(path, &arguments.part.named()).at_image(path)?;
     Output::with_stdout(global.json, |output| {
         if output.json {

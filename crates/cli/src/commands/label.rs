@@ -2,16 +2,17 @@
 
 use crate::failure::Outcome;
 use crate::global::Global;
-use crate::image::AtImage;
-use crate::location::Location;
-use crate::terminal::print_line;
+use crate::image::{AtImage, change_whole};
+use crate::location::whole_image;
+use crate::terminal::{Output, print_line};
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use drystone::reshape::Tuning;
-use drystone::{ChangeOptions, Information, tune_image};
+use drystone::{Information, tune_image};
 use serde::Serialize;
 use std::ffi::OsString;
+use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Show or change the label of an image
 #[derive(Debug, clap::Args)]
@@ -22,8 +23,8 @@ Examples:
   drystone label disk.img ''")]
 pub struct Arguments {
     /// The image.
-    #[arg(value_name = "IMAGE", value_parser = Location::parser())]
-    image: Location,
+    #[arg(value_name = "IMAGE", value_parser = whole_image())]
+    image: PathBuf,
     /// The new label, of up to 16 bytes; an empty one removes it.
     #[arg(value_name = "LABEL", value_parser = parser())]
     label: Option<OsString>,
@@ -46,7 +47,7 @@ struct LabelJson {
 }
 
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
-    let path = &arguments.image.image;
+    let path = &arguments.image;
     match &arguments.label {
         Some(label) => {
             let label = Some(label.as_bytes().to_vec());
@@ -65,7 +66,10 @@ fn show(path: &Path, global: &Global) -> Outcome {
     if global.json {
         print_line(&serde_json::to_string(&LabelJson { label })?)?;
     } else {
-        print_line(&label)?;
+        Output::with_stdout(false, |output| {
+            output.name(label.as_bytes())?;
+            Ok(writeln!(output)?)
+        })?;
     }
     Ok(())
 }
@@ -77,7 +81,6 @@ pub fn information(path: &Path) -> anyhow::Result<Information> {
 
 /// Changes settings of an image.
 pub fn change(path: &Path, tuning: &Tuning, global: &Global) -> Outcome {
-    global.check_may_change()?;
-    tune_image(path, tuning, &ChangeOptions::default(), &mut |_| {}).at_image(path)?;
+    change_whole(path, None, global, |options| tune_image(path, tuning, options, &mut |_| {}))?;
     Ok(())
 }

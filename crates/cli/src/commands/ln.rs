@@ -27,7 +27,7 @@ pub struct Arguments {
     #[arg(skip)]
     file: Option<Location>,
     /// The link to make.
-    #[arg(value_name = "IMAGE:PATH", value_parser = Location::parser())]
+    #[arg(value_name = "IMAGE:PATH", value_parser = Location::path_parser())]
     link: Location,
     /// Make a symbolic link.
     #[arg(short, long)]

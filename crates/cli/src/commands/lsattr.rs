@@ -42,6 +42,7 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     with_each(&arguments.places, Intent::Read, global, |tree, paths| {
         Output::with_stdout(global.json, |output| {
+            output.tell_image(tree);
             tree.for_each(paths, |path| show(tree, path, arguments, output))
         })
     })
@@ -80,7 +81,7 @@ impl Visitor for FlagLister<'_, '_> {
             self.output.json(&FlagsJson { path, flags: names(flags) })?;
         } else {
             write!(self.output, "{} ", letters(flags))?;
-            self.output.name(step.path)?;
+            self.output.path(step.path)?;
             writeln!(self.output)?;
         }
         Ok(self.arguments.recursive)

@@ -2,8 +2,9 @@
 
 use crate::failure::Outcome;
 use crate::global::Global;
-use crate::image::AtImage;
-use crate::location::Location;
+use crate::image::unless_interrupted;
+use crate::interrupt::Interrupt;
+use crate::location::whole_image;
 use crate::messages::tell;
 use crate::output::counted;
 use crate::progress::Steps;
@@ -34,8 +35,8 @@ Examples:
   drystone metadata --scramble disk.img scrambled.qcow2")]
 pub struct Arguments {
     /// The image.
-    #[arg(value_name = "IMAGE", value_parser = Location::parser())]
-    image: Location,
+    #[arg(value_name = "IMAGE", value_parser = whole_image())]
+    image: PathBuf,
     /// The new file.
     #[arg(value_name = "FILE")]
     target: PathBuf,
@@ -73,14 +74,16 @@ impl From<ScrambleSummary> for ScrambledJson {
 }
 
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
-    let path = &arguments.image.image;
+    let path = &arguments.image;
     let steps = Steps::new(global.quiet);
-    let options = MetadataOptions::default().scramble(arguments.scramble);
+    let interrupt = Interrupt::install()?;
+    let options =
+        MetadataOptions::default().scramble(arguments.scramble).cancelled(interrupt.flag());
     let copied = drystone::save_metadata(path, &arguments.target, &options, &mut |done, total| {
         steps.step("copying metadata", done, total);
     });
     steps.end();
-    let copied = copied.at_image(path)?;
+    let copied = unless_interrupted(path, copied, &interrupt, "there is no copy")?;
     if copied.unreadable_bytes > 0 {
         let bytes = size::bytes(copied.unreadable_bytes);
         tell(format_args!("{}: {bytes} can't be read", path.display()));

@@ -17,7 +17,7 @@ Examples:
   drystone mkdir -p -m 700 disk.img:/home/user/.ssh")]
 pub struct Arguments {
     /// The directories to make.
-    #[arg(required = true, value_name = "IMAGE:PATH", value_parser = Location::parser())]
+    #[arg(required = true, value_name = "IMAGE:PATH", value_parser = Location::path_parser())]
     directories: Vec<Location>,
     /// Make missing parent directories; don't fail if a directory exists.
     #[arg(short, long)]
@@ -35,7 +35,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
 
 fn make(tree: &ImageTree<'_>, path: &Path, arguments: &Arguments) -> Outcome {
     let permissions = arguments.mode.as_ref().map_or(0o755, |mode| mode.apply(0o777, true));
-    let problem = |error| tree.error_at(path, error);
+    let problem = |error| tree.error_making(path, error, " (-p makes it)");
     if arguments.parents {
         if tree.fs.metadata(path).is_ok_and(|metadata| metadata.is_dir()) {
             return Ok(());

@@ -3,6 +3,9 @@
 use crate::failure::{Failure, Outcome};
 use crate::global::Global;
 use crate::image::{AtImage, reason};
+use crate::interrupt::Interrupt;
+use crate::messages::tell;
+use crate::output::counted;
 use crate::size;
 use crate::terminal::print_line;
 use anyhow::anyhow;
@@ -14,7 +17,9 @@ use uuid::Uuid;
 
 /// Make an image
 #[derive(Debug, Default, clap::Args)]
-#[command(after_help = "\
+#[command(
+    override_usage = "drystone mkfs [OPTIONS] <IMAGE> --size <SIZE>",
+    after_help = "\
 Without options the image has the features that mke2fs turns on, and orphan_file and \
 metadata_csum_seed. The file is sparse: it takes little space until it is filled.
 
@@ -30,7 +35,8 @@ Examples:
   drystone mkfs nilfs.img --type nilfs2 --size 1G --blocks-per-segment 256
   drystone mkfs whole.img#home --label home
   drystone mkfs same.img --size 1G --timestamp 0 --uuid 12345678-1234-4234-8234-123456789abc \\
-    --hash-seed 12345678-1234-4234-8234-123456789abd")]
+    --hash-seed 12345678-1234-4234-8234-123456789abd"
+)]
 pub struct Arguments {
     /// The file to make (raw, or qcow2 by its name), a block device, nbd://…, rbd:POOL/IMAGE, or a partition of
     /// one (IMAGE#NUMBER).
@@ -124,26 +130,46 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
         return Err(Failure::Usage("ext4 has no --blocks-per-segment".to_string()));
     }
     let options = options(arguments, size_bytes).map_err(Failure::Usage)?;
-    let summary = told(path, make_image(path, &options, arguments.force))?;
+    let summary = made(path, || make_image(path, &options, arguments.force))?;
     let uuid = Uuid::from_bytes(options.uuid).to_string();
     if global.json {
         print_line(&serde_json::to_string(&MadeImageJson::new(summary, uuid))?)?;
     } else if !global.quiet {
+        let journal = match summary.journal_blocks {
+            0 if asks_for_journal(&options.features.names()) => {
+                "no journal, for which it is too small".to_string()
+            }
+            0 => "no journal".to_string(),
+            blocks => format!("journal of {blocks} blocks"),
+        };
         print_line(&format!(
-            "{}: {} blocks of {} bytes, {} inodes, {} groups, journal of {} blocks, UUID {uuid}",
+            "{}: {} blocks of {} bytes, {} inodes, {}, {journal}, UUID {uuid}",
             path.display(),
             summary.blocks,
             summary.block_size,
             summary.inodes,
-            summary.groups,
-            summary.journal_blocks,
+            counted(summary.groups.into(), "group"),
         ))?;
     }
     Ok(())
 }
 
-/// What was made, or the error.
-fn told<T>(path: &Path, made: Result<T, drystone::Error>) -> Outcome<T> {
+/// Has `make` make an image, which takes a moment. After an interrupt, a file that it has made goes away.
+fn made<T>(path: &Path, make: impl FnOnce() -> drystone::Result<T>) -> Outcome<T> {
+    let is_new_file =
+        |name: VolumeName| name.parts().is_empty() && !name.is_remote() && !name.source().exists();
+    let is_new = VolumeName::find(path).is_ok_and(is_new_file);
+    let interrupt = Interrupt::install()?;
+    if !is_new {
+        // What is overwritten is lost either way.
+        interrupt.end_at_next();
+    }
+    let made = make();
+    if is_new && interrupt.is_asked() && made.is_ok() {
+        let _ = std::fs::remove_file(path);
+        tell(format_args!("{}: interrupted; nothing was made", path.display()));
+        return Err(Failure::Code(interrupt.code()));
+    }
     made.map_err(|error| match error.cause() {
         ErrorCause::HoldsData => {
             anyhow!("{} isn't empty; --force overwrites it", path.display()).into()
@@ -166,7 +192,7 @@ fn run_nilfs2(arguments: &Arguments, size_bytes: u64, global: &Global) -> Outcom
     let path = &arguments.image;
     let options = nilfs2_options(arguments).map_err(Failure::Usage)?;
     options.geometry(size_bytes).map_err(|error| Failure::Usage(error.to_string()))?;
-    told(path, drystone::make_nilfs2(path, size_bytes, &options, arguments.force))?;
+    made(path, || drystone::make_nilfs2(path, size_bytes, &options, arguments.force))?;
     let information = Information::read(path).at_image(path)?;
     if global.json {
         print_line(&serde_json::to_string(&information)?)?;
@@ -273,6 +299,9 @@ fn options(arguments: &Arguments, size_bytes: u64) -> Result<MkfsOptions, String
             options.features = options.features.apply(&no_journal);
         }
         Some(bytes) => options.journal_size = JournalSize::Bytes(bytes),
+        None if asks_for_journal(&arguments.features) => {
+            options.journal_size = JournalSize::Required;
+        }
         None => {}
     }
     options.block_size = narrow(arguments.block_size, "--block-size")?;
@@ -289,6 +318,11 @@ fn narrow<T: TryFrom<u64>>(value: Option<u64>, name: &str) -> Result<Option<T>, 
     value
         .map(|value| T::try_from(value).map_err(|_| format!("{name} {value} is too large")))
         .transpose()
+}
+
+/// Whether a list of features names the journal, which is then not left out of a small image.
+pub fn asks_for_journal(features: &[String]) -> bool {
+    features.iter().any(|feature| feature == "has_journal")
 }
 
 /// Reads how much is reserved.

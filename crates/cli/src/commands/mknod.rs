@@ -18,7 +18,7 @@ Examples:
   drystone mknod disk.img:/run/pipe p")]
 pub struct Arguments {
     /// The node to make.
-    #[arg(value_name = "IMAGE:PATH", value_parser = Location::parser())]
+    #[arg(value_name = "IMAGE:PATH", value_parser = Location::path_parser())]
     place: Location,
     /// b for a block device, c for a character device, p for a named pipe, s for a socket.
     #[arg(value_name = "TYPE")]
@@ -77,6 +77,6 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     with_one(image, Intent::Change, global, |tree| {
         let permissions = arguments.mode.apply(0o666, false);
         let made = tree.fs.make_node(path, node, u32::from(permissions));
-        Ok(made.map_err(|error| tree.error_at(path, error))?)
+        Ok(made.map_err(|error| tree.error_making(path, error, ""))?)
     })
 }

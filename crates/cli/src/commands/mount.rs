@@ -5,8 +5,8 @@ use crate::global::Global;
 use crate::mounting::background;
 use crate::mounting::log::{self, Destination};
 use crate::mounting::options::MountOptions;
-use crate::mounting::registry::MountRegistry;
 use crate::mounting::server::MountServer;
+use crate::mounts::registry::MountRegistry;
 use anyhow::Context;
 use drystone::VolumeName;
 use std::path::{Path, PathBuf};
@@ -116,6 +116,7 @@ fn change(arguments: &Arguments, global: &Global) -> Outcome {
     if global.read_only {
         words.push("ro".to_owned());
     }
+    MountOptions::default().change(&words.join(",")).map_err(Failure::Usage)?;
     let Some(mount) = MountRegistry::read()?.take(&directory) else {
         let name = name.display();
         return Err(anyhow::anyhow!("{name}: no image is mounted there by this user").into());

@@ -3,9 +3,11 @@
 use crate::failure::Outcome;
 use crate::global::Global;
 use crate::messages::tell;
-use crate::mounting::registry::MountRegistry;
-use crate::mounting::status::Status;
+use crate::mounts::registry::MountRegistry;
+use crate::mounts::status::Status;
+use crate::output::counted;
 use crate::terminal::Output;
+use drystone_fuse::attach;
 use std::io::Write;
 use std::time::Duration;
 
@@ -39,15 +41,19 @@ fn show(status: &Status, output: &mut Output<'_>) -> Outcome {
     }
     let requests: u64 = status.requests.values().sum();
     let time = indicatif::HumanDuration(Duration::from_secs(status.seconds));
+    // After 'umount --lazy', another mount may be there, or none.
+    let is_there = |device| attach::device_on(&status.directory) == Some(device);
+    let detached = if status.device.is_none_or(is_there) { "" } else { " (detached)" };
     let line = format!(
-        "{} on {} ({}), process {}, for {time}: {requests} requests, {} read, {} written, {} errors",
+        "{} on {}{detached} ({}), process {}, for {time}: {}, {} read, {} written, {}",
         status.image.display(),
         status.directory.display(),
         status.mode,
         status.process,
+        counted(requests, "request"),
         indicatif::BinaryBytes(status.bytes_read),
         indicatif::BinaryBytes(status.bytes_written),
-        status.io_errors,
+        counted(status.io_errors, "error"),
     );
     output.name(line.as_bytes())?;
     Ok(writeln!(output)?)

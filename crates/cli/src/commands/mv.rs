@@ -5,7 +5,7 @@ use crate::global::Global;
 use crate::image::{Intent, with_one};
 use crate::location::{Location, is_same_image, last_name};
 use crate::tree::ImageTree;
-use drystone::vfs::RenameFlags;
+use drystone::vfs::{Errno, RenameFlags};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -23,7 +23,7 @@ Examples:
 )]
 pub struct Arguments {
     /// What to move, and the place to move it to.
-    #[arg(required = true, num_args = 2.., value_name = "IMAGE:PATH", value_parser = Location::parser())]
+    #[arg(required = true, num_args = 2.., value_name = "IMAGE:PATH", value_parser = Location::path_parser())]
     places: Vec<Location>,
     /// Don't replace an existing file.
     #[arg(short, long)]
@@ -71,7 +71,13 @@ fn rename(
             _ => target.to_path_buf(),
         };
         tree.fs.rename_with(source, place, flags).map_err(|error| {
-            let cause = format!("can't move to {}: {}", target.display(), error.into_cause());
+            let (errno, to) = (error.errno(), target.display());
+            let cause = match errno {
+                Errno::EINVAL => {
+                    format!("can't move to {to}: a directory can't be moved into itself")
+                }
+                _ => format!("can't move to {to}: {}", error.into_cause()),
+            };
             tree.error(source.as_os_str().as_bytes(), &cause).into()
         })
     })

@@ -2,16 +2,18 @@
 
 use crate::failure::{Failure, Outcome};
 use crate::global::Global;
-use crate::image::AtImage;
+use crate::image::unless_interrupted;
+use crate::interrupt::Interrupt;
 use crate::messages::tell;
 use crate::output::{Escaped, counted};
 use crate::progress::Steps;
 use crate::terminal::Output;
-use drystone::ChangeOptions;
 use drystone::fsck::{
     CheckOptions, Decision, Issue, Problem, RepairOutcome, RepairReport, RepairedProblem, Severity,
     SuperblockIssue,
 };
+use drystone::{ChangeOptions, ErrorCause};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
@@ -87,6 +89,11 @@ pub fn run(
         _ if std::io::stdin().is_terminal() => Consent::Ask,
         _ => return usage("there is no terminal to ask: use -p, -y or -n"),
     };
+    let interrupt = Interrupt::install()?;
+    if is_plan {
+        // It changes nothing.
+        interrupt.end_at_next();
+    }
     let steps = Steps::new(global.quiet || consent == Consent::Ask);
     let is_half_changed =
         |problem: &Problem| problem.issue == Issue::Superblock(SuperblockIssue::HalfChanged);
@@ -96,23 +103,24 @@ pub fn run(
         Consent::All => Decision::Repair,
         Consent::Safe if is_safe => Decision::Repair,
         Consent::Safe => Decision::Leave,
-        Consent::Ask => ask(problem, &mut consent),
+        Consent::Ask => ask(problem, &mut consent, &interrupt),
     };
     let repaired = if is_plan {
         drystone::plan_repair(path, options, &mut choose, &mut |progress| steps.follow(&progress))
     } else {
-        let change = ChangeOptions::default().undo(arguments.undo.clone());
+        let change =
+            ChangeOptions::default().undo(arguments.undo.clone()).cancelled(interrupt.flag());
         drystone::repair_image(path, &change, options, &mut choose, &mut |progress| {
             steps.follow(&progress);
         })
     };
     steps.end();
     let report = match repaired {
-        Err(error) if matches!(error.cause(), drystone::ErrorCause::RepairCancelled) => {
+        Err(error) if matches!(error.cause(), ErrorCause::Cancelled) && !interrupt.is_asked() => {
             tell(format_args!("{}: {}", path.display(), error.cause()));
             return Err(Failure::Code(CANCELLED));
         }
-        repaired => repaired.at_image(path)?,
+        repaired => unless_interrupted(path, repaired, &interrupt, "nothing has changed")?,
     };
     let printed = Output::with_stdout(global.json, |output| {
         if output.json {
@@ -141,7 +149,7 @@ fn usage(message: &str) -> Outcome {
 }
 
 /// Asks about a problem on the terminal.
-fn ask(problem: &Problem, consent: &mut Consent) -> Decision {
+fn ask(problem: &Problem, consent: &mut Consent, interrupt: &Interrupt) -> Decision {
     let mut error = std::io::stderr().lock();
     let text = problem.to_string();
     loop {
@@ -149,7 +157,10 @@ fn ask(problem: &Problem, consent: &mut Consent) -> Decision {
         let asked =
             write!(error, "{}\nRepair it? [y]es, [n]o, [a]ll, [q]uit: ", Escaped(text.as_bytes()));
         let mut answer = String::new();
-        if asked.is_err() || !matches!(std::io::stdin().lock().read_line(&mut answer), Ok(1..)) {
+        if asked.is_err()
+            || !has_input(interrupt)
+            || !matches!(std::io::stdin().lock().read_line(&mut answer), Ok(1..))
+        {
             return Decision::Cancel;
         }
         match answer.trim() {
@@ -163,6 +174,22 @@ fn ask(problem: &Problem, consent: &mut Consent) -> Decision {
             _ => {}
         }
     }
+}
+
+/// Waits for a line on the terminal; false after an interrupt. A terminal gives one line at a time, so that none is
+/// waiting in the buffer of standard input.
+fn has_input(interrupt: &Interrupt) -> bool {
+    const LOOKS_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+    let stdin = std::io::stdin();
+    while !interrupt.is_asked() {
+        let mut input = [PollFd::new(&stdin, PollFlags::IN)];
+        match poll(&mut input, Some(&LOOKS_EVERY)) {
+            Ok(0) | Err(rustix::io::Errno::INTR) => {}
+            // An error shows in the read.
+            _ => return true,
+        }
+    }
+    false
 }
 
 fn show(

@@ -6,7 +6,7 @@ use crate::image::{Intent, with_each};
 use crate::location::Location;
 use crate::tree::ImageTree;
 use crate::walk::{Visitor, WalkStep, walk};
-use drystone::vfs::Errno;
+use drystone::vfs::{Errno, FileFlags};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -19,7 +19,7 @@ Examples:
   drystone rm -rf disk.img:/perhaps/there")]
 pub struct Arguments {
     /// What to remove.
-    #[arg(required = true, value_name = "IMAGE:PATH", value_parser = Location::parser())]
+    #[arg(required = true, value_name = "IMAGE:PATH", value_parser = Location::path_parser())]
     victims: Vec<Location>,
     /// Remove directories with everything in them.
     #[arg(short, long, short_alias = 'R')]
@@ -40,6 +40,9 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
 
 fn remove(tree: &ImageTree<'_>, path: &Path, arguments: &Arguments) -> Outcome {
     let bytes = path.as_os_str().as_bytes();
+    if bytes.iter().all(|byte| *byte == b'/') {
+        return Err(tree.error(bytes, &"the root directory can't be removed").into());
+    }
     let problem = |error| tree.error(bytes, &error);
     let (parent, name) = match tree.find_parent(path) {
         Ok(found) => found,
@@ -53,8 +56,12 @@ fn remove(tree: &ImageTree<'_>, path: &Path, arguments: &Arguments) -> Outcome {
         return Err(problem(Errno::ENOENT.into()).into());
     };
     if !node.is_directory() {
+        let flags = node.attributes().flags;
         drop(node);
-        tree.fs.remove_file(path).map_err(|error| tree.error_at(path, error))?;
+        tree.fs.remove_file(path).map_err(|error| match fixed(flags, error.errno()) {
+            Some(why) => tree.error(bytes, &why),
+            None => tree.error_at(path, error),
+        })?;
     } else if arguments.recursive {
         let mut removal = TreeRemover::default();
         walk(tree, node, bytes, &mut removal)?;
@@ -68,6 +75,19 @@ fn remove(tree: &ImageTree<'_>, path: &Path, arguments: &Arguments) -> Outcome {
         return Err(tree.error(bytes, &"is a directory (-r removes it)").into());
     }
     Ok(())
+}
+
+/// Why a file with these flags can't be removed, if they are the reason.
+fn fixed(flags: FileFlags, errno: Errno) -> Option<&'static str> {
+    match errno {
+        Errno::EPERM if flags.contains(FileFlags::IMMUTABLE) => {
+            Some("is immutable ('drystone chattr -i' changes that)")
+        }
+        Errno::EPERM if flags.contains(FileFlags::APPEND) => {
+            Some("takes only additions ('drystone chattr -a' changes that)")
+        }
+        _ => None,
+    }
 }
 
 fn is_missing(tree: &ImageTree<'_>, path: &Path) -> bool {
@@ -88,7 +108,10 @@ impl Visitor for TreeRemover {
         if let Some(parent) = step.parent
             && let Err(error) = tree.file_system.unlink(&tree.context, parent, step.name)
         {
-            tree.report(step.path, &error);
+            match fixed(step.node.attributes().flags, error.errno) {
+                Some(why) => tree.report(step.path, &why),
+                None => tree.report(step.path, &error),
+            }
             self.has_failed = true;
         }
         Ok(false)

@@ -2,12 +2,12 @@
 
 use crate::failure::{Failure, Outcome};
 use crate::global::Global;
-use crate::image::AtImage;
-use crate::location::Location;
+use crate::image::change_whole;
+use crate::location::whole_image;
 use crate::output::Escaped;
 use crate::terminal::Output;
 use drystone::inspection::{FieldValue, ImagePart, SetField, SetOptions};
-use drystone::{ChangeOptions, set_fields};
+use drystone::set_fields;
 use std::io::Write;
 use std::path::PathBuf;
 
@@ -43,8 +43,8 @@ Examples:
   drystone set old.img inode 11 links_count=9 --keep-checksum --i-know")]
 pub struct Arguments {
     /// The image.
-    #[arg(value_name = "IMAGE", value_parser = Location::parser())]
-    image: Location,
+    #[arg(value_name = "IMAGE", value_parser = whole_image())]
+    image: PathBuf,
     #[command(subcommand)]
     part: SetPart,
     /// Do it: the image may be unusable afterwards.
@@ -108,15 +108,15 @@ impl SetPart {
 }
 
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
-    global.check_may_change()?;
     if !arguments.i_know {
         return Err(Failure::Usage(WARNING.to_string()));
     }
-    let path = &arguments.image.image;
+    let path = &arguments.image;
     let (part, assignments) = arguments.part.named();
     let set = SetOptions::default().keep_checksums(arguments.keep_checksum);
-    let options = ChangeOptions::default().undo(arguments.undo.clone());
-    let fields = set_fields(path, &part, assignments, set, &options).at_image(path)?;
+    let fields = change_whole(path, arguments.undo.clone(), global, |options| {
+        set_fields(path, &part, assignments, set, options)
+    })?;
     Output::with_stdout(global.json, |output| {
         for field in &fields {
             if output.json {

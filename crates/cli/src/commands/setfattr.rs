@@ -1,11 +1,13 @@
 //! `setfattr`: sets and removes extended attributes.
 
+use super::getfattr::lacks_attribute;
 use crate::failure::{Failure, Outcome};
 use crate::global::{Global, LongHelp};
 use crate::image::{Intent, with_each};
 use crate::location::Location;
+use crate::output::Escaped;
 use crate::tree::ImageTree;
-use drystone::vfs::XattrMode;
+use drystone::vfs::{Errno, XattrMode};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -35,7 +37,7 @@ pub struct Arguments {
     #[arg(short = 'x', long)]
     remove: Option<OsString>,
     /// The entries to change.
-    #[arg(required = true, value_name = "IMAGE:PATH", value_parser = Location::parser())]
+    #[arg(required = true, value_name = "IMAGE:PATH", value_parser = Location::path_parser())]
     places: Vec<Location>,
     /// Don't follow a symbolic link at the end of the path.
     #[arg(short = 'h', long)]
@@ -113,7 +115,24 @@ fn set(tree: &ImageTree<'_>, path: &Path, arguments: &Arguments) -> Outcome {
         (None, Some(name)) => tree.file_system.remove_xattr(context, inode, name.as_bytes()),
         (None, None) => Ok(()),
     };
-    Ok(result.map_err(|error| tree.error(path.as_os_str().as_bytes(), &error))?)
+    Ok(result.map_err(|error| {
+        let bytes = path.as_os_str().as_bytes();
+        match (&arguments.name, &arguments.remove, error.errno) {
+            (Some(name), _, Errno::EOPNOTSUPP) if !has_known_prefix(name.as_bytes()) => {
+                let name = Escaped(name.as_bytes());
+                let why = format!("'{name}' needs a prefix: user., trusted., security. or system.");
+                tree.error(bytes, &why)
+            }
+            (None, Some(name), Errno::ENODATA) => tree.error(bytes, &lacks_attribute(name)),
+            _ => tree.error(bytes, &error),
+        }
+    })?)
+}
+
+fn has_known_prefix(name: &[u8]) -> bool {
+    [&b"user."[..], b"trusted.", b"security.", b"system."]
+        .iter()
+        .any(|prefix| name.starts_with(prefix))
 }
 
 #[cfg(test)]

@@ -44,6 +44,7 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     with_each(&arguments.places, Intent::Read, global, |tree, paths| {
         Output::with_stdout(global.json, |output| {
+            output.tell_image(tree);
             tree.for_each(paths, |path| show(tree, path, arguments, &TimeZone::system(), output))
         })
     })
@@ -105,7 +106,7 @@ fn show(
         return Ok(());
     }
     write!(output, "  File: ")?;
-    output.name(bytes)?;
+    output.path(bytes)?;
     if let Some(target) = target {
         write!(output, " -> ")?;
         output.name(&target)?;

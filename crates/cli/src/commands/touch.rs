@@ -25,7 +25,7 @@ Examples:
 )]
 pub struct Arguments {
     /// The files.
-    #[arg(required = true, value_name = "IMAGE:PATH", value_parser = Location::parser())]
+    #[arg(required = true, value_name = "IMAGE:PATH", value_parser = Location::path_parser())]
     files: Vec<Location>,
     /// Set only the time of the last access.
     #[arg(short)]

@@ -36,6 +36,7 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     with_each(&arguments.places, Intent::Read, global, |tree, paths| {
         Output::with_stdout(global.json, |output| {
+            output.tell_image(tree);
             tree.for_each(paths, |path| draw(tree, path, arguments, output))
         })
     })
@@ -125,7 +126,10 @@ impl Visitor for Drawing<'_, '_> {
                 self.output.write_all(self.lines.above(step.depth(), *last))?;
                 write!(self.output, "{}", if *last { "└── " } else { "├── " })?;
             }
-            self.output.name(step.name)?;
+            match is_start {
+                true => self.output.path(step.name)?,
+                false => self.output.name(step.name)?,
+            }
             if let Some(target) = target {
                 write!(self.output, " -> ")?;
                 self.output.name(&target)?;

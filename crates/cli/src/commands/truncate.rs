@@ -24,7 +24,7 @@ pub struct Arguments {
     #[arg(short, long, value_name = "[+-]N", allow_hyphen_values = true, value_parser = Length::parse)]
     size: Length,
     /// The files.
-    #[arg(required = true, value_name = "IMAGE:PATH", value_parser = Location::parser())]
+    #[arg(required = true, value_name = "IMAGE:PATH", value_parser = Location::path_parser())]
     files: Vec<Location>,
     /// Don't create files.
     #[arg(short = 'c', long)]

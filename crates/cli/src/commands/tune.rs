@@ -1,13 +1,13 @@
 //! `tune`: changes the settings of an image.
 
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::global::Global;
-use crate::image::AtImage;
-use crate::location::Location;
+use crate::image::change_whole;
+use crate::location::whole_image;
 use crate::progress::Steps;
 use crate::terminal::print_line;
 use drystone::reshape::{MountOptionChange, ReservedSpace, Tuning, mount_option_names};
-use drystone::{ChangeOptions, ErrorPolicy, FeatureChange, Features, HashVersion, tune_image};
+use drystone::{ErrorPolicy, FeatureChange, Features, HashVersion, tune_image};
 use serde::Serialize;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -16,9 +16,11 @@ use uuid::Uuid;
 
 /// Change the settings of an image
 #[derive(Debug, clap::Args)]
-#[command(after_help = "\
-The image must not be in use. A dirty journal is replayed first. If the command is interrupted, the image is \
-rolled back the next time it is changed, or by 'drystone undo'. 'drystone info' shows the settings of an \
+#[command(
+    override_usage = "drystone tune <SETTING>... <IMAGE>",
+    after_help = "\
+The image must not be in use. A dirty journal is replayed first. Ctrl-C takes the change back. If \
+the command is killed, the image is rolled back the next time it is changed, or by 'drystone undo'. 'drystone info' shows the settings of an \
 image.
 
 Examples:
@@ -30,20 +32,21 @@ Examples:
   drystone tune disk.img --inode-size 512
   drystone tune disk.img --features metadata_csum,^64bit
   drystone tune disk.img --convert-maps
-  drystone tune disk.img --label data --undo before.undo")]
+  drystone tune disk.img --label data --undo before.undo"
+)]
 pub struct Arguments {
     /// The image.
-    #[arg(value_name = "IMAGE", value_parser = Location::parser())]
-    image: Location,
+    #[arg(value_name = "IMAGE", value_parser = whole_image())]
+    image: PathBuf,
     #[command(flatten)]
-    changes: Changes,
+    changes: Option<Changes>,
     /// Keep the old bytes in this file, so that 'drystone undo' can take the change back.
     #[arg(long, value_name = "FILE")]
     undo: Option<PathBuf>,
 }
 
 #[derive(Debug, Default, clap::Args)]
-#[group(required = true, multiple = true)]
+#[group(multiple = true)]
 struct Changes {
     /// The label, of up to 16 bytes.
     #[arg(short = 'L', long, value_parser = super::label::parser())]
@@ -216,15 +219,18 @@ impl Changes {
 }
 
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
-    global.check_may_change()?;
-    let path = &arguments.image.image;
-    let options = ChangeOptions::default().undo(arguments.undo.clone());
-    let steps = Steps::new(global.quiet);
-    let tuned = tune_image(path, &arguments.changes.tuning(), &options, &mut |progress| {
-        steps.step(progress.step, progress.done, progress.total);
-    });
-    steps.end();
-    let tuned = tuned.at_image(path)?;
+    let Some(changes) = &arguments.changes else {
+        return Err(Failure::Usage("name at least one setting".to_string()));
+    };
+    let path = &arguments.image;
+    let tuned = change_whole(path, arguments.undo.clone(), global, |options| {
+        let steps = Steps::new(global.quiet);
+        let tuned = tune_image(path, &changes.tuning(), options, &mut |progress| {
+            steps.step(progress.step, progress.done, progress.total);
+        });
+        steps.end();
+        tuned
+    })?;
     if global.json {
         print_line(&serde_json::to_string(&TunedJson {
             features: tuned.features.names(),

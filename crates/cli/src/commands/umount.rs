@@ -2,8 +2,8 @@
 
 use crate::failure::{Failure, Outcome};
 use crate::global::Global;
-use crate::mounting::registry::{End, MountRegistry, full_path};
 use crate::mounting::server::is_busy;
+use crate::mounts::registry::{End, MountRegistry, full_path};
 use anyhow::anyhow;
 use drystone_fuse::attach::{self, Unmount};
 use drystone_sync::thread;

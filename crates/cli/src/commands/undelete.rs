@@ -3,7 +3,7 @@
 use crate::failure::{Failure, Outcome};
 use crate::global::Global;
 use crate::image::AtImage;
-use crate::location::Location;
+use crate::location::whole_image;
 use crate::messages::tell;
 use crate::output::{Escaped, NameJson, counted, time_exact, type_letter};
 use crate::progress::Steps;
@@ -42,8 +42,8 @@ Examples:
   drystone undelete disk.img --all --partial --to pieces")]
 pub struct Arguments {
     /// The image.
-    #[arg(value_name = "IMAGE", value_parser = Location::parser())]
-    image: Location,
+    #[arg(value_name = "IMAGE", value_parser = whole_image())]
+    image: PathBuf,
     /// The inodes of the files to bring back, each with all its versions.
     #[arg(value_name = "INODE", requires = "to", conflicts_with = "all")]
     inodes: Vec<u32>,
@@ -123,7 +123,7 @@ fn exact(seconds: u64) -> String {
 
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     match &arguments.to {
-        None => list(&arguments.image.image, global),
+        None => list(&arguments.image, global),
         Some(_) if arguments.inodes.is_empty() && !arguments.all => {
             Err(Failure::Usage("name the inodes to bring back, or use --all".to_string()))
         }
@@ -196,7 +196,7 @@ fn numbered(file: &DeletedFile) -> String {
 }
 
 fn bring_back(arguments: &Arguments, to: &Path, global: &Global) -> Outcome {
-    let path = &arguments.image.image;
+    let path = &arguments.image;
     let mut options = UndeleteOptions::default();
     options.inodes.clone_from(&arguments.inodes);
     options.partial = arguments.partial;

@@ -3,7 +3,7 @@
 use crate::failure::Outcome;
 use crate::global::Global;
 use crate::image::AtImage;
-use crate::location::Location;
+use crate::location::whole_image;
 use crate::terminal::print_line;
 use serde::Serialize;
 use std::path::PathBuf;
@@ -22,8 +22,8 @@ Examples:
   drystone undo disk.img before.undo")]
 pub struct Arguments {
     /// The image.
-    #[arg(value_name = "IMAGE", value_parser = Location::parser())]
-    image: Location,
+    #[arg(value_name = "IMAGE", value_parser = whole_image())]
+    image: PathBuf,
     /// The undo log of a change that was made with '--undo FILE'.
     #[arg(value_name = "FILE")]
     log: Option<PathBuf>,
@@ -37,7 +37,7 @@ struct UndoneJson {
 
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     global.check_may_change()?;
-    let path = &arguments.image.image;
+    let path = &arguments.image;
     let is_undone = drystone::undo(path, arguments.log.as_deref()).at_image(path)?;
     if global.json {
         print_line(&serde_json::to_string(&UndoneJson { undone: is_undone })?)?;

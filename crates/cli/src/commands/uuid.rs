@@ -3,11 +3,12 @@
 use super::label::{change, information};
 use crate::failure::Outcome;
 use crate::global::Global;
-use crate::location::Location;
+use crate::location::whole_image;
 use crate::terminal::print_line;
 use drystone::Information;
 use drystone::reshape::Tuning;
 use serde::Serialize;
+use std::path::PathBuf;
 use uuid::Uuid;
 
 /// Show or change the UUID of an image
@@ -22,8 +23,8 @@ Examples:
   drystone uuid disk.img 12345678-1234-4234-8234-123456789abc")]
 pub struct Arguments {
     /// The image.
-    #[arg(value_name = "IMAGE", value_parser = Location::parser())]
-    image: Location,
+    #[arg(value_name = "IMAGE", value_parser = whole_image())]
+    image: PathBuf,
     /// The new UUID, or 'random', 'time' (one that is made from the time) or 'clear' (all zeros).
     #[arg(value_name = "UUID", value_parser = parse)]
     uuid: Option<Uuid>,
@@ -54,7 +55,7 @@ fn of_this_time() -> Uuid {
 }
 
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
-    let path = &arguments.image.image;
+    let path = &arguments.image;
     if let Some(uuid) = arguments.uuid {
         let tuning = Tuning::default().uuid(uuid.into_bytes());
         return change(path, &tuning, global);

@@ -3,9 +3,10 @@
 use crate::failure::Outcome;
 use crate::global::Global;
 use crate::image::AtImage;
-use crate::location::Location;
+use crate::location::whole_image;
 use crate::terminal::Output;
 use std::io::Write;
+use std::path::PathBuf;
 
 /// Say which inodes blocks belong to
 #[derive(Debug, clap::Args)]
@@ -18,15 +19,15 @@ Examples:
   drystone which-inode --json disk.img 2000 | jq .inode")]
 pub struct Arguments {
     /// The image.
-    #[arg(value_name = "IMAGE", value_parser = Location::parser())]
-    image: Location,
+    #[arg(value_name = "IMAGE", value_parser = whole_image())]
+    image: PathBuf,
     /// The numbers of the blocks.
     #[arg(required = true, value_name = "BLOCK")]
     blocks: Vec<u64>,
 }
 
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
-    let path = &arguments.image.image;
+    let path = &arguments.image;
     let owners = drystone::which_inode(path, &arguments.blocks).at_image(path)?;
     Output::with_stdout(global.json, |output| {
         for owner in &owners {

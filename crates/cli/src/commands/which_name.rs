@@ -3,12 +3,13 @@
 use crate::failure::{Failure, Outcome};
 use crate::global::Global;
 use crate::image::AtImage;
-use crate::location::Location;
+use crate::location::whole_image;
 use crate::messages::tell;
 use crate::output::NameJson;
 use crate::terminal::Output;
 use serde::Serialize;
 use std::io::Write;
+use std::path::PathBuf;
 
 /// Say which names inodes have
 #[derive(Debug, clap::Args)]
@@ -21,8 +22,8 @@ Examples:
   drystone which-name --json disk.img 11 | jq -r .name")]
 pub struct Arguments {
     /// The image.
-    #[arg(value_name = "IMAGE", value_parser = Location::parser())]
-    image: Location,
+    #[arg(value_name = "IMAGE", value_parser = whole_image())]
+    image: PathBuf,
     /// The numbers of the inodes.
     #[arg(required = true, value_name = "INODE")]
     inodes: Vec<u32>,
@@ -36,7 +37,7 @@ struct InodeNameJson {
 }
 
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
-    let path = &arguments.image.image;
+    let path = &arguments.image;
     let names = drystone::which_name(path, &arguments.inodes).at_image(path)?;
     Output::with_stdout(global.json, |output| {
         for name in &names {

@@ -3,8 +3,9 @@
 use super::compact::clear;
 use crate::failure::Outcome;
 use crate::global::Global;
-use crate::location::Location;
+use crate::location::whole_image;
 use drystone::reshape::FreeSpaceAction;
+use std::path::PathBuf;
 
 /// Overwrite the free space of an image with zeros
 #[derive(Debug, clap::Args)]
@@ -20,10 +21,10 @@ Examples:
   drystone zero-free --json disk.img | jq .bytes")]
 pub struct Arguments {
     /// The image.
-    #[arg(value_name = "IMAGE", value_parser = Location::parser())]
-    image: Location,
+    #[arg(value_name = "IMAGE", value_parser = whole_image())]
+    image: PathBuf,
 }
 
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
-    clear(&arguments.image.image, FreeSpaceAction::Zero, "zeroed", global)
+    clear(&arguments.image, FreeSpaceAction::Zero, "zeroed", global)
 }

@@ -7,8 +7,6 @@
 pub mod background;
 pub mod log;
 pub mod options;
-pub mod registry;
 mod served;
 pub mod server;
-pub mod status;
 mod utab;

@@ -79,7 +79,12 @@ impl MountOptions {
             }
             match word.split_once('=') {
                 Some(("policy", policy)) => policies.push(policy.replace(':', ",")),
-                Some((key, value)) => options.set_value(key, value)?,
+                Some((key, value)) => options.set_value(key, value).map_err(|problem| {
+                    match !policies.is_empty() && Policy::from_str(word).is_ok() {
+                        true => format!("{problem}: write it after 'policy=', with ':' in front"),
+                        false => problem,
+                    }
+                })?,
                 None => options.set(word)?,
             }
         }
@@ -251,6 +256,8 @@ mod tests {
 
     #[test]
     fn policies_may_be_written_in_one_word() {
+        let with_comma = parse("policy=baseline,orphans=file").unwrap_err();
+        assert!(with_comma.contains("with ':' in front"), "{with_comma}");
         let expected: Policy = "baseline,orphans=file".parse().unwrap();
         assert_eq!(parse("policy=baseline:orphans=file").unwrap().open.policy, expected);
         assert_eq!(parse("policy=baseline,policy=orphans=file").unwrap().open.policy, expected);

@@ -6,8 +6,8 @@
 //! change takes it too, for a moment.
 
 use crate::mounting::options::MountOptions;
-use crate::mounting::registry::Answers;
-use crate::mounting::status::{CommitStatus, ShapeStatus, SpaceStatus, Status};
+use crate::mounts::registry::Answers;
+use crate::mounts::status::{CommitStatus, ShapeStatus, SpaceStatus, Status};
 use anyhow::{Context, anyhow};
 use drystone::Image;
 use drystone::vfs::{DeviceNumber, FileSystemStatistics};
@@ -156,6 +156,11 @@ impl Answers for Served {
                 }
             }
             (true, false) => {
+                let was_read_only = options.open.read_only;
+                anyhow::ensure!(
+                    !was_read_only,
+                    "it was mounted with 'ro': unmount it, and mount it without that"
+                );
                 image.make_writable().context("it stays read-only")?;
                 if let Err(error) = self.tell_kernel(&changed) {
                     image.make_read_only()?;

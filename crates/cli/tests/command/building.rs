@@ -125,6 +125,35 @@ fn what_fails_leaves_nothing() {
 }
 
 #[test]
+fn what_is_no_source_is_called_so() {
+    let fixture = prepared();
+    fixture.put("motd", "hello");
+    for (source, expected) in [
+        (
+            "motd",
+            "motd: neither a directory nor an archive; a list (--from-list) takes single files",
+        ),
+        ("oci:root", "index.json is missing"),
+    ] {
+        let message = fixture.line(&format!("build new.img --from {source}")).bad(1);
+        assert!(message.contains(expected), "{message}");
+    }
+}
+
+#[test]
+fn an_image_without_its_journal_says_so() {
+    let fixture = prepared();
+    let message = fixture.line("build new.img --from root --size 7M -O has_journal").bad(2);
+    assert!(message.contains("a journal needs an image of 2048 blocks"), "{message}");
+    assert!(!fixture.path("new.img").exists());
+    let done = fixture.line("build new.img --from root --size 7M");
+    let expected = "drystone: the image is too small for a journal: it has none\n";
+    assert_eq!((done.code, done.stderr.as_str()), (Some(0), expected));
+    let made = fixture.line("mkfs small.img --size 1M").good();
+    assert!(made.contains("1 group, no journal, for which it is too small, UUID"), "{made}");
+}
+
+#[test]
 fn sizes_and_json() {
     let fixture = prepared();
     let json = fixture.line("build a.img --from root --free 50% --json").json();

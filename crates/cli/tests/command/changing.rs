@@ -11,7 +11,10 @@ fn directories_come_and_go() {
     fixture.line("mkdir -p disk.img:/a/b/c").good();
     fixture.line("mkdir -p disk.img:/a/b/c").good();
     assert!(fixture.line("mkdir disk.img:/a").bad(1).contains("disk.img:/a: file exists"));
-    assert!(fixture.line("mkdir disk.img:/x/y").bad(1).contains("no such file"));
+    let message = fixture.line("mkdir disk.img:/x/y/z").bad(1);
+    assert_eq!(message, "drystone: disk.img:/x: doesn't exist (-p makes it)\n");
+    let message = fixture.line("mknod disk.img:/dev/null c 1 3").bad(1);
+    assert_eq!(message, "drystone: disk.img:/dev: doesn't exist\n");
     assert!(fixture.line("rm disk.img:/a").bad(1).contains("is a directory"));
     fixture.line("rm -d disk.img:/b").good();
     assert!(fixture.line("rm -d disk.img:/a").bad(1).contains("not empty"));
@@ -27,7 +30,11 @@ fn directories_come_and_go() {
 fn the_root_is_not_removed() {
     let fixture = Fixture::new();
     fixture.fill(&["a"]);
-    fixture.line("rm -rf disk.img:/").bad(1);
+    let message = fixture.line("rm -rf disk.img:/").bad(1);
+    assert_eq!(message, "drystone: disk.img:/: the root directory can't be removed\n");
+    for line in ["chmod 600 disk.img", "chown 1:1 disk.img", "touch disk.img", "rm -r disk.img"] {
+        assert!(fixture.line(line).bad(2).contains("'disk.img:/' is the root directory"), "{line}");
+    }
     fixture.line("mv disk.img:/ disk.img:/a").bad(1);
     assert_eq!(fixture.paths(), ["/a"]);
 }
@@ -44,7 +51,8 @@ fn names_move() {
     fixture.line("mv -n disk.img:/d/b disk.img:/d/c");
     assert_eq!(fixture.line("cat disk.img:/d/c").good(), "b");
     fixture.line("mkdir disk.img:/d/inner").good();
-    assert!(fixture.line("mv disk.img:/d disk.img:/d/inner").bad(1).contains("disk.img:/d"));
+    let message = fixture.line("mv disk.img:/d disk.img:/d/inner").bad(1);
+    assert!(message.contains("a directory can't be moved into itself"), "{message}");
     assert!(
         fixture
             .line("mv disk.img:/nope disk.img:/x")
@@ -53,6 +61,50 @@ fn names_move() {
     );
     assert!(fixture.line("mv -T disk.img:/d/b disk.img:/d/inner").bad(1).contains("directory"));
     fixture.expect_sound();
+}
+
+/// Where the reason is known, it is told in place of what the system would say.
+#[test]
+fn what_is_refused_says_why() {
+    let fixture = Fixture::new();
+    fixture.fill(&["a", "d/b"]);
+    fixture.line("chattr +i disk.img:/a disk.img:/d/b").good();
+    for (line, message) in [
+        ("rm disk.img:/a", "disk.img:/a: is immutable ('drystone chattr -i' changes that)"),
+        ("rm -r disk.img:/d", "disk.img:/d/b: is immutable ('drystone chattr -i' changes that)"),
+        ("setfattr -n foo disk.img:/d", "'foo' needs a prefix: user., trusted., security."),
+        ("setfattr -x user.nope disk.img:/d", "disk.img:/d: has no attribute user.nope"),
+        ("getfattr -n user.nope disk.img:/d", "disk.img:/d: has no attribute user.nope"),
+    ] {
+        let done = fixture.line(line);
+        assert_eq!(done.stdout, "", "{line}");
+        let told = done.bad(1);
+        assert!(told.contains(message), "{line}: {told}");
+    }
+}
+
+/// What is said of an image as a whole isn't done to it when one of its files is named.
+#[test]
+fn a_path_is_not_ignored() {
+    let fixture = Fixture::new();
+    fixture.fill(&["a"]);
+    let before = std::fs::read(fixture.path("disk.img")).unwrap();
+    for line in [
+        "compact disk.img:/a",
+        "label disk.img:/a new",
+        "tune disk.img:/a -m 1",
+        "resize disk.img:/a 16M",
+        "zero-free disk.img:/a",
+        "trim disk.img:/a",
+        "check disk.img:/nonexistent",
+        "info disk.img:/a",
+    ] {
+        let message = fixture.line(line).bad(2);
+        assert!(message.contains("write 'disk.img'"), "{line}: {message}");
+    }
+    assert!(std::fs::read(fixture.path("disk.img")).unwrap() == before);
+    fixture.line("label disk.img:/ new").good();
+    assert_eq!(fixture.line("label disk.img:").good(), "new\n");
 }
 
 #[test]
@@ -138,7 +190,7 @@ fn flags_are_those_of_lsattr() {
             "---------------------- /d/l",
         ]
     );
-    assert!(fixture.line("rm disk.img:/d/a").bad(1).contains("not permitted"));
+    assert!(fixture.line("rm disk.img:/d/a").bad(1).contains("is immutable"));
     if have("debugfs") {
         let stored = debugfs(&fixture.path("disk.img"), "stat /d/a").unwrap().output;
         assert!(stored.contains("Flags: 0x80090"), "{stored}");

@@ -42,6 +42,21 @@ fn an_image_with_errors() {
     assert_eq!(report["problems"][0]["path"], "/a");
 }
 
+/// Wherever it ends.
+#[test]
+fn an_image_that_is_cut_off_says_so() {
+    let fixture = Fixture::with(&["--size", "40M", "-b", "1K"]);
+    fixture.fill(&["a", "d/b"]);
+    let file = File::options().write(true).open(image(&fixture)).unwrap();
+    for size in [30 << 20, 3_000_000, 1 << 20, 300_000, 10_000, 4096] {
+        file.set_len(size).unwrap();
+        let done = fixture.line("check disk.img");
+        assert_eq!((done.code, done.stderr.as_str()), (Some(4), ""), "{size}: {}", done.stdout);
+        let expected = "the image is cut off: 40960 blocks, but the device has only";
+        assert!(done.stdout.contains(expected), "{size}: {}", done.stdout);
+    }
+}
+
 #[test]
 fn errors_are_repaired() {
     let fixture = Fixture::new();

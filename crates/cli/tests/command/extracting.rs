@@ -63,7 +63,7 @@ fn what_can_not_be_extracted_is_named() {
         ("extract no.img --to out", 1, "no.img: "),
         ("extract disk.img:/nope --to out", 1, "disk.img:/nope: no such file"),
         ("extract disk.img --to no/such", 1, "no/such: No such file"),
-        ("extract disk.img --to file", 1, "file: Not a directory"),
+        ("extract disk.img --to file", 1, "file is no directory; an archive ends in .tar"),
         ("extract disk.img --to taken", 1, "taken/d: Not a directory"),
         ("extract disk.img --to out --manifest-out no/such", 1, "no/such: No such file"),
     ] {
@@ -141,7 +141,7 @@ fn a_manifest_replaces_nothing_too_early() {
         ("extract disk.tar --to disk.tar", 2, "the image itself"),
         ("extract disk.img --to t --manifest-out t/u", 2, "can't be in t"),
         ("extract disk.img --to new --manifest-out new/u", 2, "can't be in new"),
-        ("extract disk.img --to taken --manifest-out manifest", 1, "taken: Not a directory"),
+        ("extract disk.img --to taken --manifest-out manifest", 1, "taken is no directory"),
     ] {
         let told = fixture.line(line).bad(code);
         assert!(told.contains(message), "{line}: {told}");

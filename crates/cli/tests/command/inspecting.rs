@@ -290,12 +290,12 @@ fn what_is_not_there_is_named() {
         ("which-inode disk.img 999999999", "block 999999999 isn't part of the image"),
         ("which-name disk.img 0", "there is no inode 0"),
         ("which-name disk.img 999999999", "there is no inode 999999999"),
-        ("info --fragmentation log.img", "nilfs2 has no report on fragmentation"),
-        ("inspect log.img superblock", "nilfs2 has no inspection"),
-        ("which-inode log.img 1", "nilfs2 has no inspection"),
-        ("which-name log.img 2", "nilfs2 has no inspection"),
-        ("metadata log.img copy.img", "nilfs2 has no copy of its metadata"),
-        ("undelete log.img", "nilfs2 has no undelete"),
+        ("info --fragmentation log.img", "NILFS2 has no report on fragmentation"),
+        ("inspect log.img superblock", "NILFS2 has no inspection"),
+        ("which-inode log.img 1", "NILFS2 has no inspection"),
+        ("which-name log.img 2", "NILFS2 has no inspection"),
+        ("metadata log.img copy.img", "NILFS2 has no copy of its metadata"),
+        ("undelete log.img", "NILFS2 has no undelete"),
     ] {
         let message = fixture.line(line).bad(1);
         assert!(message.contains(said), "{line}: {message}");

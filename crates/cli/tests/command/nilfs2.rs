@@ -43,7 +43,9 @@ fn each_checkpoint_stays_readable() {
     assert_eq!(fixture.line("cat disk.img@2:/a").good(), "one");
     assert_eq!(fixture.line("ls disk.img@1:/").good(), "");
     assert!(fixture.line("cat disk.img@99:/a").bad(1).contains("99"));
-    assert!(fixture.line("rm disk.img@2:/a").stderr.contains("ead-only"));
+    assert!(
+        fixture.line("rm disk.img@2:/a").bad(2).contains("a checkpoint, which can only be read")
+    );
 }
 
 #[test]
@@ -103,7 +105,23 @@ fn checkpoints_are_listed_kept_and_deleted() {
     fixture.line("checkpoints disk.img --keep 2 -q").good();
     let kept = fixture.line("checkpoints disk.img").good();
     assert!(kept.lines().any(|line| line.ends_with("snapshot")), "{kept}");
-    assert!(fixture.line("checkpoints disk.img --delete 2").bad(1).contains("checkpoint 2"));
+    for (line, message) in [
+        ("--delete 2", "checkpoint 2 is a snapshot: '--release 2' first"),
+        ("--delete 99", "there is no checkpoint 99"),
+        ("--keep 99", "there is no checkpoint 99"),
+    ] {
+        let told = fixture.line(&format!("checkpoints disk.img {line}")).bad(1);
+        assert_eq!(told, format!("drystone: disk.img: {message}\n"));
+    }
+    let newest = numbers(&fixture).into_iter().max().unwrap();
+    let told = fixture.line(&format!("checkpoints disk.img --delete {newest}")).bad(1);
+    assert!(told.contains("is the newest, which can't be deleted"), "{told}");
+    fixture.put("more", "");
+    for line in ["rm -r disk.img@2:/a", "cp more disk.img@2:/more", "mkdir disk.img@2:/d"] {
+        let told = fixture.line(line).bad(2);
+        assert!(told.starts_with("drystone: disk.img@2 is a checkpoint, which"), "{told}");
+        assert_eq!(told.lines().count(), 2, "{told}");
+    }
     fixture.line("checkpoints disk.img --release 2 --delete 2 --delete 3 --make -q").good();
     assert!(!numbers(&fixture).contains(&2) && !numbers(&fixture).contains(&3));
     fixture.line("check disk.img -q").good();

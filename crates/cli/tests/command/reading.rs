@@ -147,3 +147,29 @@ fn reading_changes_nothing() {
     }
     assert!(std::fs::read(fixture.path("disk.img")).unwrap() == before);
 }
+
+/// Paths in several images say in which.
+#[test]
+fn paths_in_several_images_are_told_apart() {
+    let fixture = Fixture::new();
+    fixture.fill(&["a"]);
+    std::fs::copy(fixture.path("disk.img"), fixture.path("b.img")).unwrap();
+    for (line, expected) in [
+        ("find disk.img:/a b.img:/a", "disk.img:/a\nb.img:/a\n"),
+        ("ls disk.img:/a b.img:/a", "disk.img:/a\nb.img:/a\n"),
+        ("find disk.img:/a disk.img:/a", "/a\n/a\n"),
+    ] {
+        assert_eq!(fixture.line(line).good(), expected, "{line}");
+    }
+    for line in ["du -s disk.img b.img", "stat disk.img b.img", "lsattr -d disk.img b.img"] {
+        let shown = fixture.line(line).good();
+        assert!(shown.contains("disk.img:/\n") && shown.contains("b.img:/\n"), "{line}: {shown}");
+    }
+    for line in ["find", "ls", "du", "stat", "lsattr -d", "tree"] {
+        let found = fixture.line(&format!("{line} --json disk.img b.img")).json_lines();
+        let of = |image: &str| found.iter().filter(|one| one["image"]["name"] == image).count();
+        assert!(of("disk.img") > 0 && of("disk.img") + of("b.img") == found.len(), "{line}");
+        let found = fixture.line(&format!("{line} --json disk.img")).json_lines();
+        assert!(found.iter().all(|one| one["image"].is_null()), "{line}");
+    }
+}

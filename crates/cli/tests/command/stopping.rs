@@ -160,6 +160,72 @@ fn ignored_signals_do_not_break_off_a_change() {
     assert_eq!(fixture.line("diff disk.img:/source source").good(), "");
 }
 
+/// Starts a command and interrupts it as soon as it has made a file; again with a fresh copy of the folder if it was
+/// too fast. Returns the folder and what it said.
+fn interrupt_once_there(fixture: &Fixture, line: &str, made: &str) -> (Fixture, String) {
+    for _ in 0..50 {
+        let fixture = fixture.copy();
+        let mut command = fixture.command(&line.split(' ').collect::<Vec<_>>());
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        while !fixture.path(made).exists() && child.try_wait().unwrap().is_none() {
+            thread::yield_now();
+        }
+        if child.try_wait().unwrap().is_none() {
+            kill(&child, Signal::INT);
+        }
+        let output = child.wait_with_output().unwrap();
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        if output.status.code() == Some(130) {
+            return (fixture, message);
+        }
+        assert_eq!(output.status.code(), Some(0), "{line}: {message}");
+    }
+    panic!("{line} is always faster than the signal");
+}
+
+/// A change of the whole image is taken back, and nothing is left for 'drystone undo'.
+#[test]
+fn an_interrupted_change_of_the_whole_image_is_taken_back() {
+    let fixture = Fixture::with(&["--size", "64M"]);
+    fixture.put("gone", vec![1; 20 << 20]);
+    fixture.line("cp gone disk.img:/").good();
+    for number in 0..300 {
+        fixture.put(&format!("source/{number}"), vec![number as u8; 50_000]);
+    }
+    fixture.line("cp source disk.img:/").good();
+    fixture.line("rm disk.img:/gone").good();
+    let before = fixture.line("df --json disk.img").good();
+    for line in ["resize -M disk.img", "compact disk.img", "tune disk.img --inode-size 512"] {
+        let (stopped, message) = interrupt_once_there(&fixture, line, "disk.img.undo");
+        let expected = "drystone: disk.img: interrupted; nothing has changed\n";
+        assert_eq!(message, expected, "{line}");
+        assert!(!stopped.path("disk.img.undo").exists(), "{line}");
+        // Free blocks and the time in the superblock may be others.
+        assert_eq!(stopped.line("df --json disk.img").good(), before, "{line}");
+        assert_eq!(stopped.line("diff disk.img:/source source").good(), "", "{line}");
+        stopped.expect_sound();
+    }
+}
+
+/// What a command has made and can't complete goes away.
+#[test]
+fn an_interrupted_command_takes_its_file_away() {
+    let fixture = Fixture::with(&["--size", "256M", "--inodes", "60000"]);
+    for number in 0..3000 {
+        fixture.put(&format!("source/{number}"), "");
+    }
+    fixture.line("cp source disk.img:/").good();
+    let line = "metadata disk.img copy.img";
+    let (stopped, message) = interrupt_once_there(&fixture, line, "copy.img");
+    assert_eq!(message, "drystone: disk.img: interrupted; there is no copy\n");
+    assert!(!stopped.path("copy.img").exists());
+    let fixture = Fixture::empty();
+    let line = "mkfs new.img --size 512G";
+    let (stopped, message) = interrupt_once_there(&fixture, line, "new.img");
+    assert_eq!(message, "drystone: new.img: interrupted; nothing was made\n");
+    assert!(!stopped.path("new.img").exists());
+}
+
 /// The other commands block on input or output when the signal comes; by then they handle signals.
 #[test]
 fn interrupted_commands_end_with_the_code_of_the_signal() {

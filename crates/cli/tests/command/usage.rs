@@ -1,6 +1,6 @@
 //! Wrong calls, help, completions.
 
-use crate::support::{Done, call, command, finish};
+use crate::support::{Done, Fixture, call, command, finish};
 
 fn drystone(arguments: &[&str]) -> (Option<i32>, String, String) {
     let Done { code, stdout, stderr, .. } = call(arguments);
@@ -32,7 +32,7 @@ fn wrong_calls_end_with_2_and_say_what_is_wrong() {
         (&["chattr", "+e", "a:/b"], "'e' isn't a flag to change"),
         (&["chattr", "i", "a:/b"], "doesn't begin with +, - or ="),
         (&["mknod", "a:/b", "q"], "invalid value 'q'"),
-        (&["setfacl", "a:/b"], "--modify"),
+        (&["setfacl", "a:/b"], "name at least one change"),
         (&["setfacl", "-m", "u:1:rq", "a:/b"], "'u:1:rq' has other permissions"),
         (&["setfacl", "-x", "u:1:r", "a:/b"], "no permissions here"),
         (&["setfacl", "--restore", "f", "-b", "a:/b"], "cannot be used with"),
@@ -58,7 +58,20 @@ fn wrong_calls_end_with_2_and_say_what_is_wrong() {
         (&["mkfs", "x.img", "--size", "8M", "-O", "nonsense"], "there are has_journal, "),
         (&["mkfs", "x.img", "--size", "8M", "--type", "nilfs2"], "don't hold a segment"),
         (&["mkfs", "x.img", "--size", "256M", "--type", "nilfs2", "-B", "5"], "power of two"),
+        (&["tune", "x.img"], "name at least one setting\nTry 'drystone tune --help'."),
         (&["tune", "x.img", "-m", "60"], "percentage from 0 to 50"),
+        (&["label", "x.img:/etc", "new"], "this is about the whole image: write 'x.img'"),
+        (&["check", "x.img:/etc"], "this is about the whole image: write 'x.img'"),
+        (&["chmod", "644", "x.img"], "name the path: 'x.img:/' is the root directory"),
+        (&["rm", "-r", "x.img"], "name the path: 'x.img:/' is the root directory"),
+        (&["quota", "x.img", "--user", "root"], "it isn't a number"),
+        (&["build", "x.img", "rootfs"], "sources follow --from"),
+        (&["mkfs", "x.img", "64M"], "the size follows --size"),
+        (
+            &["mkfs", "x.img", "--size", "1M", "-O", "has_journal"],
+            "a journal needs an image of 2048",
+        ),
+        (&["mkfs", "x.img", "--size", "1M", "-J", "1M"], "a journal needs an image of 2048"),
         (&["tune", "x.img", "-L", "12345678901234567"], "at most 16 bytes"),
         (&["tune", "x.img", "-i", "1y"], "a number of days, or a number with s, h, d, w or m"),
         (&["tune", "x.img", "-c", "-2"], "-1..=32767"),
@@ -72,6 +85,7 @@ fn wrong_calls_end_with_2_and_say_what_is_wrong() {
         let Done { code, stderr, .. } = done;
         assert_eq!(code, Some(2), "{arguments:?}: {stderr}");
         assert!(stderr.contains(message), "{arguments:?}: {stderr}");
+        assert!(stderr.starts_with("drystone: ") || arguments.is_empty(), "{stderr}");
     }
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "something was made");
 }
@@ -103,6 +117,45 @@ fn an_image_that_is_not_there_is_named() {
     assert_eq!(drystone(&["check", "no/such.img"]).0, Some(8));
 }
 
+/// What isn't text stays away from a terminal.
+#[test]
+fn a_terminal_gets_no_bytes_that_are_no_text() {
+    let fixture = Fixture::new();
+    fixture.run(&["label", "disk.img", "a\u{1b}[31mb"]).good();
+    fixture.put("source/file", "content");
+    let drystone = assert_cmd::cargo::cargo_bin("drystone");
+    let on_terminal = |line: &str| {
+        let mut script = std::process::Command::new("script");
+        script.args(["-qec", &format!("{} {line}", drystone.display()), "/dev/null"]);
+        finish(script.current_dir(fixture.path("")).stdin(std::process::Stdio::null()))
+    };
+    assert_eq!(on_terminal("label disk.img").stdout, "a\\u{1b}[31mb\r\n");
+    assert_eq!(fixture.line("label disk.img").good(), "a\u{1b}[31mb\n");
+    for line in ["build - --from source", "extract disk.img --to -"] {
+        let refused = on_terminal(line);
+        assert_eq!(refused.code, Some(2), "{line}: {}", refused.stdout);
+        assert!(refused.stdout.contains("standard output is a terminal: pipe the"), "{line}");
+    }
+}
+
+/// A full disk behind standard output isn't taken for a full image.
+#[test]
+fn a_full_standard_output_is_named() {
+    let fixture = Fixture::new();
+    for line in ["info disk.img", "ls disk.img", "df disk.img", "mkfs new.img --size 8M"] {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let mut command = fixture.command(&line.split(' ').collect::<Vec<_>>());
+        let told = finish_to(&mut command, full);
+        assert_eq!(told, "drystone: standard output: No space left on device\n", "{line}");
+    }
+}
+
+fn finish_to(command: &mut std::process::Command, output: std::fs::File) -> String {
+    let done = command.stdout(output).output().unwrap();
+    assert_eq!(done.status.code(), Some(1));
+    String::from_utf8(done.stderr).unwrap()
+}
+
 #[test]
 fn help_has_examples_and_exit_codes() {
     let (code, stdout, _) = drystone(&["--help"]);
@@ -112,6 +165,7 @@ fn help_has_examples_and_exit_codes() {
     let (code, stdout, _) = drystone(&["ls", "--help"]);
     assert_eq!(code, Some(0));
     assert!(stdout.contains("drystone ls -l disk.img:/etc"));
+    assert_eq!(drystone(&["help", "ls"]).1, stdout);
     assert_eq!(drystone(&["--version"]).0, Some(0));
 }
 

@@ -35,8 +35,7 @@ pub enum ErrorCause {
     Volume(VolumeError),
     /// It holds no file system that is known.
     #[error(
-        "it holds neither ext2, ext3, ext4 nor NILFS2; if it did, 'drystone check -y' looks for a copy of \
-         the superblock"
+        "it holds neither ext4 (ext2, ext3) nor NILFS2; if its superblock was lost, 'drystone check' looks for a copy"
     )]
     Unrecognized,
     /// The superblock isn't understood.
@@ -139,13 +138,21 @@ pub enum ErrorCause {
         log: std::path::PathBuf,
     },
     /// A change of the whole image was interrupted.
-    #[error("a change of it was interrupted: 'drystone undo' rolls it back")]
+    #[error("a change was interrupted and left it half changed: 'drystone undo' rolls it back")]
     Interrupted,
-    /// A repair was to end. What it had done was taken back.
-    #[error("the repair was cancelled: nothing has changed")]
-    RepairCancelled,
+    /// The caller has cancelled it. What was done of it was taken back.
+    #[error("cancelled: nothing has changed")]
+    Cancelled,
+    /// It holds NILFS2, which can't be repaired or changed as a whole.
+    #[error(
+        "a NILFS2 volume can't be repaired or changed as a whole; only 'resize' can make it larger"
+    )]
+    OnlyGrows,
     /// The kind of file system that the image holds doesn't have it.
-    #[error("{kind} has no {what}")]
+    #[error("{} has no {what}", match kind {
+        FileSystemKind::Ext4 => "ext4",
+        FileSystemKind::Nilfs2 => "NILFS2",
+    })]
     Lacks {
         /// What the image holds.
         kind: FileSystemKind,
@@ -164,14 +171,14 @@ impl ErrorCause {
             | ErrorCause::InUseByKernel(_)
             | ErrorCause::StillUsed => Errno::EBUSY,
             ErrorCause::HoldsData => Errno::EEXIST,
-            ErrorCause::Lacks { .. } => Errno::EOPNOTSUPP,
+            ErrorCause::Lacks { .. } | ErrorCause::OnlyGrows => Errno::EOPNOTSUPP,
             ErrorCause::Engine(error) => error.errno(),
             ErrorCause::Nilfs2(error) => error.errno(),
             ErrorCause::Device(DeviceError::NoSpace { .. }) => Errno::ENOSPC,
             ErrorCause::Device(DeviceError::ReadOnly) => Errno::EROFS,
             ErrorCause::Superblock(_) | ErrorCause::Unrecognized => Errno::EUCLEAN,
             ErrorCause::LogExists(_) => Errno::EEXIST,
-            ErrorCause::RepairCancelled => Errno::EINTR,
+            ErrorCause::Cancelled => Errno::EINTR,
             ErrorCause::HasErrors { .. } | ErrorCause::Interrupted => Errno::EUCLEAN,
             ErrorCause::NoRoom { .. } => Errno::ENOSPC,
             #[cfg(feature = "mkfs")]

@@ -5,14 +5,16 @@ use crate::tuning::label;
 use drystone::fsck::{CheckOptions, Decision};
 use drystone::reshape::{FreeSpaceAction, NewSize, Tuning};
 use drystone::{
-    ChangeOptions, Error, ErrorCause, Features, Image, VolumeName, clear_free_space, make_image,
-    make_nilfs2, repair_image, resize_image, tune_image, undo,
+    ChangeOptions, Error, ErrorCause, Features, Image, VolumeName, check_image, clear_free_space,
+    make_image, make_nilfs2, repair_image, resize_image, tune_image, undo,
 };
 use drystone_blockdev::{BlockDevice, FileDevice, OpenMode, UndoFile};
 use drystone_ext4_format::mmp::{Mmp, MmpState};
 use drystone_ext4_format::superblock::Superblock;
 use drystone_mkfs::MkfsOptions;
 use drystone_nilfs2::mkfs::MakeOptions;
+use drystone_sync::Arc;
+use drystone_sync::atomic::{AtomicBool, Ordering};
 use drystone_testkit::judges::run;
 use drystone_testkit::skip::{Prerequisite, is_root, skip};
 use drystone_volumes::undo_file;
@@ -105,8 +107,40 @@ fn a_change_that_cannot_be_rolled_back_says_why_it_failed() {
     let error =
         repair_image(&sample.path(), &change, &check, &mut cancel, &mut |_| {}).unwrap_err();
     let ErrorCause::HalfChanged { change, log, .. } = error.into_cause() else { panic!() };
-    assert!(matches!(change.into_cause(), ErrorCause::RepairCancelled));
+    assert!(matches!(change.into_cause(), ErrorCause::Cancelled));
     assert_eq!(log, beside.path());
+}
+
+/// Wherever a change is cancelled, the image is as it was.
+#[test]
+fn a_change_that_is_cancelled_is_rolled_back() {
+    let Some(sample) = Sample::new("default", 40) else { return };
+    let fields =
+        || ["Block count", "Free blocks", "Filesystem features"].map(|name| sample.field(name));
+    let before = fields();
+    let mut steps = Vec::new();
+    loop {
+        let cancelled = Arc::new(AtomicBool::new(false));
+        let options = ChangeOptions::default().cancelled(Arc::clone(&cancelled));
+        let resized = resize_image(&sample.path(), NewSize::Minimum, &options, &mut |progress| {
+            // Each time at the first step that is new.
+            if !cancelled.load(Ordering::Relaxed) && !steps.contains(&progress.step) {
+                steps.push(progress.step);
+                cancelled.store(true, Ordering::Relaxed);
+            }
+        });
+        if !cancelled.load(Ordering::Relaxed) {
+            resized.unwrap();
+            break;
+        }
+        let cause = resized.unwrap_err().into_cause();
+        assert!(matches!(cause, ErrorCause::Cancelled), "{steps:?}: {cause:?}");
+        assert_eq!(fields(), before, "{steps:?}");
+        let checked = check_image(&sample.path(), &CheckOptions::default(), &mut |_| {}).unwrap();
+        assert!(checked.is_clean(), "{steps:?}: {:?}", checked.problems);
+        assert!(!UndoFile::beside(&sample.path()).path().exists(), "{steps:?}");
+    }
+    assert!(steps.contains(&"checking") && steps.contains(&"checking again"), "{steps:?}");
 }
 
 /// That it is dead shows after twenty seconds.

@@ -28,7 +28,7 @@ pub enum SuperblockIssue {
         problem: FormatError,
     },
     /// The device is smaller than the file system.
-    #[error("{blocks} blocks, but the device has only {device_blocks}")]
+    #[error("the image is cut off: {blocks} blocks, but the device has only {device_blocks}")]
     DeviceTooSmall {
         /// Blocks of the file system.
         blocks: u64,

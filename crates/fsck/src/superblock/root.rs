@@ -70,9 +70,10 @@ fn first_block(image: &Image<'_>, inode: &Inode) -> Result<Option<PhysicalBlock>
     Ok(None)
 }
 
-/// A block, if it is one of the image.
+/// A block, if it is one of the image, and on the device.
 fn read(image: &Image<'_>, block: PhysicalBlock) -> Result<Option<Vec<u8>>, Error> {
-    if !image.layout.contains_blocks(block, 1) {
+    let device_blocks = image.device.size_bytes() >> image.layout.log_block_size();
+    if !image.layout.contains_blocks(block, 1) || block.get() >= device_blocks {
         return Ok(None);
     }
     Ok(Some(image.read_block(block)?))

@@ -16,18 +16,23 @@ use copier::BlockCopier;
 use drystone_blockdev::BlockDevice;
 use drystone_ext4_format::InodeNumber;
 use drystone_ext4_format::inode::InodeFlags;
+use drystone_sync::Arc;
+use drystone_sync::atomic::AtomicBool;
 
 /// How metadata are copied.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct MetadataOptions {
     /// Whether names and all other private text are replaced, as [`copy_scrambled`] does.
     pub scramble: bool,
+    /// Ends the copy soon after this is set, for example by a signal.
+    pub cancelled: Option<Arc<AtomicBool>>,
 }
 
 drystone_options::setters! {
     MetadataOptions {
         scramble: bool,
+        cancelled: impl Into<Option<Arc<AtomicBool>>>,
     }
 }
 

@@ -139,7 +139,7 @@ impl BuildContents<'_> {
         let with_journal = self.options.features.compat.contains(Compat::HAS_JOURNAL);
         let blocks_min = match self.options.journal_size {
             _ if !with_journal => 0,
-            JournalSize::Default => WITH_JOURNAL_BLOCKS_MIN,
+            JournalSize::Default | JournalSize::Required => WITH_JOURNAL_BLOCKS_MIN,
             JournalSize::Bytes(bytes) => bytes.div_ceil(self.block_size) * 2,
         };
         let smallest = blocks_min.max(crate::plan::SIZE_MIN.div_ceil(self.block_size));

@@ -85,7 +85,8 @@ impl Image {
         let named = named.as_ref().map_or(null(), |path| path.as_ptr());
         // SAFETY: the pointer is to a string that ends with a zero, or null.
         check(unsafe { (library.rados_conf_read_file)(self.cluster, named) }).map_err(|error| {
-            let path = path.unwrap_or("ceph.conf, in /etc/ceph or where CEPH_CONF says");
+            let path =
+                path.unwrap_or("ceph.conf (conf=PATH, CEPH_CONF or /etc/ceph/ceph.conf names it)");
             told(&error, path)
         })?;
         // SAFETY: null stands for the usual variable.

@@ -9,7 +9,7 @@ pub(crate) use space::{base_bitmap, used_runs};
 
 use crate::error::{Refusal, Result};
 use crate::progress::ReshapeProgress;
-use drystone_blockdev::{BlockDevice, DeviceResult, MemoryDevice, UndoDevice};
+use drystone_blockdev::{BlockDevice, Cancellable, DeviceResult, MemoryDevice, UndoDevice};
 use drystone_ext4_format::features::{Incompat, ReadOnlyCompat};
 use drystone_ext4_format::group::GroupDescriptor;
 use drystone_ext4_format::inode::Inode;
@@ -41,6 +41,12 @@ impl ReshapeDevice for &dyn BlockDevice {}
 impl<D: BlockDevice, L: BlockDevice> ReshapeDevice for UndoDevice<D, L> {
     fn write_free_at(&self, offset: u64, data: &[u8]) -> DeviceResult {
         self.write_unlogged_at(offset, data)
+    }
+}
+
+impl<D: BlockDevice, L: BlockDevice> ReshapeDevice for Cancellable<&UndoDevice<D, L>> {
+    fn write_free_at(&self, offset: u64, data: &[u8]) -> DeviceResult {
+        self.get()?.write_unlogged_at(offset, data)
     }
 }
 

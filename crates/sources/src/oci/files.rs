@@ -67,7 +67,7 @@ impl LayoutFiles {
         self.has("oci-layout") && self.has("index.json")
     }
 
-    fn has(&self, path: &str) -> bool {
+    pub fn has(&self, path: &str) -> bool {
         match &self.place {
             LayoutPlace::Directory(directory) => {
                 rustix::fs::statat(directory, path, AtFlags::empty()).is_ok_and(|stat| {

@@ -106,6 +106,11 @@ fn open_all<T: Sync>(
 /// The images in an archive that `docker save` made.
 fn saved_images(files: &LayoutFiles) -> Result<Vec<SavedImage>> {
     let path = "manifest.json";
+    if !files.has(path) {
+        // An OCI layout has both.
+        let missing = if files.has("index.json") { "oci-layout" } else { "index.json" };
+        return Err(files.error(OciProblem::Missing { path: missing.to_owned() }));
+    }
     choose::parse(files, path, "list of images", &files.read_json(path)?)
 }
 

@@ -3,10 +3,11 @@
 use crate::failure::{Failure, Outcome};
 use crate::interrupt::Interrupt;
 use crate::owners::OwnerArguments;
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use drystone::Exclude;
 use drystone_mkfs::tree::{FileTree, InodeTimestamp};
 use drystone_sources::oci::{Choice, Platform};
+use drystone_sources::tar::{TarError, TarProblem};
 use drystone_sources::{Changes, Manifest, Opener, Source, SourceContext, Warnings};
 use drystone_sync::thread;
 use std::ffi::OsString;
@@ -136,11 +137,21 @@ impl InputArguments {
         for source in sources {
             source.add(tree, &mut context).map_err(|error| match error {
                 drystone_sources::Error::Cancelled => Failure::Code(interrupt.code()),
+                drystone_sources::Error::Tar(error) if is_no_archive(&error) => anyhow!(
+                    "{}: neither a directory nor an archive; a list (--from-list) takes single files",
+                    error.archive
+                )
+                .into(),
                 other => other.into(),
             })?;
         }
         Ok(context.warnings)
     }
+}
+
+/// Whether a file has nothing of an archive.
+fn is_no_archive(error: &TarError) -> bool {
+    error.offset == 0 && matches!(error.problem, TarProblem::NotAHeader)
 }
 
 /// The name, the directory and the text of a file of lines; '-' is standard input.

@@ -8,7 +8,7 @@ mod options;
 mod output;
 mod progress;
 
-use crate::commands::mkfs::{MadeKind, not_made};
+use crate::commands::mkfs::{MadeKind, asks_for_journal, not_made};
 use crate::failure::{Failure, Outcome};
 use crate::global::Global;
 use crate::interrupt::Interrupt;
@@ -25,14 +25,16 @@ use output::{BuildOutput, Reached};
 use progress::BuildProgress;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use uuid::Uuid;
 
 /// Build an image from directories, tar archives and OCI layers
 #[derive(Debug, Default, clap::Args)]
-#[command(after_help = "\
+#[command(
+    override_usage = "drystone build [OPTIONS] <IMAGE> --from <[KIND:]SOURCE>...",
+    after_help = "\
 A SOURCE is a directory, a tar archive (plain, gzip, zstd, xz or bzip2; '-' is standard input), an \
 OCI image layout, or an archive of one. The kind is detected; 'dir:', 'tar:', 'oci:' or 'file:' in \
 front sets it. Several sources are laid over each other: a later one replaces the names that earlier \
@@ -58,7 +60,8 @@ Examples:
   drystone build nilfs.img --type nilfs2 --from root/ --free 20%
   drystone build whole.img#home --from root/
   drystone build bootable.img --disk gpt --esp esp/ --from root/ --free 20%
-  tar -c . | drystone build - --from - | zstd -o disk.img.zst")]
+  tar -c . | drystone build - --from - | zstd -o disk.img.zst"
+)]
 pub struct Arguments {
     /// The file to make (raw, or qcow2 by its name), a block device, nbd://…, rbd:POOL/IMAGE, a partition of one
     /// (IMAGE#NUMBER), or '-' for standard output.
@@ -77,6 +80,10 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     global.check_may_change()?;
+    if arguments.image.as_os_str() == "-" && std::io::stdout().is_terminal() {
+        let message = "standard output is a terminal: pipe the image, or name a file";
+        return Err(Failure::Usage(message.to_string()));
+    }
     let start = clock::now();
     let interrupt = Interrupt::install()?;
     raise_open_files_limit();
@@ -110,6 +117,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     let mut options =
         arguments.options.build_options(device_bytes, epoch).map_err(Failure::Usage)?;
     options.threads = threads;
+    let wants_journal = asks_for_journal(&options.features.names());
     if interrupt.is_asked() {
         return Err(Failure::Code(interrupt.code()));
     }
@@ -146,6 +154,9 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
         Ok((summary, verity, disk))
     });
     let (summary, verity, disk) = made?;
+    if summary.journal_blocks == 0 && wants_journal && !global.quiet {
+        crate::messages::tell("the image is too small for a journal: it has none");
+    }
     let elapsed = start.elapsed();
     let made = BuiltImageJson {
         size,
@@ -234,9 +245,11 @@ fn tell(
 /// What was made, in a line.
 fn line(image: &Path, size: u64, files: u64, data: u64, elapsed: Duration, uuid: &str) -> String {
     let rate = (data as f64 / elapsed.as_secs_f64().max(1e-3)) as u64;
+    let to_stream = image.as_os_str() == "-";
+    let name = if to_stream { Path::new("standard output") } else { image };
     format!(
         "{}: {}, {files} files with {} in {:.1} s ({}/s), UUID {uuid}",
-        image.display(),
+        name.display(),
         size::bytes(size),
         size::bytes(data),
         elapsed.as_secs_f64(),

@@ -1,7 +1,7 @@
 //! The options that determine the image.
 
 use super::parse_room;
-use crate::commands::mkfs::{MadeKind, parse_percent};
+use crate::commands::mkfs::{MadeKind, asks_for_journal, parse_percent};
 use crate::size;
 use drystone::{Features, Nilfs2BuildOptions};
 use drystone_mkfs::JournalSize;
@@ -116,6 +116,9 @@ impl ImageArguments {
         match self.journal_size {
             Some(0) => options.features = changed(options.features, "^has_journal")?,
             Some(bytes) => options.journal_size = JournalSize::Bytes(bytes),
+            None if asks_for_journal(&self.features) => {
+                options.journal_size = JournalSize::Required;
+            }
             None => {}
         }
         options.features = changed(options.features, &self.features.join(","))?;

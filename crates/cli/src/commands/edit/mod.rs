@@ -8,14 +8,13 @@
 mod editor;
 mod write_back;
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::Outcome;
 use crate::global::Global;
-use crate::image::{Intent, with_one};
+use crate::image::{Intent, check_may_change, with_one};
 use crate::location::{Location, last_name};
 use crate::messages::tell;
 use crate::tree::ImageTree;
 use anyhow::Context;
-use drystone::VolumeName;
 use drystone::vfs::{Errno, FileFlags, InodeAttributes};
 use std::ffi::OsString;
 use std::fs::Permissions;
@@ -38,16 +37,13 @@ Examples:
   drystone edit disk.img:/etc/fstab")]
 pub struct Arguments {
     /// The file, which is made if it doesn't exist.
-    #[arg(value_name = "IMAGE:PATH", value_parser = Location::parser())]
+    #[arg(value_name = "IMAGE:PATH", value_parser = Location::path_parser())]
     file: Location,
 }
 
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     let Location { image, path } = &arguments.file;
-    let checkpoint = VolumeName::find(image).ok().and_then(|name| name.checkpoint());
-    if global.read_only || checkpoint.is_some() {
-        return Err(Failure::Usage("this command changes the image".to_owned()));
-    }
+    check_may_change(image, global)?;
     let before = with_one(image, Intent::Read, global, |tree| EditedFile::read(tree, path))?;
     let copy = PrivateCopy::new(&before.path, &before.content)?;
     let edited = editor::run(&copy.path).and_then(|()| {

@@ -16,7 +16,7 @@ use crate::progress::{ExpectedWork, Progress};
 use crate::size;
 use crate::terminal::print_line;
 use crate::tree::ImageTree;
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use drystone::transfer::{
     CopyItem, CopyMonitor, CopyOptions, CopyProblem, CopySummary, Endpoint, Lacking, Side, archive,
     copy,
@@ -205,7 +205,12 @@ impl Extraction<'_> {
         let start = clock::now();
         let item = self.item(image)?;
         match std::fs::create_dir(to) {
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                if !to.is_dir() {
+                    let to = to.display();
+                    return Err(anyhow!("{to} is no directory; an archive ends in .tar").into());
+                }
+            }
             other => other.with_context(|| format!("can't make {}", to.display()))?,
         }
         let manifest = self.arguments.manifest_out.as_ref().map(|path| LossManifest::new(path));
@@ -276,7 +281,7 @@ impl Extraction<'_> {
     /// Writes an archive to standard output.
     fn to_stream(&self, image: &Image) -> Outcome {
         if std::io::stdout().is_terminal() {
-            let message = "an archive is nothing for a terminal: pipe it, or name a file";
+            let message = "standard output is a terminal: pipe the archive, or name a file";
             return Err(Failure::Usage(message.to_string()));
         }
         let written = self.to_archive(image, &mut std::io::stdout());

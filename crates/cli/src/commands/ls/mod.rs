@@ -76,6 +76,7 @@ impl Arguments {
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     with_each(&arguments.places, Intent::Read, global, |tree, paths| {
         Output::with_stdout(global.json, |output| {
+            output.tell_image(tree);
             let mut listing = Listing::new(arguments);
             let with_titles = arguments.recursive || arguments.places.len() > 1;
             tree.for_each(paths, |path| listing.place(tree, path, with_titles, output))
@@ -164,7 +165,7 @@ impl<'r> Listing<'r> {
             if self.has_printed {
                 writeln!(output)?;
             }
-            output.name(path)?;
+            output.path(path)?;
             writeln!(output, ":")?;
             self.has_printed = true;
         }
@@ -280,7 +281,10 @@ impl<'r> Listing<'r> {
                 size = columns.size,
             )?;
         }
-        output.name(shown)?;
+        match shown == path {
+            true => output.path(shown)?,
+            false => output.name(shown)?,
+        }
         if let (true, Some(target)) = (self.arguments.is_long(), &target) {
             output.write_all(b" -> ")?;
             output.name(target)?;

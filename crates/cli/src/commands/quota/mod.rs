@@ -6,11 +6,12 @@ pub mod span;
 use crate::failure::{Failure, Outcome};
 use crate::global::Global;
 use crate::image::{Intent, close, open};
-use crate::location::Location;
+use crate::location::whole_image;
 use crate::size;
 use crate::terminal::Output;
 use anyhow::anyhow;
 use drystone::{FileSystemKind, Image, QuotaKind, QuotaLimits};
+use std::path::PathBuf;
 
 /// Show and set what users, groups and projects may use
 #[derive(Debug, clap::Args)]
@@ -30,8 +31,8 @@ Examples:
   drystone quota quota.img --user 1000 --json")]
 pub struct Arguments {
     /// The image.
-    #[arg(value_name = "IMAGE", value_parser = Location::parser())]
-    image: Location,
+    #[arg(value_name = "IMAGE", value_parser = whole_image())]
+    image: PathBuf,
     #[command(flatten)]
     who: QuotaOwnerArguments,
     #[command(flatten)]
@@ -102,7 +103,7 @@ impl LimitChange {
 }
 
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
-    let path = &arguments.image.image;
+    let path = &arguments.image;
     let sets_grace = arguments.space_grace.is_some() || arguments.inodes_grace.is_some();
     let sets_limits = arguments.limits.is_any();
     let intent = if sets_limits || sets_grace { Intent::Change } else { Intent::Read };

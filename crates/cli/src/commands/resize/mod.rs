@@ -4,13 +4,14 @@ mod mounted;
 
 use crate::failure::{Failure, Outcome};
 use crate::global::Global;
-use crate::image::AtImage;
-use crate::location::Location;
+use crate::image::{AtImage, change_whole};
+use crate::location::whole_image;
+use crate::output::counted;
 use crate::progress::Steps;
 use crate::size;
 use crate::terminal::print_line;
 use drystone::reshape::NewSize;
-use drystone::{ChangeOptions, FileSystemKind, resize_image};
+use drystone::{FileSystemKind, resize_image};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
@@ -18,8 +19,8 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 An image file grows and shrinks with the image in it; a partition or block device keeps its size. When an image \
-shrinks, blocks beyond the new end move, and files whose inodes were there get other inode numbers. If the \
-command is interrupted, the image is rolled back the next time it is changed, or by 'drystone undo'. A NILFS2 \
+shrinks, blocks beyond the new end move, and files whose inodes were there get other inode numbers. Ctrl-C takes the change back. If \
+the command is killed, the image is rolled back the next time it is changed, or by 'drystone undo'. A NILFS2 \
 volume can only grow, and has no undo log.
 
 A mounted image can only grow: name a directory in the mount. The new space is usable when the command returns. If \
@@ -32,8 +33,8 @@ Examples:
   drystone resize /mnt +2G")]
 pub struct Arguments {
     /// The image, or a directory in a mount.
-    #[arg(value_name = "IMAGE", value_parser = Location::parser())]
-    image: Location,
+    #[arg(value_name = "IMAGE", value_parser = whole_image())]
+    image: PathBuf,
     /// The new size: 64M, 4G, …; +2G adds 2 GiB, -2G takes them away.
     #[arg(value_name = "SIZE", value_parser = parse, allow_hyphen_values = true,
         required_unless_present = "minimum", conflicts_with = "minimum")]
@@ -76,7 +77,7 @@ struct GrownNilfs2Json {
 }
 
 fn grow_nilfs2(arguments: &Arguments, global: &Global) -> Outcome {
-    let path = &arguments.image.image;
+    let path = &arguments.image;
     if arguments.undo.is_some() {
         return Err(Failure::Usage("NILFS2 grows without an undo log".to_string()));
     }
@@ -94,7 +95,7 @@ fn grow_nilfs2(arguments: &Arguments, global: &Global) -> Outcome {
 
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     global.check_may_change()?;
-    let path = &arguments.image.image;
+    let path = &arguments.image;
     if path.is_dir() {
         if arguments.minimum || arguments.undo.is_some() {
             let problem = "a mounted image only grows, and can't be undone: unmount it first";
@@ -108,24 +109,24 @@ pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     if let Ok(Some(FileSystemKind::Nilfs2)) = drystone::kind_of(path) {
         return grow_nilfs2(arguments, global);
     }
-    let options = ChangeOptions::default().undo(arguments.undo.clone());
     // The parser requires one of the two.
-    resize(path, arguments.size.unwrap_or(NewSize::Minimum), &options, global)
+    resize(path, arguments.size.unwrap_or(NewSize::Minimum), arguments.undo.clone(), global)
 }
 
 /// Makes an image as small as its files allow.
 pub fn shrink_to_minimum(path: &Path, global: &Global) -> Outcome {
-    global.check_may_change()?;
-    resize(path, NewSize::Minimum, &ChangeOptions::default(), global)
+    resize(path, NewSize::Minimum, None, global)
 }
 
-fn resize(path: &Path, size: NewSize, options: &ChangeOptions, global: &Global) -> Outcome {
-    let steps = Steps::new(global.quiet);
-    let resized = resize_image(path, size, options, &mut |progress| {
-        steps.step(progress.step, progress.done, progress.total);
-    });
-    steps.end();
-    let resized = resized.at_image(path)?;
+fn resize(path: &Path, size: NewSize, undo: Option<PathBuf>, global: &Global) -> Outcome {
+    let resized = change_whole(path, undo, global, |options| {
+        let steps = Steps::new(global.quiet);
+        let resized = resize_image(path, size, options, &mut |progress| {
+            steps.step(progress.step, progress.done, progress.total);
+        });
+        steps.end();
+        resized
+    })?;
     let resized = ResizedJson {
         block_size: resized.block_size,
         blocks_before: resized.blocks_before,
@@ -143,14 +144,16 @@ fn tell_resized(path: &Path, resized: &ResizedJson, global: &Global) -> Outcome 
     if global.json {
         print_line(&serde_json::to_string(resized)?)?;
     } else if !global.quiet {
+        let bytes = |blocks: u64| size::bytes(blocks * u64::from(resized.block_size));
         print_line(&format!(
-            "{}: {} blocks of {} bytes, {} before; {} inodes, {} groups",
+            "{}: {}, {} before; {} blocks of {} bytes, {} inodes, {}",
             path.display(),
+            bytes(resized.blocks),
+            bytes(resized.blocks_before),
             resized.blocks,
             resized.block_size,
-            resized.blocks_before,
             resized.inodes,
-            resized.groups
+            counted(resized.groups.into(), "group"),
         ))?;
     }
     Ok(())

@@ -3,8 +3,8 @@
 use super::{ResizedJson, tell_resized};
 use crate::failure::Outcome;
 use crate::global::Global;
-use crate::mounting::registry::MountRegistry;
-use crate::mounting::status::{ShapeStatus, Status};
+use crate::mounts::registry::MountRegistry;
+use crate::mounts::status::{ShapeStatus, Status};
 use crate::progress::Steps;
 use anyhow::{Context, anyhow};
 use drystone::FileSystemKind;

@@ -31,8 +31,6 @@ Examples:
   drystone setfacl -R -m d:g:50:rwX disk.img:/srv
   drystone setfacl -x u:1000 disk.img:/srv
   drystone setfacl -b disk.img:/srv")]
-#[command(group = clap::ArgGroup::new("what").required(true).multiple(true).args(
-    ["modify", "modify_file", "remove", "remove_file", "set", "set_file", "remove_all", "remove_default", "restore"]))]
 pub struct Arguments {
     /// What to change; with --restore, the directory that the paths start at.
     #[arg(required = true, value_name = "IMAGE[:PATH]", value_parser = Location::parser())]
@@ -91,12 +89,26 @@ fn parse_removal_list(text: &str) -> Result<AclWords, String> {
     parse_removals(text)
 }
 
+impl Arguments {
+    /// Whether a change other than `--restore` was asked for.
+    fn changes_anything(&self) -> bool {
+        let Arguments { modify, modify_file, remove, remove_file, set, set_file, .. } = self;
+        [modify, remove, set].into_iter().any(|lists| !lists.is_empty())
+            || [modify_file, remove_file, set_file].into_iter().any(Option::is_some)
+            || self.remove_all
+            || self.remove_default
+    }
+}
+
 pub fn run(arguments: &Arguments, global: &Global) -> Outcome {
     if let Some(file) = &arguments.restore {
         let [place] = &arguments.places[..] else {
             return Err(Failure::Usage("--restore takes one IMAGE[:PATH]".to_owned()));
         };
         return restore::run(file, place, global);
+    }
+    if !arguments.changes_anything() {
+        return Err(Failure::Usage("name at least one change, such as -m ENTRIES".to_owned()));
     }
     let request = request(arguments)?;
     with_each(&arguments.places, Intent::Change, global, |tree, paths| {

@@ -8,6 +8,7 @@ use crate::failure::{Failure, Outcome};
 use crate::global::Global;
 use crate::image::{Intent, with_one};
 use crate::terminal::print_line;
+use crate::wrong_call::{is_help, wrong_call};
 use clap::FromArgMatches;
 use clap::error::ErrorKind;
 use std::ffi::{OsStr, OsString};
@@ -176,11 +177,14 @@ impl Shell {
         });
         let (mut command, mut global) = match parsed {
             Ok(parsed) => parsed,
-            Err(error) => {
+            Err(error) if is_help(&error) => {
                 // A closed pipe is no concern of the shell's.
                 let _ = error.print();
-                let is_help = !error.use_stderr();
-                return if is_help { Ok(()) } else { Err(Failure::Code(2)) };
+                return Ok(());
+            }
+            Err(error) => {
+                let message = wrong_call(error, name);
+                return Err(Failure::Usage(format!("{message}\nTry 'help {name}'.")));
             }
         };
         global.json = global.json_output.is_some() || self.global.json;

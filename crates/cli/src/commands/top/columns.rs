@@ -83,7 +83,7 @@ pub fn line(activity: &Activity, seconds: f64) -> String {
 pub mod tests {
     use super::*;
     use crate::commands::top::watch::Counts;
-    use crate::mounting::status::{SpaceStatus, Status};
+    use crate::mounts::status::{SpaceStatus, Status};
 
     /// A mount that does something.
     pub fn activity(directory: &str) -> Activity {

@@ -12,7 +12,7 @@ use crate::failure::{Failure, Outcome};
 use crate::global::Global;
 use crate::interrupt::Interrupt;
 use crate::messages::tell;
-use crate::mounting::registry::full_path;
+use crate::mounts::registry::full_path;
 use crate::terminal::Output;
 use drystone_sync::{clock, thread};
 use std::collections::BTreeSet;

@@ -1,7 +1,7 @@
 //! What mounts did between two looks at their counters.
 
-use crate::mounting::registry::{MountRegistry, RunningMount};
-use crate::mounting::status::Status;
+use crate::mounts::registry::{MountRegistry, RunningMount};
+use crate::mounts::status::Status;
 use crate::output::time_exact;
 use anyhow::anyhow;
 use drystone::vfs::Timestamp;
@@ -158,7 +158,7 @@ impl Counts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mounting::status::CommitStatus;
+    use crate::mounts::status::CommitStatus;
 
     #[test]
     fn the_difference_is_what_happened() {

@@ -123,7 +123,10 @@ fn an_image_is_mounted_used_and_unmounted() {
     // Nobody else may have it meanwhile.
     assert!(mounting.line("ls disk.img:/").bad(1).contains("in use"));
     let again = mounting.line("mount disk.img mnt");
-    assert!(again.stderr.contains("in use by another process"), "{}", again.stderr);
+    let directory = mounting.path("").canonicalize().unwrap();
+    let told = format!("'drystone umount {}' ends that\n", directory.display());
+    assert!(again.stderr.contains("in use by another process, "), "{}", again.stderr);
+    assert!(again.stderr.ends_with(&told), "{}", again.stderr);
     assert_eq!(again.code, Some(1));
     mounting.unmount().good();
     // Everything is there when the command returns.

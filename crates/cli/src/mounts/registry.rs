@@ -7,7 +7,7 @@
 //!   killed says nothing.
 //! - `remount` and words as after `-o`: `done` when the mount is changed, or `failed` and why.
 
-use crate::mounting::status::Status;
+use crate::mounts::status::Status;
 use anyhow::Context;
 use drystone::vfs::DeviceNumber;
 use drystone_fuse::attach;
