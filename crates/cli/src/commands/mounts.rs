@@ -44,11 +44,13 @@ fn show(status: &Status, output: &mut Output<'_>) -> Outcome {
     // After 'umount --lazy', another mount may be there, or none.
     let is_there = |device| attach::device_on(&status.directory) == Some(device);
     let detached = if status.device.is_none_or(is_there) { "" } else { " (detached)" };
+    let stopped = status.stopped.as_ref().map(|error| format!(", stopped: {error}"));
     let line = format!(
-        "{} on {}{detached} ({}), process {}, for {time}: {}, {} read, {} written, {}",
+        "{} on {}{detached} ({}{}), process {}, for {time}: {}, {} read, {} written, {}",
         status.image.display(),
         status.directory.display(),
         status.mode,
+        stopped.unwrap_or_default(),
         status.process,
         counted(requests, "request"),
         indicatif::BinaryBytes(status.bytes_read),

@@ -70,7 +70,16 @@ fn unmount(directory: &Path, lazy: bool) -> anyhow::Result<()> {
     if lazy {
         return Ok(());
     }
-    match wait.finish() {
+    let tell_of_other_users = || {
+        if server.is_serving() {
+            let process = server.status.process;
+            crate::messages::tell(format_args!(
+                "{name}: unmounted here, but still mounted elsewhere, perhaps in another mount namespace; \
+                 waiting for the end of its server (process {process})"
+            ));
+        }
+    };
+    match wait.finish(tell_of_other_users) {
         End::Clean => Ok(()),
         End::Failed(why) => Err(anyhow!("{name}: {why}")),
         End::Killed => Err(anyhow!(

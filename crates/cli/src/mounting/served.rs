@@ -103,12 +103,15 @@ impl Answers for Served {
         let requests =
             CountedOperation::ALL.iter().map(|kind| (kind, self.counters.requests(*kind)));
         let options = self.options.lock().clone();
+        let stopped = image.as_ref().and_then(|image| image.stopped_by());
+        let takes_changes = !options.fuse.read_only && stopped.is_none();
         Status {
             process: std::process::id(),
             image: self.image_path.clone(),
             directory: self.directory.clone(),
             device: self.device,
-            mode: if options.fuse.read_only { "ro" } else { "rw" }.to_owned(),
+            mode: if takes_changes { "rw" } else { "ro" }.to_owned(),
+            stopped,
             policy: options.open.policy.to_string(),
             seconds: self.began.elapsed().as_secs(),
             transport: self.transport.to_owned(),

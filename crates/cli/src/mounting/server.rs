@@ -18,7 +18,7 @@ use drystone_sync::{Arc, Weak, clock, thread};
 use signal_hook::iterator::Signals;
 use std::fs::File;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// How often, and how long each time, the server waits for an image that is in use: two seconds in
@@ -114,7 +114,7 @@ impl MountServer {
         operations: &Arc<Operations>,
     ) -> anyhow::Result<(Option<MountEntry>, Option<utab::UtabEntry>)> {
         let mount = Mount::new(Arc::clone(operations), &self.directory, self.options.transport)?;
-        let has_ended = self.handle_signals(&mount, image)?;
+        let has_ended = self.handle_signals(&mount, image, operations)?;
         // A mount works even if it can't be listed.
         let entry = match MountEntry::new(Served::new(
             (&self.image, &self.directory, &self.options),
@@ -150,15 +150,23 @@ impl MountServer {
 
     /// A signal that asks for the end unmounts. If files are open, the first signal detaches the mount,
     /// which then ends when the last file is closed; the second one aborts the connection, and open
-    /// files fail. So does the first one if the mount has been detached already.
-    fn handle_signals(&self, mount: &Mount, image: &Arc<Image>) -> anyhow::Result<Arc<AtomicBool>> {
+    /// files fail. So does the first one if the mount has been detached already. A mount that another one hides
+    /// can't be unmounted: the first signal only syncs it.
+    fn handle_signals(
+        &self,
+        mount: &Mount,
+        image: &Arc<Image>,
+        operations: &Arc<Operations>,
+    ) -> anyhow::Result<Arc<AtomicBool>> {
         let mut signals = Signals::new(signals_to_end()).context("can't handle signals")?;
         let has_ended = Arc::new(AtomicBool::new(false));
-        let served = MountEnding {
+        let mut served = MountEnding {
             directory: self.directory.clone(),
             device: mount.device_number(),
             image: Arc::downgrade(image),
+            operations: Arc::downgrade(operations),
             has_ended: Arc::clone(&has_ended),
+            was_hidden: false,
         };
         thread::spawn("signals", move || {
             for _ in &mut signals {
@@ -174,21 +182,66 @@ struct MountEnding {
     directory: PathBuf,
     device: Option<DeviceNumber>,
     image: Weak<Image>,
+    operations: Weak<Operations>,
     /// The mount is gone; its directory and number may belong to another.
     has_ended: Arc<AtomicBool>,
+    /// A signal has found it below another mount.
+    was_hidden: bool,
 }
 
 impl MountEnding {
-    fn end(&self) {
+    fn end(&mut self) {
         if self.has_ended.load(Ordering::SeqCst) {
             return;
         }
         let is_seen = self.device.is_none() || attach::device_on(&self.directory) == self.device;
+        let is_there = || self.device.is_some_and(|device| attach::is_on(&self.directory, device));
         if is_seen {
-            end(&self.directory, &self.image);
+            self.unmount();
+        } else if !self.was_hidden && is_there() {
+            self.was_hidden = true;
+            self.sync();
+            tracing::warn!(
+                directory = %self.directory.display(),
+                "another mount hides it: unmount that first; a second signal ends this one at once"
+            );
         } else {
-            sync(&self.image);
+            self.sync();
             self.abort();
+        }
+    }
+
+    /// Unmounts; a mount that is in use is detached.
+    fn unmount(&self) {
+        let directory = &self.directory;
+        match attach::unmount(directory, Unmount::WhenIdle) {
+            Ok(()) => return,
+            Err(error) if !is_busy(&error) => {
+                tracing::error!("{error}");
+                return;
+            }
+            Err(_) => {}
+        }
+        tracing::warn!(
+            directory = %directory.display(),
+            "in use: it disappears now and ends when the last user is gone; a second signal ends it at once"
+        );
+        self.sync();
+        if let Err(error) = attach::unmount(directory, Unmount::Lazily) {
+            tracing::error!("{error}");
+        }
+    }
+
+    /// Makes durable what was written, also what the kernel has gathered: the end of the connection, or of this
+    /// process, would lose it.
+    fn sync(&self) {
+        if let Some(operations) = self.operations.upgrade() {
+            operations.receive_gathered();
+        }
+        if let Some(image) = self.image.upgrade()
+            && let Err(error) = image.file_system().sync()
+        {
+            tracing::error!(%error, "what was written can't be made durable");
         }
     }
 
@@ -223,44 +276,6 @@ fn when_alone<T>(mut shared: Arc<T>) -> T {
             Err(still_shared) => shared = still_shared,
         }
         thread::sleep(WAIT_FOR_OTHERS);
-    }
-}
-
-/// Unmounts; a mount that is in use is detached.
-fn end(directory: &Path, image: &Weak<Image>) {
-    match attach::unmount(directory, Unmount::WhenIdle) {
-        Ok(()) => return,
-        Err(error) if !is_busy(&error) => {
-            tracing::error!("{error}");
-            return;
-        }
-        Err(_) => {}
-    }
-    tracing::warn!(
-        directory = %directory.display(),
-        "in use: it disappears now and ends when the last user is gone; a second signal ends it at once"
-    );
-    send_gathered(directory);
-    sync(image);
-    if let Err(error) = attach::unmount(directory, Unmount::Lazily) {
-        tracing::error!("{error}");
-    }
-}
-
-/// Has the kernel send the server what it has gathered of writes: a second signal would lose it.
-fn send_gathered(directory: &Path) {
-    let sent = File::open(directory).and_then(|top| Ok(rustix::fs::syncfs(&top)?));
-    if let Err(error) = sent {
-        tracing::error!(%error, "what the kernel has gathered of writes can't be asked for");
-    }
-}
-
-/// Makes durable what the server has.
-fn sync(image: &Weak<Image>) {
-    if let Some(image) = image.upgrade()
-        && let Err(error) = image.file_system().sync()
-    {
-        tracing::error!(%error, "what was written can't be made durable");
     }
 }
 

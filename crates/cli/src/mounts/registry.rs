@@ -199,7 +199,7 @@ pub enum End {
     Killed,
 }
 
-/// A server's end that is waited for.
+/// A server's end that is waited for; reads of its socket time out after [`PATIENCE`].
 pub struct Wait(BufReader<UnixStream>);
 
 impl RunningMount {
@@ -216,6 +216,13 @@ impl RunningMount {
         }
     }
 
+    /// Whether the mount is still there, though perhaps not where this process could see it: after its end the
+    /// server closes the image.
+    pub fn is_serving(&self) -> bool {
+        let status = connect(&self.socket).ok().and_then(|server| ask(server).ok());
+        status.is_some_and(|status| status.space.is_some())
+    }
+
     /// Has the server tell when it ends.
     pub fn wait(&self) -> anyhow::Result<Wait> {
         let mut server = UnixStream::connect(&self.socket).context("can't reach the server")?;
@@ -227,17 +234,22 @@ impl RunningMount {
         if word.as_bytes() != WAITING_WORD {
             return Err(anyhow::anyhow!("the server has just ended"));
         }
-        server.get_ref().set_read_timeout(None)?;
         Ok(Wait(server))
     }
 }
 
 impl Wait {
-    /// Waits for the end.
-    pub fn finish(self) -> End {
+    /// Waits for the end. Calls `is_late` if it doesn't come soon.
+    pub fn finish(self, is_late: impl FnOnce()) -> End {
         let mut line = String::new();
         let Wait(mut server) = self;
-        if server.read_line(&mut line).is_err() {
+        let mut heard = server.read_line(&mut line);
+        if heard.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
+            is_late();
+            heard =
+                server.get_ref().set_read_timeout(None).and_then(|()| server.read_line(&mut line));
+        }
+        if heard.is_err() {
             return End::Killed;
         }
         match line.trim_end().split_once(' ') {

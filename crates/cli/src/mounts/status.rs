@@ -21,6 +21,9 @@ pub struct Status {
     pub device: Option<DeviceNumber>,
     /// `rw` or `ro`.
     pub mode: String,
+    /// The error that has stopped all changes, if one has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stopped: Option<String>,
     /// Which variant of each mechanism is used.
     pub policy: String,
     /// Seconds since it was mounted.

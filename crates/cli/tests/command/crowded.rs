@@ -133,6 +133,37 @@ fn paths_that_are_no_text_are_mounted_and_unmounted() {
     assert!(!hosts.exists());
 }
 
+/// It can't be unmounted, and may be in use.
+#[test]
+fn a_hidden_mount_survives_one_signal() {
+    let Some(mounting) = Mounting::new() else { return };
+    mounting.line("mkfs upper.img --size 8M -q").good();
+    mounting.line("mount disk.img mnt").good();
+    let mut file = File::create(mounting.path("open")).unwrap();
+    let (_, lower) = running(&mounting).remove(0);
+    let server = Pid::from_raw(lower["process"].as_i64().unwrap() as i32).unwrap();
+    mounting.line("mount upper.img mnt").good();
+    kill_process(server, Signal::TERM).unwrap();
+    thread::sleep(Duration::from_millis(500));
+    file.write_all(b"written").unwrap();
+    file.sync_all().unwrap();
+    kill_process(server, Signal::TERM).unwrap();
+    for _ in 0..200 {
+        if running(&mounting).len() < 2 {
+            break;
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert!(file.sync_all().is_err());
+    mounting.line("umount mnt").good();
+    mounting.line("umount --lazy mnt").good();
+    assert!(
+        tool("e2fsck", &["-fp".as_ref(), mounting.fixture.path("disk.img").as_os_str()]).code
+            <= Some(1)
+    );
+    assert_eq!(mounting.line("cat disk.img:/open").good(), "written");
+}
+
 #[test]
 fn a_signal_ends_only_the_mount_of_its_server() {
     let Some(mut crowd) = Crowd::new(&["a.img", "b.img"]) else { return };

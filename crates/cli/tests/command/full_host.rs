@@ -58,6 +58,10 @@ fn a_host_that_stays_full_turns_the_mount_read_only() {
     assert!(is_stopped, "the log did not fill up");
     let refused = File::create(mounting.path("more")).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::ReadOnlyFilesystem);
+    let status = mounting.status().unwrap();
+    assert_eq!(status["mode"], "ro");
+    assert!(status["stopped"].as_str().unwrap().contains("space"), "{status}");
+    assert!(mounting.line("mounts").good().contains("(ro, stopped: "));
     assert_eq!(fs::read(mounting.path("kept")).unwrap(), vec![7; 100_000]);
     assert!(mounting.unmount().bad(1).contains("not closed cleanly"));
     // On a working device it is recovered.

@@ -8,7 +8,6 @@ use rustix::io::Errno;
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::process::Command;
 
 fn errno<T>(done: std::io::Result<T>) -> Option<Errno> {
     done.err().and_then(|error| Errno::from_io_error(&error))
@@ -137,9 +136,7 @@ fn mount_finds_the_program() {
         echo three > mnt/new || exit 6
         grep \" $mnt \" /proc/mounts
         $0 umount mnt";
-    let mut shell = Command::new("unshare");
-    shell.args(["-m", "--propagation", "private", "sh", "-c", script]).arg(&program);
-    let done = crate::support::finish(shell.current_dir(mounting.fixture.path("")));
+    let done = mounting.run_apart(script);
     if done.code == Some(99) {
         skip(Prerequisite::Kernel("overlay mounts".into()), done.stderr);
         return;

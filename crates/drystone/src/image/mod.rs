@@ -151,6 +151,16 @@ impl Image {
         }
     }
 
+    /// The error that has stopped all changes since the image was opened, if one has: reads go on, and
+    /// changes fail until the image is closed and opened again.
+    pub fn stopped_by(&self) -> Option<String> {
+        match self.open.engine() {
+            Ok(Engine::Ext4(engine)) => engine.stopped_by().map(|error| error.to_string()),
+            Ok(Engine::Nilfs2(engine)) => engine.stopped_by().map(|error| error.to_string()),
+            Err(_) => None,
+        }
+    }
+
     /// What users, groups and projects use, and may use: of each kind that the image counts.
     ///
     /// # Errors

@@ -67,6 +67,12 @@ impl Engine {
         self.volume.journal.is_logged().then(|| self.volume.journal.statistics())
     }
 
+    /// The error that has stopped the journal, and with it all changes.
+    #[must_use]
+    pub fn stopped_by(&self) -> Option<drystone_jbd2::JournalError> {
+        self.volume.journal.error()
+    }
+
     /// What this mount has done so far.
     #[must_use]
     pub fn engine_statistics(&self) -> EngineStatistics {

@@ -3,10 +3,16 @@
 use super::Nilfs2;
 use crate::checkpoints::{CheckpointSummary, Checkpoints};
 use crate::cleaner::Cleaner;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use drystone_nilfs2_format::CheckpointNumber;
 
 impl Nilfs2 {
+    /// The error that has stopped the log, and with it all changes.
+    #[must_use]
+    pub fn stopped_by(&self) -> Option<Error> {
+        self.engine.requests.check_running().err()
+    }
+
     /// All checkpoints, the oldest first.
     pub fn checkpoints(&self) -> Result<Vec<CheckpointSummary>> {
         let engine = &self.engine;

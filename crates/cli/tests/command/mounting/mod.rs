@@ -87,6 +87,16 @@ impl Mounting {
         self.fixture.put_program(&format!("sbin/{name}"), self.fixture.path("script"));
     }
 
+    /// Runs a script in a mount namespace of its own; `$0` is the command. The mounts of other tests are
+    /// taken out of it, since they could not end meanwhile.
+    pub fn run_apart(&self, script: &str) -> crate::support::Done {
+        let script = format!("umount -nil -a -t fuse.drystone\n{script}");
+        let mut shell = Command::new("unshare");
+        shell.args(["-m", "--propagation", "private", "sh", "-c", &script]);
+        shell.arg(assert_cmd::cargo::cargo_bin("drystone"));
+        crate::support::finish(shell.current_dir(self.fixture.path("")))
+    }
+
     /// Waits until the image may be opened by others.
     fn wait_closed(&self) {
         for _ in 0..200 {
@@ -160,19 +170,25 @@ fn a_mount_in_use_stays() {
     assert_eq!(mounting.line("cat disk.img:/open").good(), "still there");
 }
 
-/// The kernel, which may gather writes for half a minute, has sent them.
+/// The kernel, which may gather writes for half a minute, has sent them, and they are durable.
 #[test]
-fn a_second_signal_loses_no_gathered_writes() {
+fn what_a_signal_leaves_in_use_is_synced() {
     let Some(mounting) = Mounting::new() else { return };
     mounting.line("mount disk.img mnt").good();
     let file = fs::File::create(mounting.path("open")).unwrap();
-    std::io::Write::write_all(&mut &file, b"not synced").unwrap();
+    let written = vec![b'x'; 16 << 20];
+    std::io::Write::write_all(&mut &file, &written).unwrap();
     let server = mounting.server();
     kill_process(server, Signal::TERM).unwrap();
-    thread::sleep(Duration::from_secs(3));
-    kill_process(server, Signal::TERM).unwrap();
+    for _ in 0..1000 {
+        if !mounting.path("open").exists() {
+            break;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    kill_process(server, Signal::KILL).unwrap();
     mounting.wait_closed();
-    assert_eq!(mounting.line("cat disk.img:/open").good(), "not synced");
+    assert_eq!(mounting.line("cat disk.img:/open").bytes, written);
 }
 
 #[test]
@@ -208,6 +224,36 @@ fn mount_and_umount_may_call_it() {
     mounting.fixture.expect_sound();
 }
 
+/// Another mount of the same, as in another mount namespace, keeps the server.
+#[test]
+fn umount_says_what_it_waits_for() {
+    let Some(mounting) = Mounting::new() else { return };
+    if !skip::is_root("a bind mount") {
+        return;
+    }
+    mounting.line("mount disk.img mnt").good();
+    let server = mounting.server();
+    fs::create_dir(mounting.fixture.path("other")).unwrap();
+    let on_other = |program: &str, words: &[&str]| {
+        let mut command = Command::new(program);
+        command.args(words).arg("other").current_dir(mounting.fixture.path("")).status().unwrap()
+    };
+    assert!(on_other("mount", &["--bind", "mnt"]).success());
+    let done = thread::scope(|scope| {
+        let unmounting = scope.spawn(|| mounting.line("umount mnt"));
+        thread::sleep(Duration::from_secs(7));
+        assert!(on_other("umount", &["-l"]).success());
+        unmounting.join().unwrap()
+    });
+    let told = format!(
+        "still mounted elsewhere, perhaps in another mount namespace; waiting for the end of its \
+         server (process {})",
+        server.as_raw_pid()
+    );
+    assert!(done.code == Some(0) && done.stderr.contains(&told), "{}", done.stderr);
+    mounting.fixture.expect_sound();
+}
+
 /// umount(8) finds the program by our entry in its table, and waits for it.
 #[test]
 fn umount_waits() {
@@ -224,9 +270,7 @@ fn umount_waits() {
     mounting.put_in_sbin("umount.fuse.drystone", &script);
     let script = "mount -t overlay overlay -o lowerdir=$PWD/sbin:/usr/sbin /usr/sbin || exit 99
         $0 mount disk.img mnt && echo written > mnt/new && umount $PWD/mnt";
-    let mut shell = Command::new("unshare");
-    shell.args(["-m", "--propagation", "private", "sh", "-c", script]).arg(&program);
-    let done = crate::support::finish(shell.current_dir(mounting.fixture.path("")));
+    let done = mounting.run_apart(script);
     if done.code == Some(99) {
         skip(Prerequisite::Kernel("overlay mounts".into()), done.stderr);
         return;

@@ -94,10 +94,7 @@ fn a_server_that_hangs_fails_umount() {
         kill -CONT $server
         cat mnt/new
         $0 umount mnt; echo $?";
-    let mut shell = Command::new("unshare");
-    shell.args(["-m", "--propagation", "private", "sh", "-c", script]);
-    shell.arg(assert_cmd::cargo::cargo_bin("drystone"));
-    let done = crate::support::finish(shell.current_dir(mounting.fixture.path("")));
+    let done = mounting.run_apart(script);
     if done.code == Some(99) {
         skip(Prerequisite::Kernel("a mount of tmpfs".into()), done.stderr);
         return;
