@@ -84,7 +84,7 @@ fn empty_log(core: &JournalCore, log: &JournalLog) -> JournalResult {
         space.is_started = false;
         space.sequence
     };
-    core.make_durable_when_there_is_room(&*log.device, || log.set_start(None, sequence))
+    core.when_there_is_room(|| log.set_start(None, sequence))
 }
 
 /// Frees log space up to `target`. A failure aborts the journal.
@@ -139,7 +139,7 @@ fn write_and_free(core: &JournalCore, log: &JournalLog, target: FreeTarget) -> J
         None => (space.head, space.sequence),
     };
     drop(space);
-    core.make_durable_when_there_is_room(&*log.device, || log.set_start(Some(start), sequence))?;
+    core.when_there_is_room(|| log.set_start(Some(start), sequence))?;
     log.space.lock().used_blocks -= freed_blocks;
     core.count(|counts| {
         counts.checkpoints += 1;

@@ -90,6 +90,5 @@ pub fn replace_fast_commits(
     write_pieces(&**device, area, &format, &pieces, place)?;
     device.flush()?;
     let last = place(pieces.len() as u32, 1);
-    write_commit(&**device, area, &format, pending.sequence, last, &checksum)?;
-    Ok(device.flush()?)
+    write_commit(&**device, area, &format, pending.sequence, last, &checksum)
 }

@@ -120,14 +120,10 @@ pub(crate) fn write_superblock(
     area: &JournalArea,
     superblock: &Superblock,
 ) -> JournalResult {
-    let place = superblock_offset(area, superblock)?;
-    device.write_durable_at(place, &superblock.to_bytes())?;
-    Ok(())
-}
-
-fn superblock_offset(area: &JournalArea, superblock: &Superblock) -> JournalResult<u64> {
     let (physical, _) = area.run(0..1)?;
-    Ok(offset(physical, superblock.block_size_bytes() as usize))
+    let block_size = superblock.block_size_bytes() as usize;
+    device.write_durable_at(offset(physical, block_size), &superblock.to_bytes())?;
+    Ok(())
 }
 
 /// Byte offset of a block; too large a block number gives an offset that the device refuses.
@@ -210,13 +206,11 @@ impl JournalLog {
         self.checkpointed.notify_all();
     }
 
-    /// Says on the device where the log starts, `None` for nowhere. It is durable after the next flush.
+    /// Says on the device where the log starts, `None` for nowhere.
     pub(crate) fn set_start(&self, start: Option<u32>, sequence: u32) -> JournalResult {
         let mut superblock = self.superblock.lock();
         superblock.set_log(start, sequence);
-        let place = superblock_offset(&self.area, &superblock)?;
-        self.device.write_at(place, &superblock.to_bytes())?;
-        Ok(())
+        write_superblock(&*self.device, &self.area, &superblock)
     }
 
     /// Says on the device that an error has stopped the journal. Where the log starts stays as it was said, or

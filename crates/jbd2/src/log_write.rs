@@ -3,8 +3,8 @@
 //! # Crash
 //!
 //! The order on the device: revoke blocks, descriptors and copies in any order; a flush (of
-//! the file system's device too, if the journal has its own); the commit block; a flush. The
-//! first flush also covers the file data that was written before the transaction closed, so a
+//! the file system's device too, if the journal has its own); the commit block, durably. The
+//! flush also covers the file data that was written before the transaction closed, so a
 //! committed mapping never points at blocks that are not written.
 //!
 //! # Reference
@@ -108,7 +108,7 @@ pub(crate) fn write_pieces(
     Ok(())
 }
 
-/// Writes a commit block. The transaction is durable after the next flush.
+/// Writes a commit block durably.
 pub(crate) fn write_commit(
     device: &dyn BlockDevice,
     area: &JournalArea,
@@ -121,7 +121,7 @@ pub(crate) fn write_commit(
     let commit = Commit { seconds: seconds.max(0).cast_unsigned(), nanoseconds };
     let bytes = encode_commit(format, sequence, commit, checksum);
     let (physical, _) = area.run(place)?;
-    device.write_at(offset(physical, bytes.len()), &bytes)?;
+    device.write_durable_at(offset(physical, bytes.len()), &bytes)?;
     Ok(())
 }
 
@@ -152,9 +152,7 @@ pub(crate) fn commit(
     // Not asked of the superblock, which a checkpoint may be writing.
     let is_started = log.space.lock().is_started;
     if !is_started {
-        core.make_durable_when_there_is_room(&*log.device, || {
-            log.set_start(Some(start), sequence)
-        })?;
+        core.when_there_is_room(|| log.set_start(Some(start), sequence))?;
         log.space.lock().is_started = true;
     }
     if log.area.is_external() {
@@ -165,7 +163,7 @@ pub(crate) fn commit(
     }
     let place = log.blocks_after(start, length - 1, 1);
     let checksum = TransactionChecksum::new();
-    core.make_durable_when_there_is_room(&*log.device, || {
+    core.when_there_is_room(|| {
         let place = place.clone();
         write_commit(&*log.device, &log.area, &log.format, sequence, place, &checksum)
     })?;

@@ -22,7 +22,7 @@ use crate::log::JournalLog;
 use crate::transaction::{ClosedTransaction, RunningTransaction};
 use crate::{JournalError, JournalOptions, JournalResult, JournalStatistics};
 use crossbeam_utils::CachePadded;
-use drystone_blockdev::{BlockDevice, DeviceError};
+use drystone_blockdev::DeviceError;
 use drystone_cache::{Cache, JournalDoor};
 use drystone_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use drystone_sync::{Arc, Condvar, Mutex, PerCore, clock, thread};
@@ -250,16 +250,6 @@ impl JournalCore {
             tracing::warn!(%error, "the journal waits for room");
             thread::sleep(FULL_MEDIUM_RETRY);
         }
-    }
-
-    /// The same, durably. The flush isn't repeated: a device that fails one may have lost any write since the last.
-    pub(crate) fn make_durable_when_there_is_room(
-        &self,
-        device: &dyn BlockDevice,
-        write: impl FnMut() -> JournalResult,
-    ) -> JournalResult {
-        self.when_there_is_room(write)?;
-        Ok(device.flush()?)
     }
 
     /// Stops the journal for good. The first error stays.

@@ -247,11 +247,16 @@ impl BlockDevice for NbdDevice {
     }
 
     fn write_durable_at(&self, offset: u64, data: &[u8]) -> DeviceResult {
-        if self.export.has(HAS_FUA) {
-            return self.write(offset, data, COMMAND_FLAG_FUA);
+        // Without the flag first: if a full server refuses that, nothing else is lost, and it can be tried again.
+        self.write(offset, data, 0).inspect_err(|error| {
+            if !matches!(error, DeviceError::NoSpace { .. }) {
+                self.fail(io::Error::other(error.to_string()));
+            }
+        })?;
+        match self.export.has(HAS_FUA) {
+            true => self.write(offset, data, COMMAND_FLAG_FUA),
+            false => self.flush(),
         }
-        self.write(offset, data, 0)?;
-        self.flush()
     }
 
     fn flush(&self) -> DeviceResult {

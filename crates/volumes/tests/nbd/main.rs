@@ -5,7 +5,7 @@ mod encrypted;
 mod ended;
 mod late;
 
-use drystone_blockdev::{BlockDevice, OpenMode};
+use drystone_blockdev::{BlockDevice, DeviceError, OpenMode};
 use drystone_sync::atomic::{AtomicBool, Ordering};
 use drystone_sync::{Arc, clock, thread};
 use drystone_testkit::environment::number;
@@ -156,6 +156,26 @@ fn a_refused_durable_write_is_the_last() {
     std::fs::remove_file(&trigger).unwrap();
     device.flush().unwrap_err();
     device.write_at(0, &[3; 4096]).unwrap_err();
+}
+
+/// A full server has lost nothing yet: what waits for room tries again.
+#[test]
+fn a_durable_write_to_a_full_server_is_not_the_last() {
+    let scratch = Scratch::new("nbd-full").unwrap();
+    let trigger = scratch.join("trigger");
+    let arguments = format!(
+        "--filter=error memory 8M error=ENOSPC error-rate=100% error-file={}",
+        trigger.display()
+    );
+    let server = NbdServer::nbdkit(scratch.join("socket"), &arguments);
+    let device = open_server(&server, "").unwrap();
+    std::fs::write(&trigger, "").unwrap();
+    let error = device.write_durable_at(8192, &[2; 4096]).unwrap_err();
+    assert!(matches!(error, DeviceError::NoSpace { .. }), "{error}");
+    std::fs::remove_file(&trigger).unwrap();
+    device.write_durable_at(8192, &[2; 4096]).unwrap();
+    device.flush().unwrap();
+    expect(&*device, &[2; 4096], 8192);
 }
 
 /// A server may promise several connections, and take two.
