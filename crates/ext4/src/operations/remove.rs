@@ -100,10 +100,10 @@ impl Engine {
             let _first = first.content().write();
             let _second = second.content().write();
             directory.check_linked()?;
+            // The number may be that of another inode by now.
+            let is_victim = |number| number == victim.number && !victim.is_dropped();
             let found = match dir::entry_named(self, &directory, &directory.summary(), name)? {
-                Some(found)
-                    if found.inode == victim.number || drystone_sync::planted!("stale-name") =>
-                {
+                Some(found) if is_victim(found.inode) || drystone_sync::planted!("stale-name") => {
                     found
                 }
                 _ => continue,

@@ -258,7 +258,7 @@ impl InodeShard {
 
 impl Inode {
     /// Whether the number stands for something else now, or for nothing.
-    pub(super) fn is_dropped(&self) -> bool {
+    pub(crate) fn is_dropped(&self) -> bool {
         self.is_dropped.load(Ordering::Acquire)
     }
 }

@@ -160,8 +160,12 @@ impl Engine {
             .filter(|target| !target.is_directory())
             .map(|target| target.content().write());
         let spots = EntryPositions::find(self, from, to)?;
+        // A number may be that of another inode by now.
+        let is_stale = |inode: &Arc<Inode>| inode.is_dropped();
         if spots.from.as_ref().map(|found| found.inode) != Some(source.number)
             || spots.target() != target.as_ref().map(|target| target.number)
+            || is_stale(&source)
+            || target.as_ref().is_some_and(is_stale)
         {
             return Ok(None);
         }
