@@ -44,10 +44,12 @@ pub(super) fn repair(repairer: &mut Repairer<'_, '_>, issue: &JournalIssue) -> R
             repairer.edit_journal(|superblock| superblock.set_error_number(0))
         }
         // The journal's superblock: other damage is left out when the log is replayed.
-        JournalIssue::Corrupt(_) => match repairer.format_journal()? {
-            Some(done) => Ok(Some(done)),
-            None => move_away(repairer),
-        },
+        JournalIssue::Corrupt(_) if repairer.is_journal_known()? => {
+            match repairer.format_journal()? {
+                Some(done) => Ok(Some(done)),
+                None => move_away(repairer),
+            }
+        }
         JournalIssue::Hole { .. } | JournalIssue::Size { .. } => repair_map(repairer),
         _ => {
             if repairer.restore_journal_inode()? {
@@ -275,8 +277,21 @@ impl Repairer<'_, '_> {
         Ok(Some("the journal was made anew"))
     }
 
+    /// Whether the inode that the superblock names as the journal's is one: a damaged superblock may name any file.
+    fn is_journal_known(&self) -> Result<bool, Error> {
+        let image = &self.checker.image;
+        let Some(number) = image.superblock.journal_inode() else { return Ok(false) };
+        let Some((inode, _)) = image.inode(number)? else { return Ok(false) };
+        let backup = image.superblock.journal_backup();
+        let is_backed_up = backup.is_some_and(|backup| backup.block_area == inode.block_area);
+        Ok(number == InodeNumber::JOURNAL || is_backed_up)
+    }
+
     /// Writes an empty journal over the blocks that the journal's inode has.
     fn format_journal(&mut self) -> Result<Done, Error> {
+        if !self.is_journal_known()? {
+            return Ok(None);
+        }
         let Some((extents, blocks)) = self.journal_blocks()? else { return Ok(None) };
         if !extents.iter().all(|extent| self.are_alone(extent.physical, extent.length)) {
             return Ok(None);

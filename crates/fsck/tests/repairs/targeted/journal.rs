@@ -6,7 +6,7 @@ use crate::repairing::{NOW_SECONDS, content, repair_all};
 use drystone_blockdev::{BlockDevice, MemoryDevice};
 use drystone_ext4_format::InodeNumber;
 use drystone_ext4_format::extent::{ExtentNode, NodePlace};
-use drystone_ext4_format::inode::InodeFlags;
+use drystone_ext4_format::inode::{Inode, InodeFlags};
 use drystone_ext4_format::superblock::mark_half_changed;
 use drystone_fsck::{
     CheckOptions, Decision, Issue, JournalIssue, RepairOutcome, RepairReport, SuperblockIssue,
@@ -257,6 +257,27 @@ fn a_journal_has_no_block_twice() {
     });
     let Some(treated) = treated else { return };
     assert!(super::all_is_saved(&treated), "{:?}", treated.ours);
+}
+
+/// What a damaged superblock names as the journal's inode keeps its content if it is a file.
+#[test]
+fn no_file_is_taken_for_a_journal() {
+    for has_backup in [true, false] {
+        let treated = super::treat("modern", |map, device| {
+            let size = map.layout().block_size() as u64;
+            let is_large = |inode: &Inode| inode.is_regular() && inode.size_bytes > 2 * size;
+            let mut files = inodes_of(map, |inode| is_large(inode) && inode.has_block_mapping());
+            files.retain(|number| number.get() > 11);
+            let mut superblock = map.superblock.clone();
+            superblock.set_journal_inode(files.last().copied());
+            if !has_backup {
+                superblock.set_journal_backup(None);
+            }
+            device.write_at(1024, &superblock.encode()).unwrap();
+        });
+        let Some(treated) = treated else { return };
+        assert!(super::all_is_saved(&treated), "{has_backup}: {:?}", treated.ours);
+    }
 }
 
 /// What the old log holds behind the first transaction of a new one must not go on with it.
