@@ -11,7 +11,7 @@ use drystone_sync::Arc;
 use drystone_testkit::crash::CrashImages;
 use drystone_testkit::environment;
 use drystone_testkit::skip::is_root;
-use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::os::unix::fs::{PermissionsExt, chown};
 
 const IMAGE_BYTES: u64 = 200_000;
 const PROTECTED_BYTES: u64 = 150_500;
@@ -499,14 +499,17 @@ fn a_log_of_somebody_else_is_not_obeyed() {
         let error = settled.unwrap_err().to_string();
         assert!(error.contains("user 1234"), "{error}");
     }
-    let other = folder.path().join("other");
-    std::fs::rename(undo.path(), &other).unwrap();
-    symlink(&other, undo.path()).unwrap();
-    chown(&other, Some(0), None).unwrap();
-    assert!(undo.settle(&image).is_err() && first_byte() == 2);
-    std::fs::rename(&other, undo.path()).unwrap();
-    chown(undo.path(), Some(1234), None).unwrap();
+    // What isn't a log keeps nobody from the image.
+    let other = UndoFile::beside(&folder.path().join("other"));
+    std::fs::write(other.path(), "notes").unwrap();
+    chown(other.path(), Some(1234), None).unwrap();
+    assert!(!other.is_incomplete().unwrap() && first_byte() == 2);
     chown(&path, Some(1234), None).unwrap();
+    // The log of a part of the image belongs to the image's owner, too.
+    let part = UndoFile::beside_part(&path, 4096);
+    std::fs::rename(undo.path(), part.path()).unwrap();
+    assert!(part.is_incomplete().unwrap());
+    std::fs::rename(part.path(), undo.path()).unwrap();
     assert!(undo.settle(&image).unwrap() && first_byte() == 0);
 }
 

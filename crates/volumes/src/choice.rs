@@ -55,7 +55,14 @@ pub(crate) fn only_file_system(
     mode: OpenMode,
     is_range: bool,
 ) -> Result<Option<Range<u64>>, VolumeError> {
-    if let Some(name) = member_of(disk)?.filter(|_| !is_range) {
+    let member = match (member_of(disk), mode) {
+        (Err(error), OpenMode::ReadOnly) => {
+            tracing::warn!("whether this is a part of something larger can't be read: {error}");
+            None
+        }
+        (member, _) => member?,
+    };
+    if let Some(name) = member.filter(|_| !is_range) {
         match mode {
             OpenMode::ReadWrite => return Err(VolumeError::Member { name }),
             OpenMode::ReadOnly => tracing::warn!("this is a part of something larger: {name}"),

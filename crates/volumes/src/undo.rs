@@ -60,12 +60,9 @@ fn log_of(name: &VolumeName, range: Option<Range<u64>>) -> UndoFile {
 /// The log that is there beside one of these, and belongs to the volume that begins at `place`; if there is none,
 /// where it is to be.
 fn first_log(paths: &[PathBuf], place: Option<u64>) -> UndoFile {
-    let files = paths.iter().map(|path| {
-        let mut path = path.clone().into_os_string();
-        if let Some(place) = place {
-            path.push(format!("@{place}"));
-        }
-        UndoFile::beside(Path::new(&path))
+    let files = paths.iter().map(|path| match place {
+        Some(place) => UndoFile::beside_part(path, place),
+        None => UndoFile::beside(path),
     });
     let mut files: Vec<UndoFile> = files.collect();
     // What can't be looked for may be there.

@@ -67,6 +67,14 @@ impl UndoFile {
         Self { path: path.into(), is_kept: false, image: Some(image.to_owned()) }
     }
 
+    /// The same for the part of a disk image that begins at a byte.
+    #[must_use]
+    pub fn beside_part(image: &Path, start: u64) -> Self {
+        let mut part = image.as_os_str().to_owned();
+        part.push(format!("@{start}"));
+        Self { image: Some(image.to_owned()), ..Self::beside(Path::new(&part)) }
+    }
+
     /// This file, which is kept when the change is complete, so that the change can be undone
     /// later.
     #[must_use]
@@ -286,24 +294,26 @@ impl UndoFile {
     }
 
     /// Opens the file. Whoever may make files beside an image could write anything into it by a log that is obeyed
-    /// when it is found there: such a log must be ours, root's, or the image's owner's.
+    /// when it is found there: if it is a log, it must be ours, root's, or the image's owner's.
     fn open(&self, mode: OpenMode) -> DeviceResult<FileDevice> {
         let Some(image) = &self.image else { return FileDevice::open(&self.path, mode) };
         let failed = |error| self.failed(error);
-        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let flags = OFlags::NONBLOCK;
         let mut options = OpenOptions::new();
         options.read(true).write(mode == OpenMode::ReadWrite).custom_flags(flags.bits() as i32);
         let file = options.open(&self.path).map_err(failed)?;
         let owner = file.metadata().map_err(failed)?.uid();
-        let is_ours = [0, geteuid().as_raw()].contains(&owner);
-        if !is_ours && image.metadata().map_or(true, |image| image.uid() != owner) {
+        let log = FileDevice::from_file(file, &self.path, mode)?;
+        let is_ours = [0, geteuid().as_raw()].contains(&owner)
+            || image.metadata().is_ok_and(|image| image.uid() == owner);
+        if !is_ours && LogReader::open(&log)?.is_some() {
             let text = format!(
                 "an undo log of user {owner}, to whom the image doesn't belong, isn't obeyed: remove it, or give \
                  it to the image's owner if it belongs to a change that was interrupted"
             );
             return Err(failed(std::io::Error::new(ErrorKind::PermissionDenied, text)));
         }
-        FileDevice::from_file(file, &self.path, mode)
+        Ok(log)
     }
 
     /// An error is no sign that there is no file.

@@ -204,7 +204,9 @@ pub(super) fn read_table(
 ) -> Result<Vec<u64>, ContainerError> {
     let mut bytes = vec![0; entries as usize * 8];
     let there = file.size_bytes().saturating_sub(offset).min(bytes.len() as u64);
-    file.read_at(offset, &mut bytes[..there as usize])?;
+    if there > 0 {
+        file.read_at(offset, &mut bytes[..there as usize])?;
+    }
     let numbers = bytes.chunks_exact(8);
     // A chunk has 8 bytes.
     Ok(numbers.map(|bytes| u64::from_be_bytes(bytes.try_into().unwrap_or_default())).collect())

@@ -19,6 +19,11 @@ pub(super) fn restore_counts(
     let mut next = Some(0);
     while let Some(first) = next {
         let users = tables.count(first, CLUSTERS_AT_ONCE)?;
+        let end = users.end().saturating_mul(header.cluster_bytes);
+        if !header.says_closed() && end > file.size_bytes() && counts.has_count(users.end() - 1) {
+            // What was lost is zeros, as QEMU reads it. Once the image is closed, nothing may be missing.
+            file.set_size(end)?;
+        }
         for used in users.each() {
             let (cluster, users) = used?;
             counts.raise(cluster, users.into())?;
@@ -53,17 +58,25 @@ impl<'f> Counts<'f> {
         Ok(Counts { file, header, table, piece: None, bytes: Vec::new(), is_changed: false })
     }
 
+    /// Whether a cluster has a count.
+    fn has_count(&self, cluster: u64) -> bool {
+        self.block_of(cluster).is_some()
+    }
+
+    /// Where the block with the count of a cluster is in the file.
+    fn block_of(&self, cluster: u64) -> Option<u64> {
+        let per_block = (self.header.cluster_bytes * 8) >> self.header.refcount_order;
+        let entry = self.table.get(usize::try_from(cluster / per_block).ok()?)?;
+        Some(entry & OFFSET_MASK).filter(|offset| *offset != 0)
+    }
+
     /// Raises the count of a cluster to the number of its users.
     fn raise(&mut self, cluster: u64, users: u64) -> Result<(), ContainerError> {
         let bits = 1_u64 << self.header.refcount_order;
         let per_block = self.header.cluster_bytes * 8 / bits;
-        let uncounted =
-            || damaged(format!("cluster {cluster} is used, but has no reference count"));
-        let block = usize::try_from(cluster / per_block).map_err(|_| uncounted())?;
-        let offset = self.table.get(block).map_or(0, |entry| entry & OFFSET_MASK);
-        if offset == 0 {
-            return Err(uncounted());
-        }
+        let offset = self.block_of(cluster).ok_or_else(|| {
+            damaged(format!("cluster {cluster} is used, but has no reference count"))
+        })?;
         if bits < 64 && users >> bits != 0 {
             return Err(damaged(format!(
                 "cluster {cluster} is used {users} times, more than a count of {bits} bits can say"

@@ -104,7 +104,7 @@ impl<'f> MappingTables<'f> {
     pub fn count(&self, first: u64, at_once: usize) -> Result<ClusterUsers, ContainerError> {
         let header = self.header;
         let cluster_bytes = header.cluster_bytes;
-        let mut users = ClusterUsers { first, at_once, counts: Vec::new(), first_beyond: None };
+        let mut users = ClusterUsers::new(first, at_once);
         let table_at = |offset: u64, bytes: u64| UsedBytes { offset, bytes, is_table: true };
         self.add(&mut users, &table_at(0, 1), 1, false)?;
         let counts = table_at(header.refcount_table_offset, header.refcount_table_entries * 8);
@@ -181,12 +181,19 @@ pub(super) struct ClusterUsers {
     counts: Vec<u32>,
     /// The first cluster in use behind those that are counted at once.
     first_beyond: Option<u64>,
+    /// Behind the last cluster in use, wherever that is.
+    end: u64,
 }
 
 const IS_OWNED: u32 = 1 << 31;
 
 impl ClusterUsers {
+    fn new(first: u64, at_once: usize) -> ClusterUsers {
+        ClusterUsers { first, at_once, counts: Vec::new(), first_beyond: None, end: 0 }
+    }
+
     fn add(&mut self, clusters: Range<u64>, times: u32, is_owned: bool) {
+        self.end = self.end.max(clusters.end);
         for cluster in clusters {
             let Some(index) = cluster.checked_sub(self.first) else { continue };
             if index >= self.at_once as u64 {
@@ -220,6 +227,11 @@ impl ClusterUsers {
 
     pub fn first_beyond(&self) -> Option<u64> {
         self.first_beyond
+    }
+
+    /// Behind the last cluster of the file that is used.
+    pub fn end(&self) -> u64 {
+        self.end
     }
 }
 
@@ -284,12 +296,12 @@ mod tests {
         let mut next = Some(0);
         let mut rounds = 0;
         while let Some(first) = next {
-            let mut users =
-                ClusterUsers { first, at_once: 4, counts: Vec::new(), first_beyond: None };
+            let mut users = ClusterUsers::new(first, 4);
             for (clusters, times) in [(2..6, 1), (900..901, 7), (0..1, 1), (5..6, 2)] {
                 users.add(clusters, times, false);
             }
             all.extend(users.each().map(Result::ok));
+            assert_eq!(users.end(), 901);
             next = users.first_beyond();
             rounds += 1;
         }
