@@ -25,6 +25,8 @@ use std::time::Duration;
 /// all.
 const MOMENTS_FOR_OTHERS: u32 = 40;
 const MOMENT: Duration = Duration::from_millis(50);
+/// How often it waits so for what the kernel has gathered: ten seconds in all.
+const GATHERED_MOMENTS: u32 = 200;
 /// How long to wait for threads that still have the image before trying again to close it.
 const WAIT_FOR_OTHERS: Duration = Duration::from_millis(2);
 
@@ -236,7 +238,15 @@ impl MountEnding {
     /// process, would lose it.
     fn sync(&self) {
         if let Some(operations) = self.operations.upgrade() {
-            operations.receive_gathered();
+            // The kernel waits for the answers to its writes: for the end of a freeze, or a slow device. The next
+            // signal must be heeded meanwhile.
+            let receiving = thread::spawn("gathered", move || operations.receive_gathered());
+            for _ in 0..GATHERED_MOMENTS {
+                if !receiving.as_ref().is_ok_and(|thread| !thread.is_finished()) {
+                    break;
+                }
+                thread::sleep(MOMENT);
+            }
         }
         if let Some(image) = self.image.upgrade()
             && let Err(error) = image.file_system().sync()

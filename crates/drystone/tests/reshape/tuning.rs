@@ -89,8 +89,10 @@ fn features_bring_what_they_need() {
     for request in ["feature -dir_index", "ssv hash_seed null", "ssv def_hash_version 0"] {
         sample.edit(request);
     }
+    sample.edit("ssv flags 0");
     tune("dir_index").unwrap();
     assert_eq!(sample.field("Default directory hash"), "half_md4");
+    assert_eq!(sample.field("Filesystem flags"), "signed_directory_hash");
     assert_ne!(sample.field("Directory Hash Seed"), "");
 }
 

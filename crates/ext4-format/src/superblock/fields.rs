@@ -268,9 +268,13 @@ impl Superblock {
     }
 
     /// Sets [`hash_version`](Self::hash_version) but for the signedness: the flags tell that of the indexes that are
-    /// there.
+    /// there. Without a flag they are signed, and get one: Linux decides by itself otherwise.
     pub fn set_hash_version(&mut self, version: HashVersion) {
         self.raw.def_hash_version = version.stored_in_root().to_raw();
+        let flags = self.flags();
+        if !flags.intersects(SuperblockFlags::SIGNED_HASH | SuperblockFlags::UNSIGNED_HASH) {
+            self.set_flags(flags | SuperblockFlags::SIGNED_HASH);
+        }
     }
 
     /// The multi-mount block, if there is one.

@@ -127,6 +127,8 @@ impl PendingGroups {
     /// Notes that clusters became usable without having waited. Who sees what the caller does next sees this too,
     /// in [`releases`](Self::releases).
     pub fn note_release(&self) {
+        // It comes after what made the clusters usable, and before what the caller does next.
+        fence(Ordering::Release);
         self.releases.add(1);
         fence(Ordering::Release);
     }
@@ -138,8 +140,11 @@ impl PendingGroups {
 
     /// A number that changes whenever clusters become usable.
     pub fn releases(&self) -> i64 {
+        // It comes after the search that was made, and before the next.
         fence(Ordering::Acquire);
-        self.releases.sum()
+        let releases = self.releases.sum();
+        fence(Ordering::Acquire);
+        releases
     }
 }
 

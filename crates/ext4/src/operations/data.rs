@@ -6,7 +6,7 @@ use crate::freeze_gate::HeldImage;
 use crate::inode::Inode;
 use crate::{file, permission};
 use drystone_ext4_format::inode::InodeFlags;
-use drystone_sync::{Arc, thread};
+use drystone_sync::{Arc, long_wait, thread};
 use drystone_vfs::{
     Access, Errno, FileSystemStatistics, FileType, InodeAttributes, InodeNumber, NAME_LENGTH_MAX,
     OpenFlags, RequestContext, SetAttributes,
@@ -134,6 +134,8 @@ impl Engine {
             if !self.orphans.is_any() {
                 break;
             }
+            // The thread may be needed for just the request that gives the file back.
+            long_wait::announce();
             thread::sleep(wait);
             match operation() {
                 Err(Error::NoSpace) => {}

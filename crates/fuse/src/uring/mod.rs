@@ -236,7 +236,8 @@ impl ServedQueue<'_, '_> {
         let service = self.readers.service;
         let waits_for_thaw = service.waits_for_thaw(&header, fixed);
         let is_sync = LongRequests::is_sync(&header);
-        let takes_long = service.takes_long(&header, fixed);
+        let takes_long = || service.takes_long(&header, fixed);
+        let takes_long = service::surviving(takes_long).unwrap_or(false);
         let needs_write_back = service.needs_write_back(&header, fixed, &payload[..used]);
         if !waits_for_thaw && !is_sync && !takes_long && !needs_write_back {
             return Some(Waited::GoesOn);

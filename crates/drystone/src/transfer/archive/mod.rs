@@ -272,7 +272,6 @@ impl<'a> Archiver<'a, '_> {
         if let Some((first, left)) = self.links.get_mut(&facts.identity) {
             // The first name has told everything else already.
             let kind = EntryKind::HardLink(first.path().into_os_string().into_vec());
-            let head = head(place.name, facts, &Xattrs::new(), kind);
             *left = left.saturating_sub(1);
             // A damaged image may have more names than it counts: those are refused.
             if *left == 0 {
@@ -280,7 +279,8 @@ impl<'a> Archiver<'a, '_> {
             }
             self.summary.hard_links += 1;
             self.monitor.entry(&|| place.source_path());
-            return self.output.write(&head);
+            let facts = self.facts_wanted(node, facts);
+            return self.output.write(&head(place.name, &facts, &Xattrs::new(), kind));
         }
         if let Err(cause) = self.note_copied(node, facts) {
             self.failed(place.problem("archive", cause));
@@ -334,12 +334,23 @@ impl<'a> Archiver<'a, '_> {
         facts: &'i InodeFacts,
         place: &ArchivePath<'_>,
     ) -> (Cow<'i, InodeFacts>, Xattrs) {
+        let xattrs = match self.options.keep_xattrs {
+            true => self.xattrs(node, place),
+            false => Xattrs::new(),
+        };
+        (self.facts_wanted(node, facts), xattrs)
+    }
+
+    fn facts_wanted<'i>(
+        &self,
+        node: &InodeGuard<'a>,
+        facts: &'i InodeFacts,
+    ) -> Cow<'i, InodeFacts> {
         if self.options.keep_xattrs {
-            return (Cow::Borrowed(facts), self.xattrs(node, place));
+            return Cow::Borrowed(facts);
         }
         // Nobody misses attributes that can't be read.
-        let left_out = self.source.xattrs(node).unwrap_or_default();
-        (facts.without_xattrs(&left_out), Xattrs::new())
+        facts.without_xattrs(&self.source.xattrs(node).unwrap_or_default())
     }
 
     fn xattrs(&mut self, node: &InodeGuard<'a>, place: &ArchivePath<'_>) -> Xattrs {
