@@ -22,7 +22,9 @@ const DOUBLE_BREAK: &str = ".br\n\n.br\n";
 pub fn all(definition: Command, date: &str) -> io::Result<Vec<(String, Vec<u8>)>> {
     let mut definition = definition;
     definition.build();
-    let commands = std::iter::once(&definition).chain(definition.get_subcommands());
+    // That which shows the help of another has no examples.
+    let others = definition.get_subcommands().filter(|command| command.get_name() != "help");
+    let commands = std::iter::once(&definition).chain(others);
     commands.map(|command| Ok((name(command) + ".1", page(command, date)?))).collect()
 }
 

@@ -34,8 +34,8 @@ Examples:
   drystone mkfs small.img --size 8M --features ^has_journal --block-size 1K
   drystone mkfs nilfs.img --type nilfs2 --size 1G --blocks-per-segment 256
   drystone mkfs whole.img#home --label home
-  drystone mkfs same.img --size 1G --timestamp 0 --uuid 12345678-1234-4234-8234-123456789abc \\
-    --hash-seed 12345678-1234-4234-8234-123456789abd"
+  drystone mkfs same.img --size 1G --timestamp 0 --uuid 12345678-1234-4234-8234-123456789abc \
+--hash-seed 12345678-1234-4234-8234-123456789abd"
 )]
 pub struct Arguments {
     /// The file to make (raw, or qcow2 by its name), a block device, nbd://…, rbd:POOL/IMAGE, or a partition of

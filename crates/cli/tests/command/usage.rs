@@ -78,7 +78,7 @@ fn wrong_calls_end_with_2_and_say_what_is_wrong() {
         (&["tune", "x.img", "-T", "1099511627776"], "is not in"),
         (&["label", "x.img", "12345678901234567"], "at most 16 bytes"),
         (&["build", "x.img", "--from", "/dev", "-m", "60"], "percentage from 0 to 50"),
-        (&["setfattr", "-n", "user.a", "-v", "x", "a:/b"], "'--value VALUE'"),
+        (&["setfattr", "-n", "user.a", "-v", "a:/b"], "'--value VALUE'"),
         (&["cp", "a", "b.img"], "'IMAGE:/'"),
     ] {
         let done = finish(command().current_dir(folder.path()).args(arguments));
