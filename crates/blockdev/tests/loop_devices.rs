@@ -3,41 +3,14 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use drystone_blockdev::{DeviceError, FileDevice, KernelUse, OpenMode};
-use drystone_testkit::judges::{Scratch, run};
-use drystone_testkit::skip::{Prerequisite, is_root, skip};
+use drystone_testkit::judges::{LoopDevice, Scratch};
 use std::fs::{self, File};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
 
-/// An attached loop device, until dropped.
-struct Loop(PathBuf);
-
-impl Loop {
-    /// Nothing, after a note of the skip, where that is impossible.
-    fn attach(path: &Path) -> Option<Loop> {
-        if !is_root("a loop device") {
-            return None;
-        }
-        if !Path::new("/dev/loop-control").exists() {
-            skip(Prerequisite::LoopMounts, "a loop device");
-            return None;
-        }
-        let attached = run("losetup", ["--find", "--show", path.to_str().unwrap()]).unwrap();
-        attached.expect_clean("losetup");
-        Some(Loop(attached.output.trim().into()))
-    }
-
-    /// As a mount does.
-    fn claim(&self) -> File {
-        let exclusive = rustix::fs::OFlags::EXCL.bits() as i32;
-        File::options().read(true).custom_flags(exclusive).open(&self.0).unwrap()
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        let _ = run("losetup", [Path::new("-d"), &self.0]);
-    }
+/// Opens it as a mount does.
+fn claim(device: &LoopDevice) -> File {
+    let exclusive = rustix::fs::OFlags::EXCL.bits() as i32;
+    File::options().read(true).custom_flags(exclusive).open(&device.0).unwrap()
 }
 
 #[test]
@@ -48,8 +21,8 @@ fn a_file_without_its_name_is_found_by_its_loop_device() {
         File::create(path).unwrap().set_len(1 << 20).unwrap();
     }
     fs::hard_link(&path, &link).unwrap();
-    let Some(device) = Loop::attach(&path) else { return };
-    let claimed = device.claim();
+    let Some(device) = LoopDevice::attach(&path, "a loop device").unwrap() else { return };
+    let claimed = claim(&device);
     fs::remove_file(&path).unwrap();
     // Another file of that size gets the name.
     fs::rename(&other, &path).unwrap();

@@ -5,8 +5,7 @@ use drystone::{Error, ErrorCause, Image, make_image};
 use drystone_blockdev::KernelUse;
 use drystone_mkfs::MkfsOptions;
 use drystone_sync::{clock, thread};
-use drystone_testkit::judges::{Scratch, kernel_mount, run};
-use drystone_testkit::skip::{Prerequisite, is_root, skip};
+use drystone_testkit::judges::{LoopDevice, Scratch, kernel_mount};
 use std::fs::{self, File, OpenOptions as HostOptions};
 use std::io::ErrorKind;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -59,7 +58,7 @@ fn a_mounted_image_is_not_written() {
 fn an_image_behind_a_claimed_loop_device_is_not_written() {
     let scratch = Scratch::new("kernel-use-claimed").unwrap();
     let (path, _) = image(&scratch);
-    let Some(device) = Loop::attach(&path) else { return };
+    let Some(device) = LoopDevice::attach(&path, "a loop device").unwrap() else { return };
     let claim = || -> File {
         let mut options = HostOptions::new();
         options.read(true).custom_flags(rustix::fs::OFlags::EXCL.bits() as i32);
@@ -84,7 +83,7 @@ fn a_device_with_something_at_its_end_is_not_empty() {
     let magic = 0xa92b_4efc_u32.to_le_bytes();
     let end = (64 << 20) - (64 << 10);
     file.write_all_at(&magic, end).unwrap();
-    let Some(device) = Loop::attach(&path) else { return };
+    let Some(device) = LoopDevice::attach(&path, "a loop device").unwrap() else { return };
     let options = MkfsOptions::new(32 << 20, [1; 16], [2; 4], 1_000_000_000);
     assert!(holds_data(make_image(&device.0, &options, false)));
     make_image(&device.0, &options, true).unwrap();
@@ -153,7 +152,7 @@ fn claim(options: &HostOptions, device: &Path) -> File {
 fn a_partition_of_a_claimed_device_is_not_written() {
     let scratch = Scratch::new("kernel-use-device-partition").unwrap();
     let (path, [_, of_file], _) = disk(&scratch);
-    let Some(device) = Loop::attach(&path) else { return };
+    let Some(device) = LoopDevice::attach(&path, "a loop device").unwrap() else { return };
     let of_device = PathBuf::from(format!("{}#2", device.0.display()));
     let mut exclusive = HostOptions::new();
     exclusive.read(true).custom_flags(rustix::fs::OFlags::EXCL.bits() as i32);
@@ -167,29 +166,4 @@ fn a_partition_of_a_claimed_device_is_not_written() {
     assert_eq!(usage(Image::open(&of_file)), expected);
     drop(claimed);
     Image::open(&of_file).unwrap().close().unwrap();
-}
-
-/// An attached loop device, until dropped.
-struct Loop(PathBuf);
-
-impl Loop {
-    /// Nothing, after a note of the skip, where that is impossible.
-    fn attach(path: &Path) -> Option<Loop> {
-        if !is_root("a loop device") {
-            return None;
-        }
-        if !Path::new("/dev/loop-control").exists() {
-            skip(Prerequisite::LoopMounts, "a loop device");
-            return None;
-        }
-        let attached = run("losetup", ["--find", "--show", path.to_str().unwrap()]).unwrap();
-        attached.expect_clean("losetup");
-        Some(Loop(attached.output.trim().into()))
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        let _ = run("losetup", [Path::new("-d"), &self.0]);
-    }
 }

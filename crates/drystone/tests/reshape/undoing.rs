@@ -15,11 +15,10 @@ use drystone_mkfs::MkfsOptions;
 use drystone_nilfs2::mkfs::MakeOptions;
 use drystone_sync::Arc;
 use drystone_sync::atomic::{AtomicBool, Ordering};
-use drystone_testkit::judges::run;
-use drystone_testkit::skip::{Prerequisite, is_root, skip};
+use drystone_testkit::judges::{LoopDevice, run};
 use drystone_volumes::undo_file;
 use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use uuid::Uuid;
 
 #[test]
@@ -364,7 +363,10 @@ fn a_link_to_an_image_leads_to_its_log() {
 fn the_log_of_a_block_device_is_on_a_disk() {
     let Some(sample) = Sample::new("default", 16) else { return };
     let before = std::fs::read(sample.path()).unwrap();
-    let Some(device) = LoopDevice::of(&sample.path()) else { return };
+    let Some(device) = LoopDevice::attach(&sample.path(), "a change of a block device").unwrap()
+    else {
+        return;
+    };
     let log = undo_file(&VolumeName::of_file(&device.0)).unwrap();
     assert!(log.path().starts_with("/var/lib/drystone"), "{log:?}");
     let had_folder = log.path().parent().unwrap().exists();
@@ -391,29 +393,4 @@ fn interrupt(path: &Path, log: &UndoFile) {
     let device = log.begin(&image, size).unwrap();
     device.write_at(0, &[7; 65536]).unwrap();
     device.flush().unwrap();
-}
-
-/// A file as a block device.
-struct LoopDevice(PathBuf);
-
-impl LoopDevice {
-    /// `None`, after a note of the skip, where there are none.
-    fn of(path: &Path) -> Option<LoopDevice> {
-        if !is_root("a change of a block device") {
-            return None;
-        }
-        if !Path::new("/dev/loop-control").exists() {
-            skip(Prerequisite::LoopMounts, "a change of a block device");
-            return None;
-        }
-        let attached = run("losetup", ["--find", "--show", path.to_str().unwrap()]).unwrap();
-        attached.expect_clean("losetup");
-        Some(LoopDevice(attached.output.trim().into()))
-    }
-}
-
-impl Drop for LoopDevice {
-    fn drop(&mut self) {
-        let _ = run("losetup", [Path::new("-d"), &self.0]);
-    }
 }
